@@ -68,7 +68,7 @@ status cuda_bench_collectives(const struct collectives_bench *b) WARN_UNUSED;
 enum { P2P_RUNS_MAX = 101 };  /* also the limit for bench collectives */
 struct p2p_bench {
     int64_t mib, runs, blocks;
-    const char *section;    /* host, pairs, rings, exchange; NULL: all */
+    const char *section;    /* host, pairs, rings, collectives; NULL: all */
     const char *json;       /* file; NULL: none */
 };
 status cuda_bench_p2p(const struct p2p_bench *b) WARN_UNUSED;

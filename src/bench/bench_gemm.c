@@ -20,7 +20,7 @@ static const struct layer {
 } layers[] = {
     {"qkv", 2304, 768}, {"out", 768, 768}, {"fc", 3072, 768}, {"proj", 768, 3072}, {"head", 50304, 768}};
 static const char *const forms[] = {"fwd", "dgrad", "wgrad"};
-enum { FORMS = 3, PRODUCTS = FORMS * sizeof layers / sizeof layers[0] };
+enum { FORMS = 3, GEMMS = FORMS * sizeof layers / sizeof layers[0] };
 
 /* What to measure; NULL: all. */
 struct choice {
@@ -135,13 +135,13 @@ static void print_rates(const struct rates *r, const char *set, dtype dt, double
 /* The peak is the best of measurements spread over the GEMMs': the clock of a shared machine varies. */
 static status table(const struct ops sets[2], const struct arrays *t, dtype dt, const struct choice *choice)
 {
-    struct rates rates[PRODUCTS];
+    struct rates rates[GEMMS];
     int count = 0;
     double peak = 0;
     fill(t->x, dt, choice->tokens * WIDEST, 1);
     fill(t->w, dt, 50304 * 768, 2);
     fill(t->y, dt, y_count(choice->tokens), 3);
-    for (int i = 0; i < (int)PRODUCTS; i++) {
+    for (int i = 0; i < (int)GEMMS; i++) {
         const struct layer *l = &layers[i / FORMS];
         const int form = i % FORMS;
         if (choice->layer && strcmp(choice->layer, l->name) != 0) continue;
@@ -156,7 +156,7 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
         TRY(measure(sets, gemm_onednn_has(dt) ? 2 : 1, &g, choice->runs, r));
     }
     if (!choice->json)
-        printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; products: median and best of %lld\n",
+        printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; GEMMs: median and best of %lld\n",
                sets[0].name, dtype_name(dt), parallel_threads(), peak / 1e9, (long long)choice->runs);
     for (int i = 0; i < count; i++) print_rates(&rates[i], sets[0].name, dt, peak, choice->json);
     fflush(stdout);
@@ -234,7 +234,7 @@ status bench_gemm(struct args *a)
     const bool gpu = strcmp(device, "cuda") == 0;
     if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
     if (!gpu && preset)
-        return FAIL(STATUS_CONFIG, "--preset is for --device=cuda: the CPU's products are GPT-2 124M's");
+        return FAIL(STATUS_CONFIG, "--preset is for --device=cuda: the CPU's GEMMs are GPT-2 124M's");
     if (choice.tokens == 0) choice.tokens = gpu ? 16384 : 4096;
     if (choice.tokens < 1 || choice.tokens > 1 << 20)
         return FAIL(STATUS_CONFIG, "--tokens=%lld: 1 to 1048576", (long long)choice.tokens);

@@ -17,7 +17,7 @@ status cuda_bench_p2p(const struct p2p_bench *b)
 
 static status check(const struct p2p_bench *b, const char *device)
 {
-    static const char *const sections[] = {"host", "pairs", "rings", "exchange"};
+    static const char *const sections[] = {"host", "pairs", "rings", "collectives"};
     bool known = b->section == NULL;
     if (device && strcmp(device, "cuda") != 0)
         return FAIL(STATUS_CONFIG,
@@ -25,7 +25,7 @@ static status check(const struct p2p_bench *b, const char *device)
                     "ingot launch -n 4 -- bench collectives",
                     device);
     for (int i = 0; i < 4; i++) known |= b->section && strcmp(b->section, sections[i]) == 0;
-    if (!known) return FAIL(STATUS_CONFIG, "--only=%.40s: host, pairs, rings or exchange", b->section);
+    if (!known) return FAIL(STATUS_CONFIG, "--only=%.40s: host, pairs, rings or collectives", b->section);
     if (b->mib < 1 || b->mib > 4096) return FAIL(STATUS_CONFIG, "--mib=%lld: 1 to 4096", (long long)b->mib);
     if (b->runs < 1 || b->runs > P2P_RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, P2P_RUNS_MAX);

@@ -66,7 +66,7 @@ static void describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, int64_t 
 static struct entry *entry_new(const struct key *key)
 {
     struct entry *e = calloc(1, sizeof *e);
-    CHECK(e != NULL, "out of memory for a matrix product's code");
+    CHECK(e != NULL, "out of memory for a GEMM's code");
     e->key = *key;
     describe(&e->a, key->m, key->k, key->lda, key->trans_a, (dtype)key->dt);
     describe(&e->b, key->k, key->n, key->ldb, key->trans_b, (dtype)key->dt);
@@ -132,7 +132,7 @@ static void *scratch_get(size_t bytes)
     if (bytes > mine.scratch_bytes) {
         free(mine.scratch);
         mine.scratch = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-        CHECK(mine.scratch != NULL, "out of memory for %zu bytes of scratch in a matrix product", bytes);
+        CHECK(mine.scratch != NULL, "out of memory for %zu bytes of scratch in a GEMM", bytes);
         mine.scratch_bytes = bytes;
     }
     return mine.scratch;
@@ -169,13 +169,12 @@ static const char *at(const void *p, int64_t index, dtype dt)
 static status gemm_run(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    CHECK(g->a.dt == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no products in %s",
+    CHECK(g->a.dt == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no GEMMs in %s",
           dtype_name(g->a.dt));
-    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "a product of %s into %s", dtype_name(g->a.dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "a GEMM of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
-    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 1, "product of %ld x %ld x %ld", (long)g->m, (long)g->n,
-          (long)g->k);
+    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 1, "GEMM of %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     enum { GRAIN_M = 256, GRAIN_N = 384 };
     int64_t rows = chunk_count(g->m, GRAIN_M), cols = chunk_count(g->n, GRAIN_N);
     PARALLEL_CHUNKS(chunk, rows * cols)

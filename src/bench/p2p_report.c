@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-status p2p_report_open(struct p2p_report *r, const char *bench, const char *card, const char *path)
+status p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path)
 {
-    *r = (struct p2p_report){.bench = bench, .card = card, .path = path};
+    *r = (struct p2p_report){.bench = bench, .gpu = gpu, .path = path};
     if (path == NULL) return STATUS_OK;
     r->lines = open_memstream(&r->text, &r->text_bytes);
     return r->lines ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the lines of %s", path);
@@ -14,12 +14,12 @@ status p2p_report_open(struct p2p_report *r, const char *bench, const char *card
 static void write_line(FILE *f, const struct p2p_report *r, const struct p2p_row *row, enum target_verdict v,
                        double target)
 {
-    fprintf(f, "{\"bench\":\"%s\",\"device\":\"%s\",\"what\":\"%s\"", r->bench, r->card, row->what);
+    fprintf(f, "{\"bench\":\"%s\",\"device\":\"%s\",\"what\":\"%s\"", r->bench, r->gpu, row->what);
     if (row->op) fprintf(f, ",\"op\":\"%s\"", row->op);
     if (row->way) fprintf(f, ",\"way\":\"%s\"", row->way);
     if (row->from >= 0) fprintf(f, ",\"from\":%d", row->from);
     if (row->to >= 0) fprintf(f, ",\"to\":%d", row->to);
-    fprintf(f, ",\"cards\":%d,\"bytes\":%zu,\"graph\":%s", row->cards, row->bytes,
+    fprintf(f, ",\"gpus\":%d,\"bytes\":%zu,\"graph\":%s", row->gpus, row->bytes,
             row->graph ? "true" : "false");
     if (row->us > 0) fprintf(f, ",\"us\":%.3f", row->us);
     if (row->gbs > 0) fprintf(f, ",\"algorithm_gbs\":%.4f", row->gbs);
@@ -34,10 +34,10 @@ enum target_verdict p2p_report_row(struct p2p_report *r, const struct p2p_row *r
     struct target t = {0};
     text[0] = 0;
     const double rate = row->bus_gbs > 0 ? row->bus_gbs : row->gbs;
-    if (!row->unjudged && rate > 0 && target_find(r->card, row->what, row->bytes, TARGET_GBS, &t))
-        v = target_judge(&t, row->what, rate, row->cards, text);
-    else if (!row->unjudged && row->us > 0 && target_find(r->card, row->what, row->bytes, TARGET_US, &t))
-        v = target_judge(&t, row->what, row->us, row->cards, text);
+    if (!row->unjudged && rate > 0 && target_find(r->gpu, row->what, row->bytes, TARGET_GBS, &t))
+        v = target_judge(&t, row->what, rate, row->gpus, text);
+    else if (!row->unjudged && row->us > 0 && target_find(r->gpu, row->what, row->bytes, TARGET_US, &t))
+        v = target_judge(&t, row->what, row->us, row->gpus, text);
     r->pass += v == TARGET_PASS, r->look += v == TARGET_LOOK;
     if (r->lines) write_line(r->lines, r, row, v, t.value);
     if (r->to_stdout) {

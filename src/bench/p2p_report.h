@@ -12,7 +12,7 @@ struct p2p_row {
     const char *what;       /* a name of targets.def, or another word, which has no target */
     const char *op, *way;   /* a collective and its path; NULL: none */
     int from, to;           /* GPU numbers; below 0: none */
-    int cards;              /* number of GPUs that took part */
+    int gpus;              /* number of GPUs that took part */
     size_t bytes;
     double us;              /* time of one repetition; 0: only the rate is known */
     double gbs, bus_gbs;    /* 0: none; the bus bandwidth is compared when present */
@@ -20,7 +20,7 @@ struct p2p_row {
     bool unjudged;          /* not compared: the row of a better path is */
 };
 struct p2p_report {
-    const char *bench, *card, *path;
+    const char *bench, *gpu, *path;
     char *text;             /* contents of the file */
     size_t text_bytes;
     FILE *lines;
@@ -28,7 +28,7 @@ struct p2p_report {
     int pass, look;
 };
 /* Opens a report. `path` NULL: no file. */
-status p2p_report_open(struct p2p_report *r, const char *bench, const char *card, const char *path) WARN_UNUSED;
+status p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path) WARN_UNUSED;
 /* Adds a row. `text` is the printed verdict; "" without a target. */
 enum target_verdict p2p_report_row(struct p2p_report *r, const struct p2p_row *row, char text[TARGET_TEXT]);
 /* Writes the file when st is OK. Returns st, or the error of writing. */

@@ -10,16 +10,16 @@ static const struct row {
     enum rate rate;
     double value;
     size_t bytes;
-    int cards;
+    int gpus;
 } rows[] = {
-#define GBS(x)                                      RATE_GBS, x
-#define US(x)                                       RATE_US, x
-#define LINK(x)                                     RATE_LINK, x
-#define NET(x)                                      RATE_NET, x
-#define NODE(x)                                     RATE_NODE, x
-#define HOST(x)                                     RATE_HOST, x
-#define MEMORY(x)                                   RATE_MEMORY, x
-#define TARGET(machine, what, number, bytes, cards) {#machine, #what, number, bytes, cards},
+#define GBS(x)                                     RATE_GBS, x
+#define US(x)                                      RATE_US, x
+#define LINK(x)                                    RATE_LINK, x
+#define NET(x)                                     RATE_NET, x
+#define NODE(x)                                    RATE_NODE, x
+#define HOST(x)                                    RATE_HOST, x
+#define MEMORY(x)                                  RATE_MEMORY, x
+#define TARGET(machine, what, number, bytes, gpus) {#machine, #what, number, bytes, gpus},
 #include "bench/targets.def"
 #undef TARGET
 };
@@ -53,9 +53,9 @@ static double value_of(const struct row *r, const struct machine *m)
     return 0;
 }
 
-int target_find(const char *card, const char *what, size_t bytes, enum target_unit unit, struct target *t)
+int target_find(const char *gpu, const char *what, size_t bytes, enum target_unit unit, struct target *t)
 {
-    const struct machine *m = machine_of_gpu(card);
+    const struct machine *m = machine_of_gpu(gpu);
     int found = 0;
     if (m == NULL) return 0;
     for (int own = 1; own >= 0 && !found; own--) /* rows of this machine first, then rows of any */
@@ -65,7 +65,7 @@ int target_find(const char *card, const char *what, size_t bytes, enum target_un
             if (strcmp(r->machine, own ? m->name : "any") != 0 || strcmp(r->what, what) != 0) continue;
             if (time != (unit == TARGET_US) || (time ? bytes > r->bytes : bytes < r->bytes)) continue;
             if (found && (time ? r->bytes >= t->bytes : r->bytes <= t->bytes)) continue;
-            *t = (struct target){unit, value_of(r, m), r->bytes, r->cards};
+            *t = (struct target){unit, value_of(r, m), r->bytes, r->gpus};
             found = t->value > 0;
         }
     return found;
@@ -78,14 +78,14 @@ static const char *look_at(const char *what)
     return "other work on the machine";
 }
 
-enum target_verdict target_judge(const struct target *t, const char *what, double measured, int cards,
+enum target_verdict target_judge(const struct target *t, const char *what, double measured, int gpus,
                                  char text[TARGET_TEXT])
 {
     static const double slack_rate = 0.95, slack_time = 1.25;
     const bool time = t->unit == TARGET_US;
     const bool pass = time ? measured <= slack_time * t->value : measured >= slack_rate * t->value;
     char of[32] = "";
-    if (cards != t->cards) snprintf(of, sizeof of, ", a number of %d GPUs", t->cards);
+    if (gpus != t->gpus) snprintf(of, sizeof of, ", a number of %d GPUs", t->gpus);
     if (pass)
         snprintf(text, TARGET_TEXT, "pass (%.4g %s%s)", t->value, time ? "us" : "GB/s", of);
     else

@@ -8,17 +8,17 @@ struct target {
     enum target_unit unit;
     double value;
     size_t bytes;   /* rates: smallest size; times: largest size */
-    int cards;      /* number of GPUs of the value */
+    int gpus;      /* number of GPUs of the value */
 };
 /* Finds the target for a GPU by its driver name. Returns 0 when none is known for this size. When several rows fit,
  * rates use the row with the largest size, times the row with the smallest. */
-int target_find(const char *card, const char *what, size_t bytes, enum target_unit unit, struct target *t);
+int target_find(const char *gpu, const char *what, size_t bytes, enum target_unit unit, struct target *t);
 
 enum { TARGET_TEXT = 256 };
 enum target_verdict { TARGET_NONE, TARGET_PASS, TARGET_LOOK };
 /* Compares `measured` (GB/s or us, on `cards` GPUs) with the target. A rate may be 5 % lower, a time 25 % higher.
  * `text`: "pass", or what to check. */
-enum target_verdict target_judge(const struct target *t, const char *what, double measured, int cards,
+enum target_verdict target_judge(const struct target *t, const char *what, double measured, int gpus,
                                  char text[TARGET_TEXT]);
 const char *target_verdict_text(enum target_verdict v);
 

@@ -83,7 +83,7 @@ void comm_close(struct comm *c, status st)
     const struct transport *t = c->transport;
     if (c->driver && st != STATUS_OK && st != STATUS_STOPPED) c->driver->abort(c);
     if (c->driver) c->driver->stop(c);
-    device_calls_free(&c->cards);
+    device_calls_free(&c->device_calls);
     t->close(c, st);
     c->groups[c->group_count++] = c; /* the world is freed last */
     for (int i = 0, count = c->group_count; i < count; i++) {

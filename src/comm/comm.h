@@ -59,10 +59,10 @@ struct comm_job comm_job(const struct comm *world);
 /* Memory that communication takes beside the caller's buffers: heartbeats and flags, buffers, mailboxes. Shared memory counts 1/n per rank.
  * Host pages that are never written cost nothing. comm_memory predicts it for a plan, comm_memory_used is what this rank has allocated. Not
  * counted: lists of a few bytes per call, and what MPI and NCCL allocate. */
-struct comm_memory { size_t card, host; };
+struct comm_memory { size_t device, host; };
 struct comm_memory_args {
     struct comm_job job;
-    bool cards;
+    bool devices;
     int groups;         /* communicators that the rank is in, that of all among them */
     size_t mail_bytes;  /* comm_mail_open; mail_depth 0: none */
     int mail_depth, mail_ranks;

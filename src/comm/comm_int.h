@@ -84,8 +84,8 @@ struct comm {
     int local_rank, local_ranks; /* of the world */
     struct comm_memory room;      /* of the world: taken so far */
     const struct device_comm_ops *driver; /* of the world: NULL without GPUs */
-    struct device_calls cards;    /* of the world */
-    struct device_state *card;          /* the driver's, of this communicator; NULL before it needs one */
+    struct device_calls device_calls;/* of the world */
+    struct device_state *device;        /* the driver's, of this communicator; NULL before it needs one */
 };
 
 /* comm.c: one collective, which gets its number here. On the host a reduce-scatter moves data only: the caller adds them up. */

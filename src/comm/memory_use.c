@@ -25,13 +25,13 @@ struct comm_memory comm_memory(const struct comm_memory_args *a)
     if (job->ranks == 1) return r;
     const struct transport *t = job->memory ? &transport_shm : &transport_mpi;
     r.host = t->bytes(job->ranks, job->here, a->groups);
-    if (a->cards) {
-        r.card = device_pages(sizeof(struct p2p_comm_flags));
+    if (a->devices) {
+        r.device = device_pages(sizeof(struct p2p_comm_flags));
         r.host += DEVICE_FLAGS;
     }
     if (a->mail_depth == 0) return r;
-    if (a->cards)
-        r.card += device_pages(2 * m.depth * m.bytes_max);
+    if (a->devices)
+        r.device += device_pages(2 * m.depth * m.bytes_max);
     else
         r.host += t->mail_bytes(&m, a->mail_ranks);
     return r;

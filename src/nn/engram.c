@@ -36,11 +36,11 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
         struct linear *linear;
         enum role role;
         const char *name;
-    } const products[] = {{&m->k, ROLE_MATRIX, "k"}, {&m->v, ROLE_RESIDUAL, "v"}};
+    } const projections[] = {{&m->k, ROLE_MATRIX, "k"}, {&m->v, ROLE_RESIDUAL, "v"}};
     for (int i = 0; i < 2; i++) {
-        struct linear *linear = products[i].linear;
-        snprintf(full, sizeof full, "%s.%s", name, products[i].name);
-        linear_init(linear, p, full, products[i].role, d, per_token * m->width, BIAS_NONE);
+        struct linear *linear = projections[i].linear;
+        snprintf(full, sizeof full, "%s.%s", name, projections[i].name);
+        linear_init(linear, p, full, projections[i].role, d, per_token * m->width, BIAS_NONE);
         p->rows[linear->w].columns = m->width;
         linear_split(linear, p, SPLIT_IN, NULL, 0);
     }

@@ -36,27 +36,27 @@ static status new_row(const struct mla *m, struct mla_saved *s, const struct mla
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
     char *row = (char *)k->rows.data + bytes_of(at->at * k->rows.shape[1], k->rows.dt);
-    struct latent_fwd_args turn = {.q = q.data,
-                                   .q_stride = q.stride,
-                                   .positions = c->batch->positions,
-                                   .cos = rope->tails.cos.data,
-                                   .sin = rope->tails.sin.data,
-                                   .rows = 1,
-                                   .heads = m->heads,
-                                   .nope = m->nope,
-                                   .half = m->rope / 2,
-                                   .pos_count = rope->positions,
-                                   .dt = s->in.dt};
+    struct latent_fwd_args rotation = {.q = q.data,
+                                       .q_stride = q.stride,
+                                       .positions = c->batch->positions,
+                                       .cos = rope->tails.cos.data,
+                                       .sin = rope->tails.sin.data,
+                                       .rows = 1,
+                                       .heads = m->heads,
+                                       .nope = m->nope,
+                                       .half = m->rope / 2,
+                                       .pos_count = rope->positions,
+                                       .dt = s->in.dt};
     TRY(mla_form_queries(m, s, r));
     TRY(mla_norm_c(m, s, row, r));
-    TRY(r->ops->latent_fwd(&turn, r->stream));
-    turn.q = NULL;
-    turn.k_rope = tail.data;
-    turn.k_rope_stride = tail.stride;
-    turn.k = row + bytes_of(m->rank, k->rows.dt);
-    turn.heads = 1;
-    turn.nope = 0;
-    return r->ops->latent_fwd(&turn, r->stream);
+    TRY(r->ops->latent_fwd(&rotation, r->stream));
+    rotation.q = NULL;
+    rotation.k_rope = tail.data;
+    rotation.k_rope_stride = tail.stride;
+    rotation.k = row + bytes_of(m->rank, k->rows.dt);
+    rotation.heads = 1;
+    rotation.nope = 0;
+    return r->ops->latent_fwd(&rotation, r->stream);
 }
 
 /* k->q = [W_k^T q_nope | q_rope] of every head. */

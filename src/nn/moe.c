@@ -124,7 +124,7 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
         s->gate = tensor_take(keep, "shared expert gate", acc, 2, l->n, (int64_t)1);
     }
     s->scratch_fwd = scratch_take(m, l, MOE_ROUTE_FWD, "router's scratch");
-    s->scratch_product = scratch_take(m, l, MOE_PRODUCT, "scratch of expert GEMMs");
+    s->scratch_gemm = scratch_take(m, l, MOE_GEMM, "scratch of expert GEMMs");
     if (s->train) backward_lay(m, s, l);
 }
 
@@ -173,19 +173,19 @@ static status route(const struct moe *m, struct moe_saved *s, const struct exec 
 }
 
 /* One GEMM per expert, with one of the experts' matrices. */
-struct product {
-    enum expert_product kind;
+struct matrices_gemm {
+    enum expert_pass pass;
     enum expert_gather gather;
     struct operand a, b;
     void *c;
     int64_t n, k;
 };
 
-static status multiply(const struct moe *m, const struct moe_saved *s, const struct product *p,
-                       const struct exec *r)
+static status gemm_experts(const struct moe *m, const struct moe_saved *s, const struct matrices_gemm *p,
+                           const struct exec *r)
 {
     return r->ops->expert_gemm(
-        &(struct expert_gemm_args){.product = p->kind,
+        &(struct expert_gemm_args){.pass = p->pass,
                                    .gather = p->gather,
                                    .a = p->a,
                                    .b = p->b,
@@ -199,23 +199,23 @@ static status multiply(const struct moe *m, const struct moe_saved *s, const str
                                    .n = p->n,
                                    .k = p->k,
                                    .align = s->align,
-                                   .accum = p->kind == EXPERT_WGRAD ? r->accum : ACCUM_STORE,
-                                   .scratch = s->scratch_product.data,
+                                   .accum = p->pass == EXPERT_WGRAD ? r->accum : ACCUM_STORE,
+                                   .scratch = s->scratch_gemm.data,
                                    .dt = s->up.dt},
         r->stream);
 }
 
 static status form_up(const struct moe *m, const struct moe_saved *s, struct tensor y, const struct exec *r)
 {
-    return multiply(m, s,
-                    &(struct product){.kind = EXPERT_FWD,
-                                      .gather = EXPERT_GATHER_A,
-                                      .a = operand_of(y),
-                                      .b = params_operand(r->params, m->up, GEMM_DGRAD),
-                                      .c = s->up.data,
-                                      .n = 2 * m->f,
-                                      .k = m->d},
-                    r);
+    return gemm_experts(m, s,
+                        &(struct matrices_gemm){.pass = EXPERT_FWD,
+                                                .gather = EXPERT_GATHER_A,
+                                                .a = operand_of(y),
+                                                .b = params_operand(r->params, m->up, GEMM_DGRAD),
+                                                .c = s->up.data,
+                                                .n = 2 * m->f,
+                                                .k = m->d},
+                        r);
 }
 
 static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct tensor y,
@@ -234,14 +234,14 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct
                                                              .align = s->align,
                                                              .dt = y.dt},
                                r->stream));
-    return multiply(m, s,
-                    &(struct product){.kind = EXPERT_FWD,
-                                      .a = operand_of(s->m),
-                                      .b = params_operand(r->params, m->down, GEMM_DGRAD),
-                                      .c = s->sorted.data,
-                                      .n = m->d,
-                                      .k = m->f},
-                    r);
+    return gemm_experts(m, s,
+                        &(struct matrices_gemm){.pass = EXPERT_FWD,
+                                                .a = operand_of(s->m),
+                                                .b = params_operand(r->params, m->down, GEMM_DGRAD),
+                                                .c = s->sorted.data,
+                                                .n = m->d,
+                                                .k = m->f},
+                        r);
 }
 
 status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
@@ -308,15 +308,15 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
 {
     const struct params *p = r->params;
     void *both = s->m.data; /* dm becomes m, up its gradient, in place: no later reader */
-    TRY(multiply(m, s,
-                 &(struct product){.kind = EXPERT_DGRAD,
-                                   .gather = EXPERT_GATHER_A,
-                                   .a = operand_of(dout),
-                                   .b = params_operand(p, m->down, GEMM_DGRAD),
-                                   .c = both,
-                                   .n = m->d,
-                                   .k = m->f},
-                 r));
+    TRY(gemm_experts(m, s,
+                     &(struct matrices_gemm){.pass = EXPERT_DGRAD,
+                                             .gather = EXPERT_GATHER_A,
+                                             .a = operand_of(dout),
+                                             .b = params_operand(p, m->down, GEMM_DGRAD),
+                                             .c = both,
+                                             .n = m->d,
+                                             .k = m->f},
+                     r));
     TRY(r->ops->expert_act_bwd(&(struct expert_act_bwd_args){.dm = both,
                                                              .up = s->up.data,
                                                              .weight = s->weight.data,
@@ -332,32 +332,32 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                                                              .align = s->align,
                                                              .dt = y.dt},
                                r->stream));
-    TRY(multiply(m, s,
-                 &(struct product){.kind = EXPERT_WGRAD,
-                                   .gather = EXPERT_GATHER_A,
-                                   .a = operand_of(dout),
-                                   .b = operand_of(s->m),
-                                   .c = params_grad(p, m->down),
-                                   .n = m->d,
-                                   .k = m->f},
-                 r));
-    TRY(multiply(m, s,
-                 &(struct product){.kind = EXPERT_WGRAD,
-                                   .gather = EXPERT_GATHER_B,
-                                   .a = operand_of(s->up),
-                                   .b = operand_of(y),
-                                   .c = params_grad(p, m->up),
-                                   .n = 2 * m->f,
-                                   .k = m->d},
-                 r));
-    return multiply(m, s,
-                    &(struct product){.kind = EXPERT_DGRAD,
-                                      .a = operand_of(s->up),
-                                      .b = params_operand(p, m->up, GEMM_DGRAD),
-                                      .c = s->sorted.data,
-                                      .n = 2 * m->f,
-                                      .k = m->d},
-                    r);
+    TRY(gemm_experts(m, s,
+                     &(struct matrices_gemm){.pass = EXPERT_WGRAD,
+                                             .gather = EXPERT_GATHER_A,
+                                             .a = operand_of(dout),
+                                             .b = operand_of(s->m),
+                                             .c = params_grad(p, m->down),
+                                             .n = m->d,
+                                             .k = m->f},
+                     r));
+    TRY(gemm_experts(m, s,
+                     &(struct matrices_gemm){.pass = EXPERT_WGRAD,
+                                             .gather = EXPERT_GATHER_B,
+                                             .a = operand_of(s->up),
+                                             .b = operand_of(y),
+                                             .c = params_grad(p, m->up),
+                                             .n = 2 * m->f,
+                                             .k = m->d},
+                     r));
+    return gemm_experts(m, s,
+                        &(struct matrices_gemm){.pass = EXPERT_DGRAD,
+                                                .a = operand_of(s->up),
+                                                .b = params_operand(p, m->up, GEMM_DGRAD),
+                                                .c = s->sorted.data,
+                                                .n = 2 * m->f,
+                                                .k = m->d},
+                        r);
 }
 
 /* The router. Its auxiliary loss belongs to the step (grad_scale), so each micro-batch adds its share by

@@ -41,7 +41,7 @@ struct moe_saved {
     struct mlp_saved shared;
     struct tensor shared_out, gate;
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
-    struct tensor scratch_fwd, scratch_bwd, scratch_product; /* sized by the op set */
+    struct tensor scratch_fwd, scratch_bwd, scratch_gemm; /* sized by the op set */
     int64_t align, experts, top_k;
     bool train;                     /* allocated for backward */
     struct linear_saved router_saved, gate_saved;

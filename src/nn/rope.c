@@ -23,9 +23,9 @@ static void scale_llama3(const struct model_spec *m, double *inv, int64_t half)
 }
 
 /* The dimension at which `turns` full rotations fit in the original context. */
-static double yarn_dim(const struct model_spec *m, double dims, double turns)
+static double yarn_dim(const struct model_spec *m, double dims, double rotations)
 {
-    return dims * log((double)m->rope_original / (2 * PI * turns)) / (2 * log(m->rope_theta));
+    return dims * log((double)m->rope_original / (2 * PI * rotations)) / (2 * log(m->rope_theta));
 }
 
 static double yarn_mscale(double factor, double mscale)

@@ -205,7 +205,7 @@ status sp_block_begin(int k, struct tensor *x, struct tensor *y, const struct ex
 {
     struct sp_gather *c = coming(*x, r);
     if (sp_blocks(*x, *y, r) == 1) return STATUS_OK;
-    CHECK(!(c && leaves(*y, r)), "a product waits for rows and sends rows");
+    CHECK(!(c && leaves(*y, r)), "a GEMM waits for rows and sends rows");
     const int block = block_of(k, c, r->sp_overlap), ranks = r->sp_overlap->ranks;
     if (c && k > 0) TRY(wait_for(c, k, r));
     *x = c && k == 0 ? c->part : rows_of(*x, block, ranks);

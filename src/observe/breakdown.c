@@ -52,7 +52,7 @@ static int64_t add_computed(struct breakdown_sum *sum, const struct activity *a,
 {
     int64_t covered_to = INT64_MIN, busy_ns = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (parts[a[i].name] == KERNEL_EXCHANGE) continue;
+        if (parts[a[i].name] == KERNEL_COMMUNICATION) continue;
         int64_t from = a[i].start_ns > covered_to ? a[i].start_ns : covered_to;
         int64_t own = a[i].end_ns > from ? a[i].end_ns - from : 0;
         if (a[i].end_ns > covered_to) covered_to = a[i].end_ns;
@@ -75,7 +75,7 @@ static int64_t uncovered(struct walk *w, int64_t from, int64_t to)
     int64_t own = 0;
     while (from < to) {
         for (; w->at < w->count && w->a[w->at].start_ns <= from; w->at++)
-            if (w->parts[w->a[w->at].name] != KERNEL_EXCHANGE && w->a[w->at].end_ns > w->covered_to)
+            if (w->parts[w->a[w->at].name] != KERNEL_COMMUNICATION && w->a[w->at].end_ns > w->covered_to)
                 w->covered_to = w->a[w->at].end_ns;
         if (w->covered_to > from) {
             from = w->covered_to;
@@ -89,18 +89,18 @@ static int64_t uncovered(struct walk *w, int64_t from, int64_t to)
 }
 
 /* Collectives get the time without compute. Returns that time. */
-static int64_t add_exchanges(struct breakdown_sum *sum, const struct activity *a, int64_t count,
-                             const enum kernel_part *parts)
+static int64_t add_communication(struct breakdown_sum *sum, const struct activity *a, int64_t count,
+                                 const enum kernel_part *parts)
 {
     struct walk w = {.a = a, .parts = parts, .count = count, .covered_to = INT64_MIN};
     int64_t covered_to = INT64_MIN, busy_ns = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (parts[a[i].name] != KERNEL_EXCHANGE) continue;
+        if (parts[a[i].name] != KERNEL_COMMUNICATION) continue;
         const int64_t from = a[i].start_ns > covered_to ? a[i].start_ns : covered_to;
         const int64_t own = uncovered(&w, from, a[i].end_ns);
-        if (a[i].end_ns > from) sum->exchange_ns += a[i].end_ns - from;
+        if (a[i].end_ns > from) sum->communication_ns += a[i].end_ns - from;
         if (a[i].end_ns > covered_to) covered_to = a[i].end_ns;
-        put_own(sum, &a[i], KERNEL_EXCHANGE, own);
+        put_own(sum, &a[i], KERNEL_COMMUNICATION, own);
         busy_ns += own;
     }
     return busy_ns;
@@ -110,7 +110,7 @@ void breakdown_add(struct breakdown_sum *sum, struct activity *a, int64_t count,
                    const enum kernel_part *parts, int64_t wall_ns, int64_t steps)
 {
     if (count > 0) qsort(a, (size_t)count, sizeof *a, by_start);
-    const int64_t busy_ns = add_computed(sum, a, count, parts) + add_exchanges(sum, a, count, parts);
+    const int64_t busy_ns = add_computed(sum, a, count, parts) + add_communication(sum, a, count, parts);
     add_links(sum, a, count);
     if (wall_ns < busy_ns) wall_ns = busy_ns; /* two clocks, read at different times */
     sum->part_ns[KERNEL_GAP] += wall_ns - busy_ns;
@@ -152,7 +152,7 @@ void breakdown_mean(struct breakdown *out, const struct breakdown_sum *sum, cons
                                                   .copies = (double)sum->link_count[way] / steps};
     out->step_s = (double)sum->wall_ns * 1e-9 / steps;
     out->busy_s = out->step_s - out->parts[KERNEL_GAP].seconds;
-    out->exchange_s = (double)sum->exchange_ns * 1e-9 / steps;
+    out->communication_s = (double)sum->communication_ns * 1e-9 / steps;
     out->kernel_count = costliest(list, sum, names->count);
     for (int i = 0; i < names->count; i++) out->kernel_kinds += sum->rows[i].count > 0;
     for (int i = 0; i < out->kernel_count; i++) {
@@ -226,9 +226,10 @@ void breakdown_print(FILE *out, const struct breakdown *b, double plain_s)
     if (plain_s > 0)
         fprintf(out, "  without recording a step takes %.3f ms, of which gaps are %.3f ms (%.1f %%)\n",
                 plain_s * 1e3, plain_gaps(b, plain_s) * 1e3, 100 * plain_gaps(b, plain_s) / plain_s);
-    if (b->exchange_s > 0)
+    if (b->communication_s > 0)
         fprintf(out, "  communication takes %.3f ms, of which %.3f ms overlap with computing\n",
-                b->exchange_s * 1e3, (b->exchange_s - b->parts[KERNEL_EXCHANGE].seconds) * 1e3);
+                b->communication_s * 1e3,
+                (b->communication_s - b->parts[KERNEL_COMMUNICATION].seconds) * 1e3);
     print_links(out, b);
     if (b->lost) fprintf(out, "  %lld activities were lost: the gaps are too large\n", (long long)b->lost);
     fprintf(out, "  %8s %10s %7s  the %d costliest of %d kernels\n", "calls", "mean us", "%", b->kernel_count,
@@ -255,8 +256,8 @@ json_t *breakdown_json(const struct breakdown *b, double plain_s)
     }
     json_t *root =
         json_pack("{s:I, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "steps", (json_int_t)b->steps, "step_ms",
-                  b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "exchange_ms", b->exchange_s * 1e3, "lost",
-                  (json_int_t)b->lost, "parts", parts, "links", links_json(b), "kernels", kernels);
+                  b->step_s * 1e3, "busy_ms", b->busy_s * 1e3, "communication_ms", b->communication_s * 1e3,
+                  "lost", (json_int_t)b->lost, "parts", parts, "links", links_json(b), "kernels", kernels);
     if (plain_s > 0) {
         json_object_set_new(root, "plain_step_ms", json_real(plain_s * 1e3));
         json_object_set_new(root, "plain_gaps_percent", json_real(100 * plain_gaps(b, plain_s) / plain_s));

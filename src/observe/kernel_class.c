@@ -267,20 +267,21 @@ enum kernel_part kernel_part_of(const char *name)
      * count, too. cuDNN is used only for attention: its kernels are named after their generator, its helpers
      * after its namespace. */
     static const char *const attention[] = {"cudnn", "sdpa", "flash", "fmha", "attn", "attention", NULL};
-    static const char *const products[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
-                                           "gemv",  "splitk", "wgmma",   NULL};
+    static const char *const gemms[] = {"nvjet", "gemm",   "cutlass", "cublas", "xmma",
+                                        "gemv",  "splitk", "wgmma",   NULL};
     /* Kernels of libraries and ours, by file name. */
-    static const char *const exchanges[] = {"nccl", "p2p_barrier_cu", "tree_sum_cu", "p2p_kernels_cu", NULL};
+    static const char *const communication[] = {"nccl", "p2p_barrier_cu", "tree_sum_cu", "p2p_kernels_cu",
+                                                NULL};
     /* Searched in the function's name only. */
     static const char *const optimizer[] = {"adam",  "lion",   "update",    "optim", "clip",
                                             "sumsq", "square", "grad_norm", "ortho", NULL};
     char text[2048];
     snprintf(text, sizeof text, "%s", name);
     lower(text);
-    if (has(text, exchanges) || strcmp(text, "memcpy between gpus") == 0) return KERNEL_EXCHANGE;
+    if (has(text, communication) || strcmp(text, "memcpy between gpus") == 0) return KERNEL_COMMUNICATION;
     if (strncmp(text, "memcpy", 6) == 0 || strncmp(text, "memset", 6) == 0) return KERNEL_COPY;
     if (has(text, attention)) return KERNEL_ATTENTION;
-    if (has(text, products)) return KERNEL_PRODUCT;
+    if (has(text, gemms)) return KERNEL_GEMM;
     kernel_name_short(name, text, sizeof text);
     text[strcspn(text, "<")] = 0;
     lower(text);

@@ -22,15 +22,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* part, key in JSON, text. EXCHANGE: communication between ranks that overlaps no computation. GAP: the rest of the
+/* part, key in JSON, text. COMMUNICATION: communication between ranks that overlaps no computation. GAP: the rest of the
  * step's wall time, in which nothing ran */
 #define KERNEL_PART_LIST(X)                                                                            \
-    X(PRODUCT, "products", "GEMMs")                                                                     \
+    X(GEMM, "gemms", "GEMMs")                                                                     \
     X(ATTENTION, "attention", "attention")                                                             \
     X(MEMORY, "memory_bound", "memory-bound")                                                          \
     X(OPTIMIZER, "optimizer", "optimizer")                                                             \
     X(COPY, "copies", "copies")                                                                        \
-    X(EXCHANGE, "exchanges", "exposed communication")                                                  \
+    X(COMMUNICATION, "communication", "exposed communication")                                                  \
     X(GAP, "gaps", "gaps")
 enum kernel_part {
 #define X(part, key, text) KERNEL_##part,
@@ -48,7 +48,7 @@ enum kernel_part kernel_part_of(const char *name);
 void kernel_name_short(const char *name, char *out, size_t size);
 
 const char *kernel_part_text(enum kernel_part part);    /* "GEMMs" */
-const char *kernel_part_key(enum kernel_part part);     /* "products" */
+const char *kernel_part_key(enum kernel_part part);     /* "gemms" */
 
 /* Direction of a copy: UP from host to device, DOWN from device to host. */
 enum kernel_link { LINK_NONE, LINK_UP, LINK_DOWN, LINK_COUNT };
@@ -61,7 +61,7 @@ struct breakdown {
     int64_t steps;                  /* recorded steps; 0: all other fields are 0 */
     int64_t lost;                   /* activities that CUPTI could not record */
     double step_s, busy_s;          /* per step: wall time; time in which anything ran */
-    double exchange_s;              /* per step: time of communication between ranks, overlapped or not */
+    double communication_s;              /* per step: time of communication between ranks, overlapped or not */
     struct breakdown_part {
         double seconds, percent, kernels; /* per step */
     } parts[KERNEL_PART_COUNT];

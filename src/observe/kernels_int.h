@@ -29,7 +29,7 @@ struct activity {
 struct breakdown_sum {
     int64_t steps, wall_ns, lost;
     int64_t part_ns[KERNEL_PART_COUNT], part_count[KERNEL_PART_COUNT];
-    int64_t exchange_ns; /* time of communication between ranks, overlapped or not */
+    int64_t communication_ns; /* time of communication between ranks, overlapped or not */
     int64_t link_ns[LINK_COUNT], link_count[LINK_COUNT];
     double link_bytes[LINK_COUNT];
     struct breakdown_row {

@@ -93,12 +93,12 @@ struct route_bwd_args {
  *   DGRAD  c[r, k] =  a[row(r), n] b_e          gather: NONE or A
  *   WGRAD  c_e[n, k] = or += sum over the rows r of e of a[row(r), n]^T b[row(r), k]
  *          an expert without rows: zeros with =, unchanged with += */
-enum expert_product { EXPERT_FWD, EXPERT_DGRAD, EXPERT_WGRAD };
+enum expert_pass { EXPERT_FWD, EXPERT_DGRAD, EXPERT_WGRAD };
 enum expert_gather { EXPERT_GATHER_NONE, EXPERT_GATHER_A, EXPERT_GATHER_B /* WGRAD only */ };
 struct expert_gemm_args {
-    enum expert_product product;
+    enum expert_pass pass;
     enum expert_gather gather;
-    struct operand a, b;            /* dt; trans is ignored: `product` determines the layouts */
+    struct operand a, b;            /* dt; trans is ignored: `pass` determines the layouts */
     void *c;                        /* dt; WGRAD: A */
     const int32_t *source, *offsets, *counts;
     int64_t rows, top_k, experts;   /* rows: tokens; there are at most moe_rows_max sorted rows */
@@ -173,7 +173,7 @@ struct balance_args {
 
 /* Scratch that a set needs during one of these ops. Pure, like attn_scratch. MOE_PRODUCT: gathered rows have at most
  * d elements. */
-enum moe_memory { MOE_ROUTE_FWD, MOE_ROUTE_BWD, MOE_PRODUCT };
+enum moe_memory { MOE_ROUTE_FWD, MOE_ROUTE_BWD, MOE_GEMM };
 struct moe_shape {
     int64_t rows, experts, top_k, d, f, docs;   /* rows: tokens; d, f: width and inner width; docs: maximum, 0
                                                    without ROUTE_AUX_SEQUENCE */

@@ -44,11 +44,11 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
     if (shape->pp == 1 && shape->chunks > 1)
         return FAIL(STATUS_CONFIG, "parallel.chunks does nothing without parallel.pipeline");
     if (shape->pp == 1) return STATUS_OK;
-    if (shape->pp > PIPE_RANKS_MAX || stages > MESH_STAGES_MAX || stages > m->layer_count)
+    if (shape->pp > PIPELINE_RANKS_MAX || stages > MESH_STAGES_MAX || stages > m->layer_count)
         return FAIL(STATUS_CONFIG,
                     "parallel.pipeline x parallel.chunks = %d x %d: there are at most %d ranks, %d stages, "
                     "and no more than the %lld layers",
-                    shape->pp, shape->chunks, (int)PIPE_RANKS_MAX, (int)MESH_STAGES_MAX,
+                    shape->pp, shape->chunks, (int)PIPELINE_RANKS_MAX, (int)MESH_STAGES_MAX,
                     (long long)m->layer_count);
     if (m->mtp_depth > 0)
         return FAIL(STATUS_CONFIG,
@@ -138,7 +138,7 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape)
     if (shape->dp % shape->shard != 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
                     shape->shard, shape->dp);
-    if (shape->chunks > 1 && shape->schedule != PIPE_INTERLEAVED)
+    if (shape->chunks > 1 && shape->schedule != PIPELINE_INTERLEAVED)
         return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
     TRY(check_pipeline(m, shape));
     TRY(check_tensor(m, shape->tp));
@@ -159,13 +159,13 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
                                .dp = (int)(ranks / model),
                                .tp = (int)r->parallel_tensor,
                                .chunks = (int)r->parallel_chunks,
-                               .schedule = (enum pipe)r->parallel_schedule,
+                               .schedule = (enum pipeline_kind)r->parallel_schedule,
                                .zero = (int)r->parallel_zero};
     out->shard = r->parallel_shard ? (int)r->parallel_shard : out->dp;
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
-    if (out->schedule != PIPE_1F1B && out->pp == 1)
+    if (out->schedule != PIPELINE_1F1B && out->pp == 1)
         return FAIL(STATUS_CONFIG, "parallel.schedule does nothing without parallel.pipeline");
     if (r->parallel_stages[0] && out->pp == 1)
         return FAIL(STATUS_CONFIG, "parallel.stages does nothing without parallel.pipeline");

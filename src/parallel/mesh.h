@@ -21,7 +21,7 @@ enum { MESH_STAGES_MAX = 256 };
 struct mesh_shape {
     int pp, dp, tp;
     int chunks;         /* of the model, on a pipeline rank: stage s is chunk s / pp of rank s mod pp */
-    enum pipe schedule;
+    enum pipeline_kind schedule;
     int layers[MESH_STAGES_MAX]; /* of each stage; layers[0] == 0: evenly */
     int zero, shard;    /* ZeRO stage; data-parallel ranks that shard one copy */
 };

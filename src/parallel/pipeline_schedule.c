@@ -11,8 +11,8 @@ static void add(struct pipeline_rank *r, enum pipeline_pass what, int micro, int
 
 static void order_gpipe(struct pipeline_schedule *s, struct pipeline_rank *r)
 {
-    for (int j = 0; j < s->micros; j++) add(r, PIPE_F, j, 0);
-    for (int j = 0; j < s->micros; j++) add(r, PIPE_B, j, 0);
+    for (int j = 0; j < s->micros; j++) add(r, PIPELINE_F, j, 0);
+    for (int j = 0; j < s->micros; j++) add(r, PIPELINE_B, j, 0);
 }
 
 static int at_most(int n, int limit)
@@ -27,8 +27,9 @@ static struct pipeline_action nth_pass(const struct pipeline_schedule *s, enum p
     const int whole = s->group * s->chunks, first = k / whole * s->group, left = s->micros - first,
               group = at_most(s->group, left), u = k % whole;
     const int chunk = u / group;
-    return (struct pipeline_action){
-        .what = what, .micro = first + u % group, .chunk = what == PIPE_F ? chunk : s->chunks - 1 - chunk};
+    return (struct pipeline_action){.what = what,
+                                    .micro = first + u % group,
+                                    .chunk = what == PIPELINE_F ? chunk : s->chunks - 1 - chunk};
 }
 
 /* 1F1B is the interleaved schedule with one chunk. */
@@ -36,10 +37,10 @@ static void order_interleaved(struct pipeline_schedule *s, struct pipeline_rank 
 {
     const int total = s->micros * s->chunks, late = s->ranks - rank - 1;
     const int warm = at_most(s->chunks > 1 ? 2 * late + (s->chunks - 1) * s->group : late, total);
-    for (int k = 0; k < warm; k++) r->actions[r->count++] = nth_pass(s, PIPE_F, k);
+    for (int k = 0; k < warm; k++) r->actions[r->count++] = nth_pass(s, PIPELINE_F, k);
     for (int k = 0; k < total; k++) {
-        if (warm + k < total) r->actions[r->count++] = nth_pass(s, PIPE_F, warm + k);
-        r->actions[r->count++] = nth_pass(s, PIPE_B, k);
+        if (warm + k < total) r->actions[r->count++] = nth_pass(s, PIPELINE_F, warm + k);
+        r->actions[r->count++] = nth_pass(s, PIPELINE_B, k);
     }
 }
 
@@ -47,13 +48,13 @@ static void order_interleaved(struct pipeline_schedule *s, struct pipeline_rank 
 static void order_zb_h1(struct pipeline_schedule *s, struct pipeline_rank *r, int rank)
 {
     const int warm = at_most(s->ranks - rank - 1, s->micros);
-    for (int j = 0; j < warm; j++) add(r, PIPE_F, j, 0);
+    for (int j = 0; j < warm; j++) add(r, PIPELINE_F, j, 0);
     for (int j = 0; j < s->micros; j++) {
-        if (warm + j < s->micros) add(r, PIPE_F, warm + j, 0);
-        add(r, PIPE_BI, j, 0);
-        if (j >= rank) add(r, PIPE_W, j - rank, 0);
+        if (warm + j < s->micros) add(r, PIPELINE_F, warm + j, 0);
+        add(r, PIPELINE_BI, j, 0);
+        if (j >= rank) add(r, PIPELINE_W, j - rank, 0);
     }
-    for (int j = s->micros - at_most(rank, s->micros); j < s->micros; j++) add(r, PIPE_W, j, 0);
+    for (int j = s->micros - at_most(rank, s->micros); j < s->micros; j++) add(r, PIPELINE_W, j, 0);
 }
 
 /* The smallest group without a remainder, or with one that keeps all ranks busy. */
@@ -64,14 +65,16 @@ static int group_of(int ranks, int micros)
     return n;
 }
 
-status pipeline_schedule_build(struct pipeline_schedule *s, enum pipe kind, int ranks, int micros, int chunks)
+status pipeline_schedule_build(struct pipeline_schedule *s, enum pipeline_kind kind, int ranks, int micros,
+                               int chunks)
 {
     *s = (struct pipeline_schedule){.kind = kind, .ranks = ranks, .micros = micros, .chunks = chunks};
     CHECK(ranks > 0 && micros > 0 && chunks > 0, "a pipeline of %d ranks, %d micro-batches, %d chunks", ranks,
           micros, chunks);
-    if (ranks > PIPE_RANKS_MAX)
-        return FAIL(STATUS_CONFIG, "a pipeline of %d ranks: at most %d are possible", ranks, PIPE_RANKS_MAX);
-    if (chunks > 1 && kind != PIPE_INTERLEAVED)
+    if (ranks > PIPELINE_RANKS_MAX)
+        return FAIL(STATUS_CONFIG, "a pipeline of %d ranks: at most %d are possible", ranks,
+                    PIPELINE_RANKS_MAX);
+    if (chunks > 1 && kind != PIPELINE_INTERLEAVED)
         return FAIL(STATUS_CONFIG,
                     "%d chunks on a rank of a pipeline: only the interleaved schedule has more than one",
                     chunks);
@@ -88,10 +91,10 @@ status pipeline_schedule_build(struct pipeline_schedule *s, enum pipe kind, int 
         if (r->actions == NULL)
             return FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", micros);
         switch (kind) {
-        case PIPE_GPIPE: order_gpipe(s, r); break;
-        case PIPE_1F1B:
-        case PIPE_INTERLEAVED: order_interleaved(s, r, i); break;
-        case PIPE_ZB_H1: order_zb_h1(s, r, i); break;
+        case PIPELINE_GPIPE: order_gpipe(s, r); break;
+        case PIPELINE_1F1B:
+        case PIPELINE_INTERLEAVED: order_interleaved(s, r, i); break;
+        case PIPELINE_ZB_H1: order_zb_h1(s, r, i); break;
         }
     }
     return pipeline_schedule_check(s);
@@ -99,7 +102,7 @@ status pipeline_schedule_build(struct pipeline_schedule *s, enum pipe kind, int 
 
 void pipeline_schedule_free(struct pipeline_schedule *s)
 {
-    for (int i = 0; i < s->ranks && i < PIPE_RANKS_MAX; i++) free(s->rank[i].actions);
+    for (int i = 0; i < s->ranks && i < PIPELINE_RANKS_MAX; i++) free(s->rank[i].actions);
     *s = (struct pipeline_schedule){0};
 }
 
@@ -138,22 +141,23 @@ static void pool_clear(struct pool *pool, size_t count)
 /* Assigns a set of activations and a store to a valid action. */
 static void assign(struct pipeline_action *a, int who, struct pool *slots, struct pool *stores)
 {
-    if (a->what == PIPE_F) a->slot = pool_acquire(slots, who);
-    if (a->what == PIPE_B || a->what == PIPE_BI) a->slot = pool_release(slots, who);
-    if (a->what == PIPE_BI) a->store = pool_acquire(stores, who);
-    if (a->what == PIPE_W) a->store = pool_release(stores, who);
+    if (a->what == PIPELINE_F) a->slot = pool_acquire(slots, who);
+    if (a->what == PIPELINE_B || a->what == PIPELINE_BI) a->slot = pool_release(slots, who);
+    if (a->what == PIPELINE_BI) a->store = pool_acquire(stores, who);
+    if (a->what == PIPELINE_W) a->store = pool_release(stores, who);
 }
 
 static const char *check_action(struct progress *p, const struct pipeline_action *a)
 {
-    int *next = a->what == PIPE_F ? &p->forward : a->what == PIPE_W ? &p->wgrad : &p->back;
+    int *next = a->what == PIPELINE_F ? &p->forward : a->what == PIPELINE_W ? &p->wgrad : &p->back;
     if (a->micro != *next) return a->micro < *next ? "is done a second time" : "comes before its turn";
-    if ((a->what == PIPE_B || a->what == PIPE_BI) && a->micro >= p->forward) return "comes before its F";
-    if (a->what == PIPE_W && a->micro >= p->dgrad) return "comes before its BI";
-    if (a->what == PIPE_BI && p->dgrad != p->back) return "follows a B";
-    if (a->what == PIPE_B && p->dgrad > 0) return "follows a BI";
+    if ((a->what == PIPELINE_B || a->what == PIPELINE_BI) && a->micro >= p->forward)
+        return "comes before its F";
+    if (a->what == PIPELINE_W && a->micro >= p->dgrad) return "comes before its BI";
+    if (a->what == PIPELINE_BI && p->dgrad != p->back) return "follows a B";
+    if (a->what == PIPELINE_B && p->dgrad > 0) return "follows a BI";
     (*next)++;
-    if (a->what == PIPE_BI) p->dgrad++;
+    if (a->what == PIPELINE_BI) p->dgrad++;
     return NULL;
 }
 

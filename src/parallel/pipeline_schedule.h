@@ -24,8 +24,8 @@
 #include "base/status.h"
 #include "spec/spec.h"
 
-enum pipeline_pass { PIPE_F, PIPE_B, PIPE_BI, PIPE_W };
-enum { PIPE_RANKS_MAX = 64 };
+enum pipeline_pass { PIPELINE_F, PIPELINE_B, PIPELINE_BI, PIPELINE_W };
+enum { PIPELINE_RANKS_MAX = 64 };
 
 struct pipeline_action {
     enum pipeline_pass what;
@@ -40,15 +40,15 @@ struct pipeline_rank {
     int slots, stores;              /* most that are in use at once: from F to B or BI; from BI to W */
 };
 struct pipeline_schedule {
-    enum pipe kind;
+    enum pipeline_kind kind;
     int ranks, micros, chunks;      /* p, m, v */
     int group;                      /* N: micro-batches that a chunk runs before the next chunk starts */
-    struct pipeline_rank rank[PIPE_RANKS_MAX];
+    struct pipeline_rank rank[PIPELINE_RANKS_MAX];
 };
 
 /* STATUS_CONFIG, in one line, for numbers that no schedule supports. Call pipeline_schedule_free after success and
  * failure. */
-status pipeline_schedule_build(struct pipeline_schedule *s, enum pipe kind, int ranks, int micros,
+status pipeline_schedule_build(struct pipeline_schedule *s, enum pipeline_kind kind, int ranks, int micros,
                                int chunks) WARN_UNUSED;
 void pipeline_schedule_free(struct pipeline_schedule *s);
 /* Checks that each rank runs every pass once and after the passes it depends on; assigns slots and stores.
@@ -64,7 +64,7 @@ struct pipeline_simulate_args {
 struct pipeline_simulated {
     double makespan;
     double bubble;                  /* fraction of the ranks' time without compute */
-    double waited[PIPE_RANKS_MAX];  /* for messages, for mailbox space, for the others at the end */
+    double waited[PIPELINE_RANKS_MAX];  /* for messages, for mailbox space, for the others at the end */
     int unread;                     /* most messages of one direction that were unread at once */
 };
 /* Simulates all ranks of a checked schedule. STATUS_CONFIG on deadlock, or when a rank receives a message that it does

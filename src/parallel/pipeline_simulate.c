@@ -24,8 +24,8 @@ struct walker {
 struct walk {
     const struct pipeline_schedule *s;
     const struct pipeline_simulate_args *a;
-    struct walker ranks[PIPE_RANKS_MAX];
-    struct mailbox boxes[PIPE_RANKS_MAX][DIRECTIONS];
+    struct walker ranks[PIPELINE_RANKS_MAX];
+    struct mailbox boxes[PIPELINE_RANKS_MAX][DIRECTIONS];
 };
 
 static int stage_of(const struct walk *w, int rank, const struct pipeline_action *a)
@@ -37,14 +37,14 @@ static int stage_of(const struct walk *w, int rank, const struct pipeline_action
 static int neighbour(const struct walk *w, int rank, const struct pipeline_action *a, int side)
 {
     const int stages = w->s->ranks * w->s->chunks;
-    if (a->what == PIPE_W) return -1;
-    const int stage = stage_of(w, rank, a) + (a->what == PIPE_F ? side : -side);
+    if (a->what == PIPELINE_W) return -1;
+    const int stage = stage_of(w, rank, a) + (a->what == PIPELINE_F ? side : -side);
     return stage < stages ? stage : -1;
 }
 
 static enum direction direction_of(const struct pipeline_action *a)
 {
-    return a->what == PIPE_F ? NEXT : PREV;
+    return a->what == PIPELINE_F ? NEXT : PREV;
 }
 
 static const char *action_text(char text[64], const struct pipeline_action *a)
@@ -172,15 +172,15 @@ static void summarize(const struct walk *w, struct pipeline_simulated *out)
 status pipeline_simulate(const struct pipeline_schedule *s, const struct pipeline_simulate_args *a,
                          struct pipeline_simulated *out)
 {
-    const size_t turns = (size_t)s->micros * (size_t)s->chunks;
+    const size_t per_mailbox = (size_t)s->micros * (size_t)s->chunks;
     struct walk *w = calloc(1, sizeof *w);
-    struct message *messages = calloc(turns * (size_t)s->ranks * DIRECTIONS, sizeof *messages);
+    struct message *messages = calloc(per_mailbox * (size_t)s->ranks * DIRECTIONS, sizeof *messages);
     status st = w && messages ? STATUS_OK : FAIL(STATUS_FIT, "no memory to walk through a schedule");
     if (st != STATUS_OK) goto out;
     w->s = s, w->a = a;
     for (int r = 0; r < s->ranks; r++)
         for (int to = 0; to < DIRECTIONS; to++)
-            w->boxes[r][to].messages = messages + (size_t)(r * DIRECTIONS + to) * turns;
+            w->boxes[r][to].messages = messages + (size_t)(r * DIRECTIONS + to) * per_mailbox;
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < s->ranks; r++) TRY_OUT(advance(w, r, &moved));

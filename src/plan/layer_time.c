@@ -37,15 +37,15 @@ static double filled(const struct layer_shape *s, double rows, double columns)
 
 /* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones
  * (docs/perf-log). */
-struct product_s {
+struct gemm_s {
     double forward, dgrad, wgrad;
 };
-static struct product_s product_s(const struct layer_shape *s, const struct layer_gemm *p)
+static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm *p)
 {
     const double tokens = (double)s->tokens * p->copies, in = (double)p->in, out = (double)p->out;
     const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), tokens));
     const double t = 2 * tokens * in * out / (rate * (p->grouped ? 0.85 : 1));
-    return (struct product_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
+    return (struct gemm_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
 }
 
 static double element_bytes(const struct layer_shape *s)
@@ -96,8 +96,8 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
     t->forward.memory = bytes * (stream + n * (j.rope_forward * ends + j.act_forward * f.forward - j.stream));
     t->backward.memory =
         bytes * (stream + n * (j.rope_backward * ends + scores + j.act_backward * f.backward));
-    if (s->recompute == RECOMPUTE_SELECTIVE) t->again.memory = bytes * (stream / 2 + n * f.recompute);
-    if (s->recompute == RECOMPUTE_FULL) t->again = t->forward;
+    if (s->recompute == RECOMPUTE_SELECTIVE) t->recompute.memory = bytes * (stream / 2 + n * f.recompute);
+    if (s->recompute == RECOMPUTE_FULL) t->recompute = t->forward;
 }
 
 /* Fixed cost of a micro-batch: weight gradients are read in order to accumulate, and each kernel launch
@@ -107,10 +107,10 @@ static void add_fixed(const struct layer_shape *s, double weights, struct layer_
     enum { FORWARD_KERNELS = 10, BACKWARD_KERNELS = 22 };
     t->forward.memory += FORWARD_KERNELS * s->machine->gap;
     t->backward.memory += BACKWARD_KERNELS * s->machine->gap + weights * 4 / s->machine->stream_rate;
-    if (s->recompute == RECOMPUTE_FULL) t->again.memory += FORWARD_KERNELS * s->machine->gap;
+    if (s->recompute == RECOMPUTE_FULL) t->recompute.memory += FORWARD_KERNELS * s->machine->gap;
 }
 
-static void add_edge(struct layer_edge *e, const struct product_s *p)
+static void add_edge(struct layer_edge *e, const struct gemm_s *p)
 {
     enum { BRANCHES = 2 };
     e->forward += p->forward / BRANCHES, e->dgrad += p->dgrad / BRANCHES, e->wgrad += p->wgrad / BRANCHES;
@@ -120,20 +120,20 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 {
     const struct model_spec *m = s->model;
     const struct layer_spec l = model_layer(m, layer);
-    struct layer_gemm products[LAYER_GEMMS_MAX];
+    struct layer_gemm gemms[LAYER_GEMMS_MAX];
     const struct mixer_flow w = mixer_traits(l.mixer)->mixer_flow(m);
     struct layer_times t = {0};
     double weights = 0;
-    const int n = layer_gemms(m, layer, products);
+    const int n = layer_gemms(m, layer, gemms);
     for (int i = 0; i < n; i++) {
-        const struct product_s p = product_s(s, &products[i]);
-        if (products[i].in == m->hidden_size) add_edge(&t.enter, &p);
-        if (products[i].out == m->hidden_size) add_edge(&t.leave, &p);
-        t.forward.products += p.forward;
-        t.backward.products += p.dgrad + p.wgrad;
+        const struct gemm_s p = gemm_s(s, &gemms[i]);
+        if (gemms[i].in == m->hidden_size) add_edge(&t.enter, &p);
+        if (gemms[i].out == m->hidden_size) add_edge(&t.leave, &p);
+        t.forward.gemms += p.forward;
+        t.backward.gemms += p.dgrad + p.wgrad;
         t.wgrad += p.wgrad;
-        weights += (double)products[i].in * (double)products[i].out *
-                   (products[i].grouped ? (double)m->moe_experts : 1);
+        weights +=
+            (double)gemms[i].in * (double)gemms[i].out * (gemms[i].grouped ? (double)m->moe_experts : 1);
     }
     const double flops = plan_layer_flops(m, layer, s->sequence).scores * (double)s->tokens;
     const struct machine *machine = s->machine;
@@ -154,12 +154,12 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 
 double layer_times_ortho(const struct layer_shape *s, int64_t layer)
 {
-    struct layer_gemm products[LAYER_GEMMS_MAX];
-    const int count = layer_gemms(s->model, layer, products);
+    struct layer_gemm gemms[LAYER_GEMMS_MAX];
+    const int count = layer_gemms(s->model, layer, gemms);
     double sum = 0;
     for (int i = 0; i < count; i++) { /* stacked matrices count as one: a few percent less than separate */
-        const double in = (double)products[i].in, out = (double)products[i].out, n = fmin(in, out);
-        const double matrices = products[i].grouped ? (double)s->model->moe_experts : 1;
+        const double in = (double)gemms[i].in, out = (double)gemms[i].out, n = fmin(in, out);
+        const double matrices = gemms[i].grouped ? (double)s->model->moe_experts : 1;
         sum += matrices * 5 * (4 * n * in * out + 2 * n * n * n) /
                machine_gemm_rate(s->machine, s->precision, n);
     }
@@ -172,9 +172,9 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {
     const struct layer_gemm p = {.in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
     struct layer_times t = {0};
-    const struct product_s product = product_s(s, &p);
-    t.wgrad = product.wgrad;
-    t.backward.products = product.forward + product.dgrad + product.wgrad;
+    const struct gemm_s gemm = gemm_s(s, &p);
+    t.wgrad = gemm.wgrad;
+    t.backward.gemms = gemm.forward + gemm.dgrad + gemm.wgrad;
     t.backward.memory = heads * 4.5 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
                         s->machine->stream_rate;
     add_fixed(s, (double)p.in * (double)p.out, &t);

@@ -8,7 +8,7 @@
 #include "plan/machine.h"
 #include "spec/layer_traits.h"
 
-#define LAYER_PARTS(X) X(products, "GEMMs") X(mixing, "attention, states") X(memory, "memory-bound ops")
+#define LAYER_PARTS(X) X(gemms, "GEMMs") X(mixing, "attention, states") X(memory, "memory-bound ops")
 struct layer_time {
 #define X(name, text) double name;
     LAYER_PARTS(X)
@@ -20,7 +20,7 @@ void layer_time_add(struct layer_time *t, const struct layer_time *more, double 
 /* forward, backward: seconds of the passes; again: what the recompute policy recomputes before backward; wgrad: the
  * part of backward's GEMMs that computes weight gradients. */
 struct layer_times {
-    struct layer_time forward, backward, again;
+    struct layer_time forward, backward, recompute;
     double wgrad;
     struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* GEMMs that read the residual stream, and
                                                                          that write it; mean over the branches */

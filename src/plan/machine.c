@@ -76,10 +76,10 @@ const char *cluster_text(char buf[64], const struct cluster *c)
     return buf;
 }
 
-const struct machine *machine_of_gpu(const char *card)
+const struct machine *machine_of_gpu(const char *gpu)
 {
     for (int i = 0; i < MACHINE_COUNT; i++)
-        if (MACHINES[i].words[0] && strstr(card, MACHINES[i].words))
+        if (MACHINES[i].words[0] && strstr(gpu, MACHINES[i].words))
             return strcmp(MACHINES[i].name, "none") == 0 ? NULL : &MACHINES[i];
     return NULL;
 }

@@ -44,7 +44,7 @@ status cluster_parse(const char *text, struct cluster *c) WARN_UNUSED;
 const char *cluster_text(char buf[64], const struct cluster *c);
 
 /* The row of a GPU by the driver's device name; NULL: unknown. */
-const struct machine *machine_of_gpu(const char *card);
+const struct machine *machine_of_gpu(const char *gpu);
 /* Bytes/s per direction between a GPU and its host if both directions are busy; 0 without a row. */
 double machine_host_both(const struct machine *m);
 double machine_peak(const struct machine *m, enum precision precision);  /* FLOP/s; 0: unknown */

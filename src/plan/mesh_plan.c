@@ -158,8 +158,8 @@ static double muon_scratch(const struct mesh_shape *m, const struct rank_share *
 
 /* Muon's communication for a layer's matrices (optim/muon.h): gradients and updates; without ZeRO and tensor
  * parallelism updates only. */
-static double muon_exchange_s(const struct mesh_plan *p, const struct mesh_shape *m,
-                              const struct rank_share *s, double matrices)
+static double muon_communication_s(const struct mesh_plan *p, const struct mesh_shape *m,
+                                   const struct rank_share *s, double matrices)
 {
     const int shard = m->zero > 0 ? m->shard : m->dp;
     const struct axis dp = traffic_axis(&p->cluster, shard, m->tp), tp = traffic_axis(&p->cluster, m->tp, 1);
@@ -212,7 +212,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             summed += l->summed;
             stage->layers++;
             stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : v->mesh.dp);
-            stage->exchange += muon_exchange_s(p, &v->mesh, s, l->matrices);
+            stage->communication += muon_communication_s(p, &v->mesh, s, l->matrices);
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
             table_max = fmax(table_max, padded(&v->mesh, l->table));
@@ -252,7 +252,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (v->mesh.zero >= 2) m->buffers += (slots + dense_max) * 4;
     if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
     if (v->mesh.zero >= 3) m->buffers += (slots + table_max) * s->weight_bytes;
-    m->exchange = (double)(s->kind == DEV_CUDA ? r->room.card : r->room.host);
+    m->communication = (double)(s->kind == DEV_CUDA ? r->room.device : r->room.host);
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
 }
 
@@ -282,38 +282,38 @@ static double paid(double transfer, double hidden)
 
 /* Exposed seconds of a sequence-parallel collective that overlaps a GEMM. The GEMM has one block per tp rank,
  * and the first block overlaps nothing (nn/sequence_parallel.h). */
-static double exchange(const struct rank_share *s, int64_t layer, double product)
+static double sp_exposed(const struct rank_share *s, int64_t layer, double gemm)
 {
-    const double beside = s->layer[layer].overlap * fmin(s->gather_s, product * (s->tp - 1) / s->tp);
-    return paid(s->gather_s, s->overlap ? beside : 0);
+    const double hidden = s->layer[layer].overlap * fmin(s->gather_s, gemm * (s->tp - 1) / s->tp);
+    return paid(s->gather_s, s->overlap ? hidden : 0);
 }
 
 /* Both branches of a layer: all-gather before the first GEMM, reduce-scatter after the last. Backward does
  * the reverse, and gathers the input once more for weight gradients. */
-static double exchanges_forward(const struct rank_share *s, int64_t layer)
+static double sp_exposed_forward(const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
-    return 2 * (exchange(s, layer, l->enter.forward) + exchange(s, layer, l->leave.forward));
+    return 2 * (sp_exposed(s, layer, l->enter.forward) + sp_exposed(s, layer, l->leave.forward));
 }
-static double exchanges_backward(const struct rank_share *s, int64_t layer)
+static double sp_exposed_backward(const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
-    return 2 * (exchange(s, layer, l->leave.dgrad) + exchange(s, layer, l->enter.dgrad) +
-                exchange(s, layer, l->enter.wgrad));
+    return 2 * (sp_exposed(s, layer, l->leave.dgrad) + sp_exposed(s, layer, l->enter.dgrad) +
+                sp_exposed(s, layer, l->enter.wgrad));
 }
 
 static struct passes layer_passes(const struct mesh_variant *v, const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
-    const double forward = exchanges_forward(s, layer),
-                 backward = exchanges_backward(s, layer) + (v->recompute == RECOMPUTE_FULL ? forward : 0);
+    const double forward = sp_exposed_forward(s, layer),
+                 backward = sp_exposed_backward(s, layer) + (v->recompute == RECOMPUTE_FULL ? forward : 0);
     struct passes t = {.forward = layer_time_sum(&l->forward) + forward,
-                       .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->again) + backward,
+                       .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->recompute) + backward,
                        .wgrad = l->wgrad,
                        .tp_exposed = forward + backward,
                        .compute = l->forward};
     layer_time_add(&t.compute, &l->backward, 1);
-    layer_time_add(&t.compute, &l->again, 1);
+    layer_time_add(&t.compute, &l->recompute, 1);
     return t;
 }
 
@@ -448,13 +448,13 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     /* The first stages finish last: later stages reduce while earlier ones still compute. */
     const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
     /* New weights are gathered while the optimizer runs; those of Muon come last. */
-    const bool beside = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
-    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, beside);
+    const bool overlap = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
+    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, overlap);
     if (v->zero < 2) {
         c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) + moved;
     } else { /* gathers and reduce-scatters of a backward pass overlap it together */
-        const double again = v->zero == 3 ? gather / 2 : 0;
-        c.backward = uncovered(sum + again, t->backward, stage->layers, s->overlap);
+        const double recompute = v->zero == 3 ? gather / 2 : 0;
+        c.backward = uncovered(sum + recompute, t->backward, stage->layers, s->overlap);
         c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
         c.once = v->zero == 2 ? moved : 0;
     }
@@ -567,7 +567,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
-        r->optim = fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->exchange);
+        r->optim = fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->communication);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;

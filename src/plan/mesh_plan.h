@@ -39,7 +39,7 @@ struct mesh_state mesh_state_of(const struct run_spec *r, const struct mesh_mome
 
 #define MESH_MEMORY(X)                                                                                       \
     X(weights, "weights") X(grads, "gradients") X(optim, "optimizer") X(act, "activations")                  \
-    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs") X(exchange, "comm")
+    X(scratch, "scratch") X(buffers, "in transit") X(inputs, "inputs") X(communication, "comm")
 struct mesh_memory {
 #define X(name, text) double name;
     MESH_MEMORY(X)
@@ -57,7 +57,7 @@ struct mesh_stage {
     double host;                /* bytes of optimizer state in host memory */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, including communication that is not overlapped */
-    double ortho, exchange;     /* seconds per step of Muon's GEMMs, and of communication for them */
+    double ortho, communication;     /* seconds per step of Muon's GEMMs, and of communication for them */
 };
 /* One mesh axis, on its slowest rank, per step. */
 struct mesh_traffic {
@@ -67,7 +67,7 @@ struct mesh_traffic {
 struct mesh_result {
     struct mesh_variant variant;
     int micros;                 /* micro-batches of a rank per step, m */
-    struct mesh_stage stages[PIPE_RANKS_MAX];
+    struct mesh_stage stages[PIPELINE_RANKS_MAX];
     int fullest, slowest;       /* stage indices */
     struct comm_memory room;      /* communication buffers on each rank's GPU and host */
     bool fits;

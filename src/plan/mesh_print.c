@@ -11,10 +11,10 @@ enum { ROWS = 10 };
 
 static const char *schedule_word(const struct mesh_variant *v)
 {
-    static const char *const words[] = {[PIPE_GPIPE] = "gpipe",
-                                        [PIPE_1F1B] = "1f1b",
-                                        [PIPE_INTERLEAVED] = "interleaved",
-                                        [PIPE_ZB_H1] = "zb_h1"};
+    static const char *const words[] = {[PIPELINE_GPIPE] = "gpipe",
+                                        [PIPELINE_1F1B] = "1f1b",
+                                        [PIPELINE_INTERLEAVED] = "interleaved",
+                                        [PIPELINE_ZB_H1] = "zb_h1"};
     return v->mesh.pp > 1 ? words[v->mesh.schedule] : "";
 }
 
@@ -42,7 +42,7 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
 
 /* Where a step's seconds go. */
 #define STEP_PARTS(X)                                                                                        \
-    X(products, "GEMMs", r->compute.products)                                                                \
+    X(gemms, "GEMMs", r->compute.gemms)                                                                      \
     X(mixing, "attention, states", r->compute.mixing)                                                        \
     X(memory, "memory-bound ops", r->compute.memory)                                                         \
     X(optimizer, "optimizer", r->optim)                                                                      \
@@ -215,7 +215,7 @@ static json_t *result_json(const struct mesh_result *r)
         "dp", v->mesh.dp, "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard,
         "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute", recompute_word(v->recompute),
         "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros, "fits", r->fits,
-        "memory_bytes_max", mesh_result_bytes(r), "exchange_host_bytes", (json_int_t)r->room.host,
+        "memory_bytes_max", mesh_result_bytes(r), "communication_host_bytes", (json_int_t)r->room.host,
         "step_seconds", r->step, "tokens_per_s", r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts,
         "sent_tp", traffic_json(&r->tp), "sent_dp", traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp),
         "stages", stages);

@@ -69,8 +69,8 @@ static status look_at_uneven(struct search *s, struct mesh_variant v)
 
 static status look_at_schedules(struct search *s, struct mesh_variant v)
 {
-    static const enum pipe plain[] = {PIPE_1F1B,
-                                      PIPE_ZB_H1}; /* GPipe takes as long as 1F1B, and more memory */
+    static const enum pipeline_kind plain[] = {
+        PIPELINE_1F1B, PIPELINE_ZB_H1}; /* GPipe takes as long as 1F1B, and more memory */
     v.mesh.chunks = 1;
     if (v.mesh.pp == 1) return look_at_zeros(s, v);
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
@@ -78,7 +78,7 @@ static status look_at_schedules(struct search *s, struct mesh_variant v)
         TRY(look_at_zeros(s, v));
         TRY(look_at_uneven(s, v));
     }
-    v.mesh.schedule = PIPE_INTERLEAVED;
+    v.mesh.schedule = PIPELINE_INTERLEAVED;
     for (v.mesh.chunks = 2;
          v.mesh.chunks <= CHUNKS_MAX && v.mesh.chunks * v.mesh.pp <= s->plan->spec.model.layer_count;
          v.mesh.chunks++)
@@ -127,7 +127,7 @@ static status look_at_all(struct search *s)
     const int64_t sequences = s->plan->spec.run.train_batch_tokens / s->plan->spec.run.train_sequence_length;
     for (int tp = 1; tp <= c->node; tp++) {
         if (s->plan->cluster.devices % tp != 0) continue;
-        for (int pp = 1; pp <= s->plan->cluster.devices / tp && pp <= PIPE_RANKS_MAX; pp++)
+        for (int pp = 1; pp <= s->plan->cluster.devices / tp && pp <= PIPELINE_RANKS_MAX; pp++)
             if (s->plan->cluster.devices / tp % pp == 0) TRY(look_at_mesh(s, tp, pp));
     }
     if (s->list->legal > 0) return STATUS_OK;

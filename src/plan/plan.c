@@ -35,7 +35,7 @@ struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct
                                     enum dev_kind kind, size_t message, int depth)
 {
     return comm_memory(&(struct comm_memory_args){.job = *job,
-                                                  .cards = kind == DEV_CUDA,
+                                                  .devices = kind == DEV_CUDA,
                                                   .groups = mesh_groups(shape),
                                                   .mail_bytes = message,
                                                   .mail_depth = depth,
@@ -237,7 +237,7 @@ void memory_free(struct memory *m)
 
 size_t memory_peak(const struct memory *m)
 {
-    size_t sum = memory_exchange(m);
+    size_t sum = memory_communication(m);
 #define X(field, category, text) sum += m->field.peak;
     MEMORY_LIST(X)
 #undef X

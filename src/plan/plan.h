@@ -27,9 +27,9 @@ struct memory {
     enum dev_kind kind; /* device of the arenas */
 };
 /* The part of memory.room that is on the arenas' device. */
-static inline size_t memory_exchange(const struct memory *m)
+static inline size_t memory_communication(const struct memory *m)
 {
-    return m->kind == DEV_CUDA ? m->room.card : m->room.host;
+    return m->kind == DEV_CUDA ? m->room.device : m->room.host;
 }
 
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation */

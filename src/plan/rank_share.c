@@ -225,7 +225,7 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
         struct layer_times *sum = &s->layer[i].times;
         layer_time_add(&sum->forward, &t.forward, (double)model_visits(&spec->model, i));
         layer_time_add(&sum->backward, &t.backward, segments);
-        layer_time_add(&sum->again, &t.again, segments);
+        layer_time_add(&sum->recompute, &t.recompute, segments);
         sum->wgrad = segments * t.wgrad;
         sum->enter = t.enter, sum->leave = t.leave;
     }
@@ -235,7 +235,7 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
         const struct layer_times t = layer_times_of(&shape, s->layers + i);
         layer_time_add(&s->head.forward, &t.forward, 1);
         layer_time_add(&s->head.backward, &t.backward, 1);
-        layer_time_add(&s->head.backward, &t.again, 1);
+        layer_time_add(&s->head.backward, &t.recompute, 1);
         s->head.wgrad += t.wgrad;
     }
     const struct axis tp = traffic_axis(c, s->tp, 1);

@@ -150,14 +150,14 @@ static double rss_bytes(void)
 }
 
 /* Bytes that arenas and communication buffers really got from the system; memory_peak is what the layout planned. */
-static size_t exchange_bytes(const struct trainer *t)
+static size_t communication_bytes(const struct trainer *t)
 {
     const struct comm_memory taken = comm_memory_used(t->mesh.world);
-    return t->dev.kind == DEV_CUDA ? taken.card : taken.host;
+    return t->dev.kind == DEV_CUDA ? taken.device : taken.host;
 }
 static size_t reserved_bytes(const struct trainer *t)
 {
-    size_t sum = exchange_bytes(t);
+    size_t sum = communication_bytes(t);
 #define X(field, category, text) sum += t->memory.field.size;
     MEMORY_LIST(X)
 #undef X
@@ -438,8 +438,8 @@ static void memory_facts(struct loop *l)
     MEMORY_LIST(X)
 #undef X
     if (l->comm) {
-        observe_fact(l->observe, "planned_bytes.exchanges", (double)memory_exchange(m));
-        observe_fact(l->observe, "measured_bytes.exchanges", (double)exchange_bytes(&l->trainer));
+        observe_fact(l->observe, "planned_bytes.communication", (double)memory_communication(m));
+        observe_fact(l->observe, "measured_bytes.communication", (double)communication_bytes(&l->trainer));
     }
     if (m->host.peak == 0) return;
     observe_fact(l->observe, "planned_bytes.host", (double)m->host.peak);

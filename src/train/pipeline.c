@@ -98,14 +98,14 @@ static struct stage_at stage_of(struct trainer *t, const struct pipeline_action 
 
 static status receive(struct trainer *t, enum comm_way way, struct tensor to)
 {
-    SCOPE("pipe.wait", -1);
+    SCOPE("pipeline.wait", -1);
     return comm_recv(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way, to.data,
                      t->pipeline.message, t->exec.stream);
 }
 
 static status send(struct trainer *t, enum comm_way way, struct tensor from)
 {
-    SCOPE("pipe.send", -1);
+    SCOPE("pipeline.send", -1);
     return comm_send(t->mesh.pp, way == COMM_NEXT ? "activations" : "gradients of activations", way,
                      from.data, t->pipeline.message, t->exec.stream);
 }
@@ -166,7 +166,7 @@ static void accumulate(struct schedule_run *w, int position)
 static int store_of(const struct schedule_run *w, int micro)
 {
     for (int i = 0; i < w->me->count; i++)
-        if (w->me->actions[i].what == PIPE_BI && w->me->actions[i].micro == micro)
+        if (w->me->actions[i].what == PIPELINE_BI && w->me->actions[i].micro == micro)
             return w->me->actions[i].store;
     CHECK(false, "no store of micro-batch %d", micro);
     return 0;
@@ -199,7 +199,7 @@ static status backward(struct schedule_run *w, const struct pipeline_action *a)
 {
     struct trainer *t = w->t;
     const struct stage_at s = stage_of(t, a);
-    const bool split = a->what == PIPE_BI;
+    const bool split = a->what == PIPELINE_BI;
     /* Groups accumulate in the same buffer: all W of a group must run before the next group starts. */
     while (split && !is_zero23(t) && a->micro % w->per_group == 0 && w->wgrads < w->dgrads)
         TRY(weights(w, w->wgrads));
@@ -208,7 +208,7 @@ static status backward(struct schedule_run *w, const struct pipeline_action *a)
     {
         SCOPE("stage.bwd", a->micro);
         const struct stage_bwd how = {.z_loss = t->spec.run.train_z_loss,
-                                      .fresh = w->before.what == PIPE_F && w->before.micro == a->micro &&
+                                      .fresh = w->before.what == PIPELINE_F && w->before.micro == a->micro &&
                                                w->before.chunk == a->chunk};
         accumulate(w, a->micro);
         t->exec.micro = sparse_grad_micro(&t->mesh, t->pipeline.schedule.micros, micro_number(w, a->micro));
@@ -232,7 +232,7 @@ status pipeline_fwd_bwd(struct trainer *t, int micro_count)
     struct schedule_run w = {.t = t,
                              .me = &p->schedule.rank[t->mesh.pp_rank],
                              .per_group = micro_count / t->rank.sync.groups,
-                             .before = {.what = PIPE_W}};
+                             .before = {.what = PIPELINE_W}};
     CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
           p->schedule.micros);
     TRY(lap_begin(t));
@@ -240,10 +240,10 @@ status pipeline_fwd_bwd(struct trainer *t, int micro_count)
     for (int i = 0; i < w.me->count; i++) {
         const struct pipeline_action *a = &w.me->actions[i];
         switch (a->what) {
-        case PIPE_F: TRY(forward(&w, a)); break;
-        case PIPE_B:
-        case PIPE_BI: TRY(backward(&w, a)); break;
-        case PIPE_W:
+        case PIPELINE_F: TRY(forward(&w, a)); break;
+        case PIPELINE_B:
+        case PIPELINE_BI: TRY(backward(&w, a)); break;
+        case PIPELINE_W:
             if (a->micro >= w.wgrads) TRY(weights(&w, a->micro));
             break;
         }
@@ -262,7 +262,7 @@ static status tied_grad_all_reduce(struct trainer *t)
     const struct mesh *mesh = &t->mesh;
     const bool first = mesh_first(mesh);
     if (!t->spec.model.tied_embeddings || (!first && !mesh_last(mesh))) return STATUS_OK;
-    SCOPE("pipe.tied", -1);
+    SCOPE("pipeline.tied", -1);
     const int64_t shards = params->zero ? params->shards : 1, count = params->units[0].count / shards;
     float *own = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,
           *grad = params->zero >= 2 ? (float *)params->grad + params->units[0].begin / shards : own,
@@ -307,7 +307,7 @@ static status read_laps(struct trainer *t)
 status pipeline_times(struct trainer *t, bool counts)
 {
     struct pipeline *p = &t->pipeline;
-    double all[PIPE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
+    double all[PIPELINE_RANKS_MAX][SPENT_COUNT], longest = 0, busy = 0;
     if (t->mesh.pp == NULL) return STATUS_OK;
     if (t->exec.stream) TRY(read_laps(t));
     for (int i = SPENT_SPAN + 1; i < SPENT_COUNT; i++) p->spent[SPENT_SPAN] += p->spent[i];
@@ -339,7 +339,7 @@ static double simulated(const struct pipeline *p, bool equal)
 {
     struct pipeline_stage_time times[MESH_STAGES_MAX];
     struct pipeline_simulated out;
-    const bool split = p->schedule.kind == PIPE_ZB_H1;
+    const bool split = p->schedule.kind == PIPELINE_ZB_H1;
     for (int i = 0; i < stage_count(p); i++) {
         const double *mine = p->total[i % p->schedule.ranks];
         times[i] = equal ? (struct pipeline_stage_time){1, 1, 1}
@@ -354,7 +354,7 @@ static double simulated(const struct pipeline *p, bool equal)
 void pipeline_log(const struct pipeline *p)
 {
     static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb_h1"};
-    char waits[PIPE_RANKS_MAX * 8] = "";
+    char waits[PIPELINE_RANKS_MAX * 8] = "";
     double busy = 0;
     size_t at = 0;
     if (p->span <= 0) return;

@@ -26,7 +26,7 @@ struct pipeline {
     struct pipeline_lap *laps;      /* [lap_capacity], owned; GPU: time stamps of a step; the first is its beginning */
     int lap_count, lap_capacity;
     double bubble;                  /* of the last step: fraction of all ranks' time without compute */
-    double total[PIPE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run started */
+    double total[PIPELINE_RANKS_MAX][SPENT_COUNT]; /* of each rank, since the run started */
     double span;                               /* sum of the slowest rank's time of each step */
 };
 

@@ -41,7 +41,7 @@ static status open_device(struct trainer *t, const char *isa)
                               t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_DEVICES_NCCL
                                                                                : COMM_DEVICES_AUTO));
         if (t->mesh.world) dev_measure(&t->dev);
-        t->dev.bytes_free += comm_memory_used(t->mesh.world).card; /* the plan counts it */
+        t->dev.bytes_free += comm_memory_used(t->mesh.world).device; /* the plan counts it */
         TRY(cache_path(t));
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
@@ -120,8 +120,8 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 static void check_comm_memory(const struct trainer *t)
 {
     const struct comm_memory planned = t->memory.room, taken = comm_memory_used(t->mesh.world);
-    CHECK(planned.card == taken.card, "communication: planned %zu bytes of the GPU, taken %zu", planned.card,
-          taken.card);
+    CHECK(planned.device == taken.device, "communication: planned %zu bytes of the GPU, taken %zu",
+          planned.device, taken.device);
     CHECK(planned.host == taken.host, "communication: planned %zu bytes of the host, taken %zu", planned.host,
           taken.host);
 }

@@ -6,7 +6,7 @@ says "bench collectives"
 run 2 bench p2p --mib 0
 says "1 to 4096"
 run 2 bench p2p --only middle
-says "host, pairs, rings or exchange"
+says "host, pairs, rings or collectives"
 run 2 bench p2p --blocks 300
 says "1 to 256"
 run 2 bench p2p 0

@@ -24,7 +24,7 @@ static void a_machine_s_own_row_comes_first(void **state)
     (void)state;
     assert_true(target_find("NVIDIA H200", "copy_one_way", 256 MI, TARGET_GBS, &t));
     assert_true(t.value > 390 && t.value < 400); /* measured, not the 360 of machine.def */
-    assert_int_equal(t.cards, 2);
+    assert_int_equal(t.gpus, 2);
     assert_false(target_find("NVIDIA H200", "copy_one_way", 1 MI, TARGET_GBS, &t));
     assert_true(target_find("NVIDIA H200", "copy_latency", 16, TARGET_US, &t));
     assert_false(target_find("NVIDIA H200", "copy_latency", 16, TARGET_GBS, &t));
@@ -44,22 +44,22 @@ static void of_several_sizes_the_nearest_counts(void **state)
 
 static void other_machines_are_measured_by_machine_def(void **state)
 {
-    static const char *const cards[] = {"NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA B300 SXM6 AC",
-                                        "NVIDIA GB200"};
+    static const char *const gpus[] = {"NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA B300 SXM6 AC",
+                                       "NVIDIA GB200"};
     struct target t;
     (void)state;
     for (int i = 0; i < 4; i++) {
-        const struct machine *m = machine_of_gpu(cards[i]);
+        const struct machine *m = machine_of_gpu(gpus[i]);
         assert_non_null(m);
-        assert_true(target_find(cards[i], "copy_one_way", 256 MI, TARGET_GBS, &t));
+        assert_true(target_find(gpus[i], "copy_one_way", 256 MI, TARGET_GBS, &t));
         assert_true(t.value >= m->link_rate * 1e-9);
-        assert_true(target_find(cards[i], "host_to_device", 256 MI, TARGET_GBS, &t));
+        assert_true(target_find(gpus[i], "host_to_device", 256 MI, TARGET_GBS, &t));
         assert_true(t.value > 0.9 * m->host_rate * 1e-9 && t.value <= m->host_rate * 1e-9);
-        assert_true(target_find(cards[i], "all_reduce", 1 GI, TARGET_GBS, &t));
+        assert_true(target_find(gpus[i], "all_reduce", 1 GI, TARGET_GBS, &t));
         /* between nodes: all NICs of a node for what goes round, one for what each GPU exchanges; links bound both */
-        assert_true(target_find(cards[i], "net_all_reduce", 1 GI, TARGET_GBS, &t));
+        assert_true(target_find(gpus[i], "net_all_reduce", 1 GI, TARGET_GBS, &t));
         assert_true(t.value <= m->link_rate * 1e-9 && t.value <= m->node * m->net_rate * 1e-9);
-        assert_true(target_find(cards[i], "net_all_to_all", 1 GI, TARGET_GBS, &t));
+        assert_true(target_find(gpus[i], "net_all_to_all", 1 GI, TARGET_GBS, &t));
         assert_true(t.value == m->net_rate * 1e-9);
     }
     assert_false(target_find("A GPU of nobody's", "copy_one_way", 256 MI, TARGET_GBS, &t));
@@ -92,28 +92,28 @@ static void every_row_serves(void **state)
         size_t bytes;
         enum target_unit unit;
     } rows[] = {
-#define GBS(x)                                      TARGET_GBS
-#define US(x)                                       TARGET_US
-#define LINK(x)                                     TARGET_GBS
-#define NET(x)                                      TARGET_GBS
-#define NODE(x)                                     TARGET_GBS
-#define HOST(x)                                     TARGET_GBS
-#define MEMORY(x)                                   TARGET_GBS
-#define TARGET(machine, what, number, bytes, cards) {#machine, #what, bytes, number},
+#define GBS(x)                                     TARGET_GBS
+#define US(x)                                      TARGET_US
+#define LINK(x)                                    TARGET_GBS
+#define NET(x)                                     TARGET_GBS
+#define NODE(x)                                    TARGET_GBS
+#define HOST(x)                                    TARGET_GBS
+#define MEMORY(x)                                  TARGET_GBS
+#define TARGET(machine, what, number, bytes, gpus) {#machine, #what, bytes, number},
 #include "bench/targets.def"
 #undef TARGET
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *card = strcmp(rows[i].machine, "h200") == 0   ? "NVIDIA H200"
-                           : strcmp(rows[i].machine, "h100") == 0 ? "NVIDIA H100"
-                                                                  : "NVIDIA B200";
+        const char *gpu = strcmp(rows[i].machine, "h200") == 0   ? "NVIDIA H200"
+                          : strcmp(rows[i].machine, "h100") == 0 ? "NVIDIA H100"
+                                                                 : "NVIDIA B200";
         struct target t;
         char text[TARGET_TEXT];
-        assert_true(target_find(card, rows[i].what, rows[i].bytes, rows[i].unit, &t));
+        assert_true(target_find(gpu, rows[i].what, rows[i].bytes, rows[i].unit, &t));
         assert_int_equal(t.bytes, rows[i].bytes);
         const double bad = t.unit == TARGET_US ? 10 * t.value : t.value / 10;
-        assert_int_equal(target_judge(&t, rows[i].what, bad, t.cards, text), TARGET_LOOK);
+        assert_int_equal(target_judge(&t, rows[i].what, bad, t.gpus, text), TARGET_LOOK);
         assert_null(strstr(text, "other work on the machine")); /* the last resort */
     }
 }
@@ -136,21 +136,21 @@ static void a_report_is_written_whole_or_not_at_all(void **state)
     char text[TARGET_TEXT], *data = NULL;
     size_t bytes;
     const struct p2p_row rows[] = {
-        {.what = "copy_one_way", .from = 0, .to = 1, .cards = 2, .bytes = 256 MI, .us = 681, .gbs = 394},
-        {.what = "copy_one_way", .from = 1, .to = 0, .cards = 2, .bytes = 256 MI, .us = 1342, .gbs = 200},
+        {.what = "copy_one_way", .from = 0, .to = 1, .gpus = 2, .bytes = 256 MI, .us = 681, .gbs = 394},
+        {.what = "copy_one_way", .from = 1, .to = 0, .gpus = 2, .bytes = 256 MI, .us = 1342, .gbs = 200},
         {.what = "all_reduce",
          .op = "all_reduce",
          .way = "ring",
          .from = -1,
          .to = -1,
-         .cards = 8,
+         .gpus = 8,
          .bytes = 1 GI,
          .us = 9000,
          .gbs = 119,
          .bus_gbs = 208,
          .graph = true,
          .unjudged = true},
-        {.what = "host_latency_to", .from = 0, .to = -1, .cards = 2, .bytes = 4, .us = 1.1}};
+        {.what = "host_latency_to", .from = 0, .to = -1, .gpus = 2, .bytes = 4, .us = 1.1}};
     (void)state;
     assert_int_equal(p2p_report_open(&r, "p2p", "NVIDIA H200", path), STATUS_OK);
     assert_int_equal(p2p_report_row(&r, &rows[0], text), TARGET_PASS);
@@ -166,9 +166,9 @@ static void a_report_is_written_whole_or_not_at_all(void **state)
     assert_int_equal(io_read_file(path, 4096, &data, &bytes), STATUS_OK);
     assert_non_null(strstr(
         data, "{\"bench\":\"p2p\",\"device\":\"NVIDIA H200\",\"what\":\"copy_one_way\",\"from\":0,\"to\":1,"
-              "\"cards\":2,\"bytes\":268435456,\"graph\":false,\"us\":681.000,\"algorithm_gbs\":394.0000,"
+              "\"gpus\":2,\"bytes\":268435456,\"graph\":false,\"us\":681.000,\"algorithm_gbs\":394.0000,"
               "\"expected\":394,\"verdict\":\"pass\",\"checked\":true}\n"));
-    assert_non_null(strstr(data, "\"way\":\"ring\",\"cards\":8,"));
+    assert_non_null(strstr(data, "\"way\":\"ring\",\"gpus\":8,"));
     assert_non_null(strstr(data, "\"bus_gbs\":208.0000,\"verdict\":\"none\""));
     free(data);
     assert_int_equal(unlink(path), 0);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { CARDS_MAX = 16, FLOATS_MAX = 1 << 19, TAIL = 64, CANARY = 0x5A, TURNS = 3 };
+enum { GPUS_MAX = 16, FLOATS_MAX = 1 << 19, TAIL = 64, CANARY = 0x5A, ROUNDS = 3 };
 static const int64_t counts[] = {2, 4, 6, 20, 1026, 2044, 2048, 2052, 40004};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
@@ -30,9 +30,9 @@ enum { DTYPES = 3 };
 static const dtype dtypes[DTYPES] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
 static char *host_of[DTYPES][P2P_RANKS_MAX]; /* inputs by dtype */
 static char *host_out[P2P_RANKS_MAX], *host_again;
-static int cards, multiprocessors;
+static int gpus, multiprocessors;
 static struct words {
-    volatile uint32_t gone;
+    volatile uint32_t abort_flag;
     volatile unsigned char marks[P2P_RANKS_MAX];
 } * words; /* the host's, which GPUs read and write */
 
@@ -61,14 +61,14 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(dev_open(&first, DEV_CUDA), STATUS_OK);
     multiprocessors = first.multiprocessors;
-    CUDA(cudaGetDeviceCount(&cards));
-    if (cards > CARDS_MAX) cards = CARDS_MAX;
-    for (int i = 0; i < cards; i++)
-        for (int j = 0; j < cards; j++)
+    CUDA(cudaGetDeviceCount(&gpus));
+    if (gpus > GPUS_MAX) gpus = GPUS_MAX;
+    for (int i = 0; i < gpus; i++)
+        for (int j = 0; j < gpus; j++)
             if (i != j && reach) CUDA(cudaDeviceCanAccessPeer(&reach, i, j));
-    if (!reach) cards = 1;
-    for (int i = 0; i < cards; i++)
-        for (int j = 0; j < cards; j++) {
+    if (!reach) gpus = 1;
+    for (int i = 0; i < gpus; i++)
+        for (int j = 0; j < gpus; j++) {
             CUDA(cudaSetDevice(i));
             if (i != j) CUDA(cudaDeviceEnablePeerAccess(j, 0));
         }
@@ -76,7 +76,7 @@ static int set_up(void **state)
     assert_non_null(host_again);
     for (int r = 0; r < P2P_RANKS_MAX; r++) {
         struct rank *k = &ranks[r];
-        k->dev = first, k->dev.index = r % cards;
+        k->dev = first, k->dev.index = r % gpus;
         to_gpu(r);
         assert_int_equal(dev_stream_open(&k->dev, &k->s), STATUS_OK);
         CUDA(cudaMalloc((void **)&k->in, FLOATS_MAX * sizeof(float)));
@@ -94,14 +94,14 @@ static int set_up(void **state)
         }
     }
     CUDA(cudaHostAlloc((void **)&words, sizeof *words, cudaHostAllocMapped | cudaHostAllocPortable));
-    words->gone = 0;
-    printf("%d GPU%s\n", cards, cards == 1 ? "" : "s that reach each other");
+    words->abort_flag = 0;
+    printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s that reach each other");
     return 0;
 }
 
 static void wait_all(void)
 {
-    for (int i = 0; i < cards; i++) {
+    for (int i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
         CUDA(cudaDeviceSynchronize());
     }
@@ -134,7 +134,7 @@ static void queue(struct job *j, int r)
     struct p2p_schedule_args a = {
         .schedule = &j->s[r], .count = j->count, .blocks = j->blocks, .deadline_s = 5};
     a.dt = dtypes[j->d];
-    a.gone = &words->gone, a.mark = &words->marks[r];
+    a.abort_flag = &words->abort_flag, a.mark = &words->marks[r];
     for (int p = 0; p < j->ranks; p++) {
         a.in[p] = ranks[p].in + (j->in_place && j->op == P2P_ALL_GATHER ? p * j->count : 0);
         a.out[p] = out_of(j, p), a.work[p] = ranks[p].work, a.flags[p] = ranks[p].flags;
@@ -196,7 +196,7 @@ static void check_results(const struct job *j, int r)
 }
 
 /* The first turn's results are right, and the other turns' the same. */
-static void check(const struct job *j, int turn)
+static void check(const struct job *j, int round_at)
 {
     for (int r = 0; r < j->ranks; r++) {
         const int64_t n = j->s[r].out * j->count;
@@ -206,12 +206,12 @@ static void check(const struct job *j, int turn)
         CUDA(cudaMemcpy(&lost, &ranks[r].flags->lost, sizeof lost, cudaMemcpyDefault));
         if (lost) fail_msg("rank %d of %d waited for rank %u in vain", r, j->ranks, lost - 1);
         assert_int_equal(words->marks[r], 1);
-        CUDA(cudaMemcpy(turn == 0 ? host_out[r] : host_again, out_of(j, r), bytes, cudaMemcpyDefault));
-        if (turn == 0)
+        CUDA(cudaMemcpy(round_at == 0 ? host_out[r] : host_again, out_of(j, r), bytes, cudaMemcpyDefault));
+        if (round_at == 0)
             check_results(j, r);
         else if (memcmp(host_again, host_out[r], bytes) != 0)
             fail_msg("%s %s, %d ranks, chunks of %lld: turn %d has other results on rank %d",
-                     p2p_algo_text(j->way), p2p_op_text(j->op), j->ranks, (long long)j->count, turn, r);
+                     p2p_algo_text(j->way), p2p_op_text(j->op), j->ranks, (long long)j->count, round_at, r);
         const void *ends[] = {ranks[r].out + n, ranks[r].work + j->s[r].work * j->count};
         for (int e = j->in_place ? 1 : 0; e < 2; e++) {
             CUDA(cudaMemcpy(tail, ends[e], TAIL, cudaMemcpyDefault));
@@ -238,20 +238,21 @@ static void run(struct job *j)
     struct graph graphs[P2P_RANKS_MAX];
     for (int r = 0; r < j->ranks; r++)
         assert_int_equal(p2p_schedule_fill(&j->s[r], j->op, j->way, r, j->ranks), STATUS_OK);
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int round_at = 0; round_at < ROUNDS; round_at++) {
         prepare(j);
         for (int r = 0; r < j->ranks; r++) {
             to_gpu(r);
-            if (turn == TURNS - 1) assert_int_equal(dev_graph_begin(&ranks[r].s), STATUS_OK);
+            if (round_at == ROUNDS - 1) assert_int_equal(dev_graph_begin(&ranks[r].s), STATUS_OK);
             queue(j, r);
-            if (turn == TURNS - 1) assert_int_equal(dev_graph_end(&ranks[r].s, &graphs[r], true), STATUS_OK);
+            if (round_at == ROUNDS - 1)
+                assert_int_equal(dev_graph_end(&ranks[r].s, &graphs[r], true), STATUS_OK);
         }
-        for (int r = 0; turn == TURNS - 1 && r < j->ranks; r++) {
+        for (int r = 0; round_at == ROUNDS - 1 && r < j->ranks; r++) {
             to_gpu(r);
             assert_int_equal(dev_graph_launch(&ranks[r].s, &graphs[r]), STATUS_OK);
         }
         wait_all();
-        check(j, turn); /* first, again, from a graph */
+        check(j, round_at); /* first, again, from a graph */
     }
     for (int r = 0; r < j->ranks; r++) dev_graph_close(&ranks[r].dev, &graphs[r]);
 }
@@ -267,7 +268,7 @@ static bool at_once(enum p2p_algo way)
     return way == P2P_DIRECT || way == P2P_ONCE || way == P2P_LL;
 }
 
-static void exchanges_give_every_rank_its_result(void **state)
+static void collectives_give_every_rank_its_result(void **state)
 {
     (void)state;
     for (int n = 1; n <= P2P_RANKS_MAX; n++, clear_flags()) /* flags count what one group has done */
@@ -275,7 +276,7 @@ static void exchanges_give_every_rank_its_result(void **state)
             for (enum p2p_algo way = 0; way < P2P_ALGO_COUNT; way++)
                 for (int k = 0; k < COUNTS; k++) {
                     if (!p2p_algo_supports(way, op, n, counts[k])) continue;
-                    const int side = (n + cards - 1) / cards, most = multiprocessors / side;
+                    const int side = (n + gpus - 1) / gpus, most = multiprocessors / side;
                     struct job j = {.op = op, .way = way, .ranks = n, .count = counts[k]};
                     j.blocks = k % 2 ? 1 + k : most < 16 ? most : 16;
                     for (j.d = 0; j.d < (sums(op) && at_once(way) ? DTYPES : 1); j.d++) {
@@ -296,7 +297,7 @@ static void wait_in_vain(enum p2p_algo way, double deadline_s)
                                   .dt = DTYPE_F32,
                                   .blocks = j.blocks,
                                   .deadline_s = deadline_s,
-                                  .gone = &words->gone};
+                                  .abort_flag = &words->abort_flag};
     uint32_t lost = 0;
     clear_flags();
     assert_int_equal(p2p_schedule_fill(&j.s[0], j.op, j.way, 0, 2), STATUS_OK);
@@ -308,10 +309,10 @@ static void wait_in_vain(enum p2p_algo way, double deadline_s)
     if (deadline_s == 0) {
         usleep(100000);
         assert_int_equal(cudaStreamQuery(cuda_queue(&ranks[0].s)), cudaErrorNotReady);
-        words->gone = 1;
+        words->abort_flag = 1;
     }
     wait_all();
-    words->gone = 0;
+    words->abort_flag = 0;
     CUDA(cudaMemcpy(&lost, &ranks[0].flags->lost, sizeof lost, cudaMemcpyDefault));
     assert_int_equal(lost, 2); /* rank 1 */
     clear_flags();
@@ -339,7 +340,7 @@ int main(void)
         return gpu_missing();
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges_give_every_rank_its_result),
+        cmocka_unit_test(collectives_give_every_rank_its_result),
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(waits_end_when_all_are_told_to),
     };

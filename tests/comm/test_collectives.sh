@@ -23,7 +23,7 @@ says "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or ring"
 run 2 bench collectives --path=plain
 says "for --device=cuda"
 run 2 bench collectives --device=cuda --path=tree
-says "comm, beside, plain, symmetric, engines or peer"
+says "comm, overlap, plain, symmetric, copy_engine or peer"
 run 2 bench collectives --device=cuda --op=ring
 says "bench p2p"
 run 2 bench collectives --device=cuda

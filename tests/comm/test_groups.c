@@ -340,7 +340,7 @@ static int take_room(struct comm *c, const void *arg)
     struct comm_memory_args a = {.job = comm_job(c), .groups = 1};
     const int apart = comm_rank(c) == ranks - 1 ? 1 : ranks - 1; /* test_mpi.sh's machine of the last one */
     NEED(a.job.ranks == ranks && (a.job.here == ranks || (!a.job.memory && a.job.here == apart)));
-    NEED(comm_memory_used(c).host == comm_memory(&a).host && comm_memory_used(c).card == 0);
+    NEED(comm_memory_used(c).host == comm_memory(&a).host && comm_memory_used(c).device == 0);
     a.groups = COMM_GROUPS;
     if (a.job.memory) {
         const size_t all = (size_t)ranks * comm_memory(&a).host;
@@ -365,8 +365,8 @@ static void test_room(void **state)
     expect_all(&(struct job){.ranks = 4, .run = take_room}, 0);
     assert_true(comm_memory_used(NULL).host == 0);
     const struct comm_memory none =
-        comm_memory(&(struct comm_memory_args){.job = comm_job(NULL), .cards = true});
-    assert_true(none.host == 0 && none.card == 0);
+        comm_memory(&(struct comm_memory_args){.job = comm_job(NULL), .devices = true});
+    assert_true(none.host == 0 && none.device == 0);
 }
 
 /* What a rank of mpirun does: argv[1] is "works", "stop" (the last rank stands still) or "message" (the ranks differ). */

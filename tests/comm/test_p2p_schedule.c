@@ -25,7 +25,7 @@ struct job {
     enum p2p_algo way;
     int ranks;
     bool in_place;
-    struct device_state cards[P2P_RANKS_MAX];
+    struct device_state ranks_of[P2P_RANKS_MAX];
 };
 
 static float value(int rank, int chunk)
@@ -42,7 +42,7 @@ static float tree(int first, int apart, int ranks, int chunk)
 /* Where a buffer's chunk is: in place, IN is a part of OUT or OUT a part of IN. */
 static float *at(struct job *j, int rank, struct p2p_place p)
 {
-    struct device_state *c = &j->cards[rank];
+    struct device_state *c = &j->ranks_of[rank];
     int buffer = p.buffer, chunk = p.chunk;
     assert_true(chunk < (buffer == P2P_IN ? c->s.in : buffer == P2P_OUT ? c->s.out : c->s.work));
     if (j->in_place && buffer == P2P_OUT) {
@@ -57,10 +57,10 @@ static float *at(struct job *j, int rank, struct p2p_place p)
 static void set_up(struct job *j)
 {
     for (int r = 0; r < j->ranks; r++) {
-        struct device_state *c = &j->cards[r];
+        struct device_state *c = &j->ranks_of[r];
         memset(c, 0, sizeof *c);
         assert_int_equal(p2p_schedule_fill(&c->s, j->op, j->way, r, j->ranks), STATUS_OK);
-        assert_int_equal(c->s.step_count, j->cards[0].s.step_count);
+        assert_int_equal(c->s.step_count, j->ranks_of[0].s.step_count);
         assert_true(c->s.work <= CHUNKS);
         for (int b = 0; b < 3; b++)
             for (int i = 0; i < CHUNKS; i++) c->memory[b][i] = POISON;
@@ -89,12 +89,12 @@ static void carry_out(struct job *j, int rank, const struct p2p_schedule_move *m
 /* One action of one rank, when its waits allow it; false: it waits, or has ended. */
 static bool act(struct job *j, int rank)
 {
-    struct device_state *c = &j->cards[rank];
+    struct device_state *c = &j->ranks_of[rank];
     if (c->step == c->s.step_count) return false;
     const struct p2p_schedule_step *step = &c->s.steps[c->step];
     if (c->move < 0) {
         for (int p = 0; p < j->ranks; p++)
-            if (step->tell >> p & 1) j->cards[p].told[rank] = (uint32_t)c->step + 1;
+            if (step->tell >> p & 1) j->ranks_of[p].told[rank] = (uint32_t)c->step + 1;
         for (int p = 0; p < j->ranks; p++)
             if ((step->wait >> p & 1) && c->told[p] < (uint32_t)c->step + 1) return false;
         c->move = 0;
@@ -119,13 +119,13 @@ static void walk(struct job *j, uint64_t order)
         const int rank = u < 0.5 ? favourite : (int)(2 * (u - 0.5) * j->ranks);
         idle = act(j, rank) ? 0 : idle + 1;
     }
-    for (int r = 0; r < j->ranks; r++) assert_int_equal(j->cards[r].step, j->cards[r].s.step_count);
+    for (int r = 0; r < j->ranks; r++) assert_int_equal(j->ranks_of[r].step, j->ranks_of[r].s.step_count);
 }
 
 static void expect(struct job *j)
 {
     for (int r = 0; r < j->ranks; r++)
-        for (int c = 0; c < j->cards[r].s.out; c++) {
+        for (int c = 0; c < j->ranks_of[r].s.out; c++) {
             float want = 0;
             if (j->op == P2P_ALL_TO_ALL) want = value(c, r);
             if (j->op == P2P_ALL_GATHER) want = value(c, 0);
@@ -173,10 +173,10 @@ static void tells_and_waits_fit(void **state)
                 if (!walks(op, way, ranks)) continue;
                 set_up(&j);
                 for (int r = 0; r < ranks; r++)
-                    for (int k = 0; k < j.cards[r].s.step_count; k++) {
-                        const struct p2p_schedule_step *step = &j.cards[r].s.steps[k];
+                    for (int k = 0; k < j.ranks_of[r].s.step_count; k++) {
+                        const struct p2p_schedule_step *step = &j.ranks_of[r].s.steps[k];
                         for (int p = 0; p < ranks; p++)
-                            assert_int_equal(step->wait >> p & 1, j.cards[p].s.steps[k].tell >> r & 1);
+                            assert_int_equal(step->wait >> p & 1, j.ranks_of[p].s.steps[k].tell >> r & 1);
                         assert_int_equal(step->wait >> r & 1, 0);
                         assert_int_equal(__builtin_popcount(step->wait),
                                          way == P2P_RING || way == P2P_HYPERCUBE ? 1 : ranks - 1);

@@ -229,13 +229,13 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
     ok(hf_family(m, &found));
     assert_string_equal(found, family);
     ok(ops_cpu(&f->ops, NULL));
-    for (int turn = 0; turn < 2; turn++) {
-        const char *to = turn ? twice : once;
-        if (turn) ok(hf_config_read(&again, once));
-        ok(decoder_init(&f->d, turn ? &again : m, NULL));
+    for (int pass = 0; pass < 2; pass++) {
+        const char *to = pass ? twice : once;
+        if (pass) ok(hf_config_read(&again, once));
+        ok(decoder_init(&f->d, pass ? &again : m, NULL));
         ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a, &lay));
         f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
-        if (turn)
+        if (pass)
             ok(hf_weights_read(&f->d, once));
         else
             ok(init_weights(&f->d, &f->run, 5));

@@ -249,7 +249,7 @@ static void stages_do_what_one_rank_does(void **state)
     }
 }
 
-static void products_that_are_put_off_give_the_same_bits(void **state)
+static void deferred_gemms_give_the_same_bits(void **state)
 {
     (void)state;
     for (int family = 0; family < FAMILY_COUNT; family++) {
@@ -266,7 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_do_what_one_rank_does),
-        cmocka_unit_test(products_that_are_put_off_give_the_same_bits),
+        cmocka_unit_test(deferred_gemms_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,7 +142,7 @@ static void known_work_is_seen(void **state)
     breakdown_print(stdout, &b, 0);
     assert_int_equal(b.steps, 3 * ROUNDS);
     assert_int_equal(b.lost, 0);
-    assert_true(b.parts[KERNEL_PRODUCT].kernels >= 1 && b.parts[KERNEL_PRODUCT].seconds > 0);
+    assert_true(b.parts[KERNEL_GEMM].kernels >= 1 && b.parts[KERNEL_GEMM].seconds > 0);
     assert_true(b.parts[KERNEL_MEMORY].kernels == 1);
     assert_true(b.parts[KERNEL_COPY].kernels == 1);
     assert_true(b.busy_s < b.step_s);

@@ -17,8 +17,8 @@
 /* ---- the arithmetic ---- */
 
 enum { GEMM, ATTN, NORM, ADAM, COPY, SEND, NAMES };
-static const enum kernel_part parts[NAMES] = {KERNEL_PRODUCT,   KERNEL_ATTENTION, KERNEL_MEMORY,
-                                              KERNEL_OPTIMIZER, KERNEL_COPY,      KERNEL_EXCHANGE};
+static const enum kernel_part parts[NAMES] = {KERNEL_GEMM,      KERNEL_ATTENTION, KERNEL_MEMORY,
+                                              KERNEL_OPTIMIZER, KERNEL_COPY,      KERNEL_COMMUNICATION};
 static const char *const texts[NAMES] = {"nvjet_tst", "attn_fwd", "_Z8norm_fwdPf",
                                          "adamw",     "memset",   "memcpy between GPUs"};
 
@@ -60,13 +60,13 @@ static void parts_and_gaps_are_the_wall_time(void **state)
     breakdown_mean(&b, sum, &names, parts);
     assert_int_equal(b.steps, 2);
     close_to(b.step_s, 1000e-9);
-    close_to(b.parts[KERNEL_PRODUCT].seconds, 300e-9);
+    close_to(b.parts[KERNEL_GEMM].seconds, 300e-9);
     close_to(b.parts[KERNEL_ATTENTION].seconds, 100e-9);
     assert_true(b.parts[KERNEL_MEMORY].seconds == 0);
     close_to(b.parts[KERNEL_COPY].seconds, 100e-9);
     close_to(b.parts[KERNEL_GAP].seconds, 500e-9);
     close_to(b.busy_s, 500e-9);
-    close_to(b.parts[KERNEL_PRODUCT].kernels, 1);
+    close_to(b.parts[KERNEL_GEMM].kernels, 1);
     close_to(b.parts[KERNEL_MEMORY].kernels, 0.5);
     assert_int_equal(tenths(&b), 1000);
     assert_int_equal(b.kernel_count, 5);
@@ -113,7 +113,7 @@ static void copies_over_the_link_have_a_rate_each_way(void **state)
     names_free(&names);
 }
 
-static void exchanges_cost_what_nothing_hides(void **state)
+static void communication_costs_what_nothing_hides(void **state)
 {
     (void)state;
     struct names names = {0};
@@ -130,9 +130,9 @@ static void exchanges_cost_what_nothing_hides(void **state)
     breakdown_add(sum, a, 7, parts, 1000, 1);
     struct breakdown b;
     breakdown_mean(&b, sum, &names, parts);
-    close_to(b.parts[KERNEL_EXCHANGE].seconds, 250e-9);
-    close_to(b.exchange_s, 600e-9);
-    close_to(b.parts[KERNEL_EXCHANGE].kernels, 3);
+    close_to(b.parts[KERNEL_COMMUNICATION].seconds, 250e-9);
+    close_to(b.communication_s, 600e-9);
+    close_to(b.parts[KERNEL_COMMUNICATION].kernels, 3);
     close_to(b.parts[KERNEL_GAP].seconds, 300e-9);
     assert_int_equal(tenths(&b), 1000);
     free(sum);
@@ -176,27 +176,27 @@ static void any_step_adds_up(void **state)
             snprintf(name, sizeof name, "kernel %d", i);
             of[names_find(&names, name)] = (enum kernel_part)(i % KERNEL_GAP);
         }
-        bool computed[4000] = {false}, exchanged[4000] = {false};
-        int busy = 0, exposed = 0, exchanges = 0;
+        bool computed[4000] = {false}, communicated[4000] = {false};
+        int busy = 0, exposed = 0, communicating = 0;
         for (int i = 0; i < 300; i++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             int from = (int)(seed >> 33) % 3900, length = (int)(seed >> 50) % 100;
             a[i] =
                 (struct activity){.start_ns = from, .end_ns = from + length, .name = (int)(seed >> 40) % 64};
             for (int k = from; k < from + length; k++)
-                (of[a[i].name] == KERNEL_EXCHANGE ? exchanged : computed)[k] = true;
+                (of[a[i].name] == KERNEL_COMMUNICATION ? communicated : computed)[k] = true;
         }
         for (int k = 0; k < 4000; k++) {
-            busy += computed[k] || exchanged[k];
-            exposed += exchanged[k] && !computed[k];
-            exchanges += exchanged[k];
+            busy += computed[k] || communicated[k];
+            exposed += communicated[k] && !computed[k];
+            communicating += communicated[k];
         }
         breakdown_add(sum, a, 300, of, 4000, 1);
         struct breakdown b;
         breakdown_mean(&b, sum, &names, of);
         close_to(b.busy_s, busy * 1e-9);
-        close_to(b.parts[KERNEL_EXCHANGE].seconds, exposed * 1e-9);
-        close_to(b.exchange_s, exchanges * 1e-9);
+        close_to(b.parts[KERNEL_COMMUNICATION].seconds, exposed * 1e-9);
+        close_to(b.communication_s, communicating * 1e-9);
         double seconds = 0, kernels = 0;
         for (int i = 0; i < KERNEL_PART_COUNT; i++) {
             seconds += b.parts[i].seconds;
@@ -367,7 +367,7 @@ static void kernels_reach_trace_and_breakdown(void **state)
     trace_stop();
     assert_int_equal(b.steps, 2);
     assert_int_equal(b.lost, 2);
-    close_to(b.parts[KERNEL_PRODUCT].seconds, 2e-6);
+    close_to(b.parts[KERNEL_GEMM].seconds, 2e-6);
     close_to(b.parts[KERNEL_MEMORY].seconds, 1e-6);
     close_to(b.parts[KERNEL_COPY].kernels, 1);
     assert_true(b.step_s >= 10e-6 && b.parts[KERNEL_GAP].seconds >= 6e-6 - 1e-12);
@@ -384,9 +384,9 @@ static void a_breakdown_is_shown_as_text_and_json(void **state)
     char *text = NULL;
     size_t size = 0;
     struct breakdown b = {.steps = 3, .step_s = 0.1, .busy_s = 0.09, .kernel_count = 1, .kernel_kinds = 1};
-    b.parts[KERNEL_PRODUCT] = (struct breakdown_part){0.09, 90.0, 24};
+    b.parts[KERNEL_GEMM] = (struct breakdown_part){0.09, 90.0, 24};
     b.parts[KERNEL_GAP] = (struct breakdown_part){0.01, 10.0, 0};
-    b.kernels[0] = (struct breakdown_kernel){"nvjet_tst", KERNEL_PRODUCT, 24, 0.00375, 90};
+    b.kernels[0] = (struct breakdown_kernel){"nvjet_tst", KERNEL_GEMM, 24, 0.00375, 90};
     b.links[LINK_UP] = (struct breakdown_link){2e9, 0.05, 12};
     b.links[LINK_DOWN] = (struct breakdown_link){1e3, 1e-6, 1}; /* scalars: not worth a line */
     b.link_rate = 50e9;
@@ -408,7 +408,7 @@ static void a_breakdown_is_shown_as_text_and_json(void **state)
     close_to(json_number_value(json_object_get(up, "gbs")), 40);
     close_to(json_number_value(json_object_get(up, "bytes")), 2e9);
     json_t *parts_of = json_object_get(j, "parts");
-    close_to(json_number_value(json_object_get(json_object_get(parts_of, "products"), "percent")), 90);
+    close_to(json_number_value(json_object_get(json_object_get(parts_of, "gemms"), "percent")), 90);
     assert_int_equal(json_array_size(json_object_get(j, "kernels")), 1);
     assert_non_null(json_object_get(j, "plain_gaps_percent"));
     json_decref(j);
@@ -428,7 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_gaps_are_the_wall_time),
         cmocka_unit_test(copies_over_the_link_have_a_rate_each_way),
-        cmocka_unit_test(exchanges_cost_what_nothing_hides),
+        cmocka_unit_test(communication_costs_what_nothing_hides),
         cmocka_unit_test(a_step_shorter_than_its_kernels_has_no_gaps),
         cmocka_unit_test(any_step_adds_up),
         cmocka_unit_test(kernels_reach_trace_and_breakdown),

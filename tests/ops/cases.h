@@ -397,7 +397,7 @@ struct op_case {
     MOE(op_, 0, 4, 2, 128, NORMALIZE), MOE(op_, 300, 64, 8, 128, NORMALIZE, AUX, Z_LOSS), \
     MOE(op_, 130, 256, 8, 128, .groups = 8, .groups_kept = 4, SIGMOID, NORMALIZE, WITH_BIAS, AUX), \
     MOE(op_, 3, 500, 16, 128, NO_STATS), MOE(op_, 1000, 3, 1, 128, HOT)
-#define PRODUCTS(...) \
+#define GEMMS(...) \
     MOE(expert_gemm, 1, 1, 1, 1, .n = 1, .k = 1, __VA_ARGS__), MOE(expert_gemm, 7, 5, 2, 8, .n = 3, .k = 5, EMPTY, __VA_ARGS__), \
     MOE(expert_gemm, 33, 8, 3, 1, .n = 17, .k = 31, EMPTY, __VA_ARGS__), \
     MOE(expert_gemm, 65, 4, 2, 16, .n = 64, .k = 40, HOT, __VA_ARGS__), \
@@ -532,8 +532,8 @@ static const struct op_case op_cases[] = {
     DELTA(delta_fwd, 4, 2, 128, 128, DOCS(100), QK_NORM), DELTA(delta_bwd, 2, 1, 128, 128, DOCS(100), QK_NORM),
 
     ROUTES(route_fwd), ROUTES(route_bwd),
-    PRODUCTS(), PRODUCTS(GATHER_A), PRODUCTS(DGRAD), PRODUCTS(DGRAD, GATHER_A), PRODUCTS(WGRAD), PRODUCTS(WGRAD, GATHER_A),
-    PRODUCTS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
+    GEMMS(), GEMMS(GATHER_A), GEMMS(DGRAD), GEMMS(DGRAD, GATHER_A), GEMMS(WGRAD), GEMMS(WGRAD, GATHER_A),
+    GEMMS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
     EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
     COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
     COMBINES(combine, WITH_BASE, GATED),

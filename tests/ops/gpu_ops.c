@@ -47,7 +47,7 @@
     LATENT(op_, 3, 3, 192, 128, 0, DOCS(257, 64, 300)), LATENT(op_, 4, 4, 192, 128, 0, DOCS(512, 512), FUSED), \
     LATENT(op_, 4, 2, 192, 128, 130, DOCS(700, 190), FUSED), LATENT(op_, 2, 1, 192, 128, 0, DOCS(384, 384, 384)), \
     LATENT(op_, 4, 2, 192, 128, 0, DOCS(1000)), LATENT(op_, 1, 1, 192, 128, 200, DOCS(640, 640)), LATENT(op_, 2, 2, 96, 40, 0, DOCS(130, 77), GAPS)
-#define REAL_PRODUCTS(...) /* what Hopper's tiles take: multiples of 64 */ \
+#define REAL_GEMMS(...) /* what Hopper's tiles take: multiples of 64 */ \
     MOE(expert_gemm, 300, 8, 2, 128, .n = 320, .k = 192, __VA_ARGS__), MOE(expert_gemm, 129, 5, 3, 128, .n = 64, .k = 576, EMPTY, __VA_ARGS__), \
     MOE(expert_gemm, 900, 4, 1, 256, .n = 192, .k = 64, .capacity = 260, HOT, __VA_ARGS__), \
     MOE(expert_gemm, 700, 3, 2, 128, .n = 512, .k = 256, __VA_ARGS__)
@@ -129,8 +129,8 @@ static const struct op_case real_cases[] = {
     HEADS(ssm_in_bwd, 300, 3, 512, WITH_SKIP), HEADS(ssm_out_fwd, 2048, 24, 64), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
     CONV(conv_bwd, 1792, 4, DOCS(700, 1, 500), WITH_BIAS),
     HEADS(gated_norm_fwd, 33, 1, 2048), HEADS(gated_norm_bwd, 333, 1, 2048), HEADS(gated_norm_bwd, 70, 3, 24),
-    REAL_PRODUCTS(), REAL_PRODUCTS(GATHER_A), REAL_PRODUCTS(DGRAD), REAL_PRODUCTS(DGRAD, GATHER_A), REAL_PRODUCTS(WGRAD),
-    REAL_PRODUCTS(WGRAD, GATHER_A, ADD_TO), REAL_PRODUCTS(WGRAD, GATHER_B), REAL_PRODUCTS(WGRAD, GATHER_B, ADD_TO),
+    REAL_GEMMS(), REAL_GEMMS(GATHER_A), REAL_GEMMS(DGRAD), REAL_GEMMS(DGRAD, GATHER_A), REAL_GEMMS(WGRAD),
+    REAL_GEMMS(WGRAD, GATHER_A, ADD_TO), REAL_GEMMS(WGRAD, GATHER_B), REAL_GEMMS(WGRAD, GATHER_B, ADD_TO),
     REAL_MOE(1500, 64, 8, 1024, NORMALIZE, AUX), REAL_MOE(700, 128, 6, 768, SIGMOID, NORMALIZE, WITH_BIAS, Z_LOSS),
 };
 /* clang-format on */

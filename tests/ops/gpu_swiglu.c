@@ -115,7 +115,7 @@ static void assert_same(struct gpu *g, struct result a, struct result b)
 
 /* Rows of gu against sums in f64: rounded once to BF16; before that d / 16 sums of 17 terms, of which each is cut at 2^-23 of the largest,
  * which is some 4 sqrt(d) at most (tensor cores do not round). */
-static void assert_product(const bf16 *gu, const bf16 *x, const bf16 *w, int64_t rows, int64_t d, int64_t f)
+static void assert_gemm(const bf16 *gu, const bf16 *x, const bf16 *w, int64_t rows, int64_t d, int64_t f)
 {
     const int64_t step = rows > 64 ? rows / 61 : 1; /* some of many rows, all columns */
     for (int64_t r = 0; r < rows; r += step)
@@ -150,7 +150,7 @@ static void forward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
                      STATUS_OK);
     assert_same(g, m, apart);
     got = result_read(g, gu);
-    assert_product(got, x, w, rows, d, f);
+    assert_gemm(got, x, w, rows, d, f);
     a.c = result_at(result_take(g, rows * 2 * f));
     a.epilogue.swiglu.act = result_at(apart);
     assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 enum { TAIL = 4096 }; /* bytes behind the workspace that stay as they are */
-enum turn { FIRST, AGAIN, GRAPH, TURNS };
-static const char *const turn_names[TURNS] = {
+enum attempt { FIRST, REPEAT, GRAPH, ATTEMPTS };
+static const char *const attempt_names[ATTEMPTS] = {
     "", "a second run over other leftovers in workspace and scratch", "the captured graph"};
 
 status probe_device_open(struct probe_device *d, struct stream *s, size_t bytes)
@@ -61,20 +61,20 @@ static void map_pointers(const struct probe *p, void *args, size_t bytes)
         }
 }
 
-static status upload(struct probe *p, char *const *before, enum turn turn)
+static status upload(struct probe *p, char *const *before, enum attempt attempt)
 {
     struct stream *s = p->device->stream;
     for (int i = 0; i < p->count; i++) {
         struct probe_buf *b = &p->bufs[i];
         if (b->kind == PROBE_SCRATCH)
-            memset(before[i] + ((char *)b->data - b->block), turn == FIRST ? 0xFF : 0, (size_t)b->count);
+            memset(before[i] + ((char *)b->data - b->block), attempt == FIRST ? 0xFF : 0, (size_t)b->count);
         TRY(dev_upload(s, b->twin, before[i], twin_bytes(p, b)));
     }
     return STATUS_OK;
 }
 
 /* As many bytes of workspace as the set asked for, full of NaN or of zeros. */
-static status lay_workspace(const struct probe *p, const struct ops *o, enum turn turn)
+static status lay_workspace(const struct probe *p, const struct ops *o, enum attempt attempt)
 {
     const struct probe_device *d = p->device;
     if (d->set_workspace == NULL) return STATUS_OK;
@@ -82,7 +82,7 @@ static status lay_workspace(const struct probe *p, const struct ops *o, enum tur
     CHECK(bytes <= d->workspace_bytes, "a workspace of %zu bytes, the test has %zu", bytes,
           d->workspace_bytes);
     TRY(dev_copy(d->stream, d->workspace, d->poison, bytes + TAIL));
-    if (turn != FIRST) TRY(dev_zero(d->stream, d->workspace, bytes));
+    if (attempt != FIRST) TRY(dev_zero(d->stream, d->workspace, bytes));
     d->set_workspace(d->stream, d->workspace, bytes);
     return STATUS_OK;
 }
@@ -101,10 +101,11 @@ static void check_workspace(struct probe *p, const struct ops *o)
         }
 }
 
-static status launch(struct probe *p, const struct ops *o, probe_op *op, const void *args, enum turn turn)
+static status launch(struct probe *p, const struct ops *o, probe_op *op, const void *args,
+                     enum attempt attempt)
 {
     struct stream *s = p->device->stream;
-    if (turn == GRAPH) {
+    if (attempt == GRAPH) {
         struct graph g;
         TRY(dev_graph_begin(s));
         const status st = op(o, args, s);
@@ -123,22 +124,22 @@ static status launch(struct probe *p, const struct ops *o, probe_op *op, const v
 }
 
 /* Brings back the results: the first turn's into the blocks, the others' to be compared with them. */
-static status download(struct probe *p, enum turn turn)
+static status download(struct probe *p, enum attempt attempt)
 {
     for (int i = 0; i < p->count; i++) {
         struct probe_buf *b = &p->bufs[i];
         const size_t bytes = twin_bytes(p, b);
-        char *to = turn == FIRST ? b->block : malloc(bytes);
+        char *to = attempt == FIRST ? b->block : malloc(bytes);
         assert_non_null(to);
         status st = dev_download(p->device->stream, to, b->twin, bytes);
         if (st == STATUS_OK) st = dev_sync(p->device->stream);
-        if (turn != FIRST) {
+        if (attempt != FIRST) {
             size_t at = 0, front = (size_t)((char *)b->data - b->block);
             const size_t skip = b->kind == PROBE_SCRATCH ? (size_t)b->count : 0;
             while (at < bytes && to[at] == b->block[at]) at += 1 + (at + 1 == front ? skip : 0);
             if (st == STATUS_OK && at < bytes && p->trouble[0] == 0)
                 snprintf(p->trouble, sizeof p->trouble, "%s leaves another byte at %lld of %s, of %lld",
-                         turn_names[turn], (long long)at - (long long)front, b->name,
+                         attempt_names[attempt], (long long)at - (long long)front, b->name,
                          (long long)b->count * (long long)dtype_bytes(b->dt));
             free(to);
         }
@@ -163,14 +164,15 @@ static status prepare(struct probe *p, char **before)
     return STATUS_OK;
 }
 
-static status turns(struct probe *p, const struct ops *o, probe_op *op, const void *args, char *const *before)
+static status attempts(struct probe *p, const struct ops *o, probe_op *op, const void *args,
+                       char *const *before)
 {
-    for (enum turn turn = FIRST; turn < TURNS; turn++) {
-        TRY(upload(p, before, turn));
-        TRY(lay_workspace(p, o, turn));
-        const status st = launch(p, o, op, args, turn);
-        if (st != STATUS_OK) return turn == FIRST ? st : status_wrap(st, "%s", turn_names[turn]);
-        TRY(download(p, turn));
+    for (enum attempt attempt = FIRST; attempt < ATTEMPTS; attempt++) {
+        TRY(upload(p, before, attempt));
+        TRY(lay_workspace(p, o, attempt));
+        const status st = launch(p, o, op, args, attempt);
+        if (st != STATUS_OK) return attempt == FIRST ? st : status_wrap(st, "%s", attempt_names[attempt]);
+        TRY(download(p, attempt));
     }
     return STATUS_OK;
 }
@@ -184,7 +186,7 @@ void probe_device_call(struct probe *p, const struct ops *o, probe_op *op, const
     memcpy(mapped, args, bytes);
     p->st = prepare(p, before);
     map_pointers(p, mapped, bytes);
-    if (p->st == STATUS_OK) p->st = turns(p, o, op, mapped, before);
+    if (p->st == STATUS_OK) p->st = attempts(p, o, op, mapped, before);
     if (p->st == STATUS_OK && p->trouble[0] == 0) check_workspace(p, o);
     if (p->st != STATUS_OK) snprintf(p->trouble, sizeof p->trouble, "%s", status_message());
     for (int i = 0; i < p->count; i++) free(before[i]);

@@ -176,16 +176,16 @@ void run_expert_gemm(const struct ops *o, const struct op_case *oc, struct probe
         wgrad ? probe_out(p, "c", add ? PROBE_ACC : PROBE_OUT, acc, matrices, run_tol_gemm(p, c->rows))
               : probe_out(p, "c", PROBE_OUT, p->dt, r.sorted * out, run_tol_gemm(p, a_width));
     RUN(o, expert_gemm,
-        .product = wgrad   ? EXPERT_WGRAD
-                   : dgrad ? EXPERT_DGRAD
-                           : EXPERT_FWD,
+        .pass = wgrad   ? EXPERT_WGRAD
+                : dgrad ? EXPERT_DGRAD
+                        : EXPERT_FWD,
         .gather = c->gather_a   ? EXPERT_GATHER_A
                   : c->gather_b ? EXPERT_GATHER_B
                                 : EXPERT_GATHER_NONE,
         .a = operand_at(a, p->dt, false), .b = operand_at(b, p->dt, false), .c = out_rows, .source = r.source,
         .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k, .experts = c->experts,
         .n = c->n, .k = c->k, .align = r.align, .accum = add ? ACCUM_ADD : ACCUM_STORE,
-        .scratch = scratch_of(o, c, p, MOE_PRODUCT), .dt = p->dt);
+        .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
 }
 
 /* For an op that may write over an input: as in support_run.c. */

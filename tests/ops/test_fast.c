@@ -105,7 +105,7 @@ static void results_do_not_depend_on_the_number_of_threads(void **state)
 }
 
 /* A result too large for the caches is written around them; its rows by halves are small enough not to be. */
-static void a_huge_product_has_the_bits_of_its_halves(void **state)
+static void a_huge_gemm_has_the_bits_of_its_halves(void **state)
 {
     (void)state;
     enum { M = 40, N = 419856, K = 33, COUNT = M * N };
@@ -332,7 +332,7 @@ int main(void)
         OPS(X)
 #undef X
             cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
-        cmocka_unit_test(a_huge_product_has_the_bits_of_its_halves),
+        cmocka_unit_test(a_huge_gemm_has_the_bits_of_its_halves),
         cmocka_unit_test(stochastic_rounding_draws_the_same_numbers_in_every_set),
         cmocka_unit_test(halves_of_an_update_have_the_bits_of_the_whole),
         cmocka_unit_test(moments_in_8_bits_have_the_same_codes_in_every_set),

@@ -215,7 +215,7 @@ static void damaged_lines_of_a_file_go_with_the_next_addition(void **state)
 }
 
 /* Several processes time the same GEMMs at the same moment, each with another result. */
-enum { SETTLERS = 6, PRODUCTS = 12 };
+enum { SETTLERS = 6, GEMMS = 12 };
 static const char *result_of(int who)
 {
     char name[16];
@@ -227,7 +227,7 @@ static int settle_all(const char *path, int who)
 {
     const struct gemm_place mine = here();
     FILE *out = fopen(result_of(who), "w");
-    for (int i = 0; i < PRODUCTS; i++) {
+    for (int i = 0; i < GEMMS; i++) {
         struct gemm_choice c = choice(1 + i);
         c.algo[0] = (uint8_t)who;
         if (gemm_choice_file_settle(&c, NULL, &mine, path) != STATUS_OK) return 1;
@@ -236,7 +236,7 @@ static int settle_all(const char *path, int who)
     return fclose(out);
 }
 
-static void the_first_to_time_a_product_decides_for_all(void **state)
+static void the_first_to_time_a_gemm_decides_for_all(void **state)
 {
     (void)state;
     const char *path = temp_path("first/gemm.txt");
@@ -259,7 +259,7 @@ static void the_first_to_time_a_product_decides_for_all(void **state)
     }
     struct gemm_choice_list list = {0};
     assert_int_equal(gemm_choice_file_read(&list, &mine, path), STATUS_OK);
-    assert_int_equal(list.count, PRODUCTS);
+    assert_int_equal(list.count, GEMMS);
     gemm_choice_free(&list);
     free(first);
 }
@@ -309,7 +309,7 @@ int main(void)
         cmocka_unit_test(a_list_takes_the_lines_of_its_place),
         cmocka_unit_test(a_file_keeps_what_others_wrote),
         cmocka_unit_test(damaged_lines_of_a_file_go_with_the_next_addition),
-        cmocka_unit_test(the_first_to_time_a_product_decides_for_all),
+        cmocka_unit_test(the_first_to_time_a_gemm_decides_for_all),
         cmocka_unit_test(a_line_of_no_use_is_replaced_once),
         cmocka_unit_test(a_name_becomes_one_word),
     };

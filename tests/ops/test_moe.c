@@ -128,7 +128,7 @@ static void slots_are_sorted_by_expert_and_token(void **state)
 }
 
 /* y_t = sum of the slots' w B_e silu(gate) up by plain loops, and the three GEMMs behind one another. */
-static void the_products_are_those_of_each_token_with_its_experts(void **state)
+static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
 {
     (void)state;
     enum { D = 5, F = 3 };
@@ -140,11 +140,11 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
 #define PRODUCT(n_, k_, ...)                                                                                 \
     RUN(expert_gemm, __VA_ARGS__, .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = N,   \
         .top_k = K, .experts = E, .n = n_, .k = k_, .align = ALIGN, .dt = DTYPE_F64)
-    PRODUCT(2 * F, D, .product = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = operand_at(x, DTYPE_F64, false),
+    PRODUCT(2 * F, D, .pass = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = operand_at(x, DTYPE_F64, false),
             .b = operand_at(up_w, DTYPE_F64, false), .c = up);
     RUN(expert_act_fwd, .up = up, .m = m, .weight = r.weight, .source = r.source, .offsets = r.offsets,
         .rows = N, .top_k = K, .experts = E, .f = F, .align = ALIGN, .dt = DTYPE_F64);
-    PRODUCT(D, F, .product = EXPERT_FWD, .a = operand_at(m, DTYPE_F64, false),
+    PRODUCT(D, F, .pass = EXPERT_FWD, .a = operand_at(m, DTYPE_F64, false),
             .b = operand_at(down_w, DTYPE_F64, false), .c = yp);
     RUN(combine, .x = yp, .place = r.place, .y = y, .rows = N, .top_k = K, .d = D, .dt = DTYPE_F64,
         .base_dt = DTYPE_F64);
@@ -168,10 +168,10 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
     static double c[SORTED * 2 * F], da[SORTED * D], db[E * 2 * F * D];
     fill(c, SORTED * 2 * F, 6);
     double forward = 0, to_a = 0, to_b = 0;
-    PRODUCT(2 * F, D, .product = EXPERT_DGRAD, .a = operand_at(c, DTYPE_F64, false),
+    PRODUCT(2 * F, D, .pass = EXPERT_DGRAD, .a = operand_at(c, DTYPE_F64, false),
             .b = operand_at(up_w, DTYPE_F64, false), .c = da);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
-            .a = operand_at(c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = db);
+    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = operand_at(c, DTYPE_F64, false),
+            .b = operand_at(x, DTYPE_F64, false), .c = db);
     for (int s = 0; s < r.offsets[E]; s++) {
         for (int i = 0; i < 2 * F && r.source[s] >= 0; i++) forward += c[s * 2 * F + i] * up[s * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) to_a += da[s * D + i] * x[r.source[s] / K * D + i];
@@ -188,12 +188,12 @@ static void the_products_are_those_of_each_token_with_its_experts(void **state)
             sorted_c[s * 2 * F + i] = cx[r.source[s] / K * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) sorted_x[s * D + i] = x[r.source[s] / K * D + i];
     }
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .a = operand_at(sorted_c, DTYPE_F64, false),
+    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .a = operand_at(sorted_c, DTYPE_F64, false),
             .b = operand_at(sorted_x, DTYPE_F64, false), .c = db);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_A,
-            .a = operand_at(cx, DTYPE_F64, false), .b = operand_at(sorted_x, DTYPE_F64, false), .c = other);
+    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_A, .a = operand_at(cx, DTYPE_F64, false),
+            .b = operand_at(sorted_x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
-    PRODUCT(2 * F, D, .product = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
+    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
             .a = operand_at(sorted_c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
 #undef PRODUCT
@@ -249,7 +249,7 @@ int main(void)
         cmocka_unit_test(the_bias_moves_choices_but_not_weights),
         cmocka_unit_test(groups_are_chosen_by_their_two_best),
         cmocka_unit_test(slots_are_sorted_by_expert_and_token),
-        cmocka_unit_test(the_products_are_those_of_each_token_with_its_experts),
+        cmocka_unit_test(the_gemms_are_those_of_each_token_with_its_experts),
         cmocka_unit_test(an_even_router_costs_the_coefficient),
         cmocka_unit_test(balancing_raises_the_idle_and_lowers_the_busy),
     };

@@ -24,7 +24,7 @@ static void assert_near(double got, double want)
     if (!(fabs(got - want) <= 1e-12 * (1 + fabs(want)))) fail_msg("%.17g is not %.17g", got, want);
 }
 
-static void a_product_is_the_sum_over_k_for_every_orientation(void **state)
+static void a_gemm_is_the_sum_over_k_for_every_orientation(void **state)
 {
     (void)state;
     enum { M = 35, N = 41, K = 131 };
@@ -289,7 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_is_alone_at_the_top),
         cmocka_unit_test(slices_of_a_row_make_the_whole),
-        cmocka_unit_test(a_product_is_the_sum_over_k_for_every_orientation),
+        cmocka_unit_test(a_gemm_is_the_sum_over_k_for_every_orientation),
         cmocka_unit_test(attention_is_a_masked_softmax),
         cmocka_unit_test(decoding_gives_the_last_row_of_the_forward),
         cmocka_unit_test(rotation_keeps_lengths_and_sees_distances),

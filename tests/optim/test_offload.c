@@ -154,7 +154,7 @@ static void the_bits_are_those_without(void **state)
                               .zero = k / 27,
                               .masterless = k / 9 % 3 == 2};
         if (w.optim == OPTIM_MUON && (w.masterless || w.zero))
-            continue; /* its ranks make each other's steps: gpu_cards.sh */
+            continue; /* its ranks make each other's steps: gpu_multi.sh */
         static struct fixture whole, apart;
         struct run_spec r;
         run_spec_default(&r);

@@ -226,7 +226,7 @@ static double multiplied(const struct model_spec *m, int64_t layer)
 }
 
 /* The list of GEMMs that times are formed of is the list that FLOPs are counted of. */
-static void products_are_those_that_are_counted(void **state)
+static void gemms_are_those_that_are_counted(void **state)
 {
     (void)state;
     struct model_spec models[] = {dense(2, 4096, 32, 14336), qwen3(2, 2048, 32, 768), deepseek(0), gpt_oss()};
@@ -292,7 +292,7 @@ static void joined_passes_move_less(void **state)
         const double f = (double)joined.ffn_size, d = cases[i].added ? (double)joined.hidden_size : 0;
         near(less.forward.memory + element * (cases[i].forward * 3 * f + d), more.forward.memory, 1e-9);
         near(less.backward.memory + element * cases[i].backward * 6 * f, more.backward.memory, 1e-9);
-        near(less.forward.products, more.forward.products, 1e-12);
+        near(less.forward.gemms, more.forward.gemms, 1e-12);
     }
 }
 
@@ -305,7 +305,7 @@ int main(void)
         cmocka_unit_test(the_place_of_an_axis_decides_its_rate),
         cmocka_unit_test(traffic_has_its_worked_sizes),
         cmocka_unit_test(flops_are_those_of_published_rates),
-        cmocka_unit_test(products_are_those_that_are_counted),
+        cmocka_unit_test(gemms_are_those_that_are_counted),
         cmocka_unit_test(joined_passes_move_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

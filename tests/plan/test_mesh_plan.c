@@ -42,7 +42,8 @@ static struct mesh_plan *open_plan(const struct spec *s, const char *machine)
 static struct mesh_variant variant(int dp, int tp, int pp, int zero)
 {
     return (struct mesh_variant){
-        .mesh = {.dp = dp, .tp = tp, .pp = pp, .chunks = 1, .zero = zero, .shard = dp, .schedule = PIPE_1F1B},
+        .mesh =
+            {.dp = dp, .tp = tp, .pp = pp, .chunks = 1, .zero = zero, .shard = dp, .schedule = PIPELINE_1F1B},
         .micro_batch = 1};
 }
 
@@ -180,19 +181,19 @@ static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_varia
 static void stages_are_laid_out_as_a_run_does(void **state)
 {
     (void)state;
-    const struct mesh_shape shapes[] = {{.pp = 2, .schedule = PIPE_1F1B},
-                                        {.pp = 4, .schedule = PIPE_GPIPE},
-                                        {.pp = 3, .schedule = PIPE_ZB_H1},
-                                        {.pp = 2, .chunks = 2, .schedule = PIPE_INTERLEAVED},
-                                        {.pp = 2, .layers = {4, 2}, .schedule = PIPE_1F1B},
+    const struct mesh_shape shapes[] = {{.pp = 2, .schedule = PIPELINE_1F1B},
+                                        {.pp = 4, .schedule = PIPELINE_GPIPE},
+                                        {.pp = 3, .schedule = PIPELINE_ZB_H1},
+                                        {.pp = 2, .chunks = 2, .schedule = PIPELINE_INTERLEAVED},
+                                        {.pp = 2, .layers = {4, 2}, .schedule = PIPELINE_1F1B},
                                         {.pp = 1, .tp = 5},
-                                        {.pp = 2, .tp = 5, .schedule = PIPE_ZB_H1},
+                                        {.pp = 2, .tp = 5, .schedule = PIPELINE_ZB_H1},
                                         {.pp = 1, .dp = 4, .zero = 1},
-                                        {.pp = 2, .dp = 2, .zero = 1, .schedule = PIPE_1F1B},
+                                        {.pp = 2, .dp = 2, .zero = 1, .schedule = PIPELINE_1F1B},
                                         {.pp = 1, .dp = 4, .zero = 2},
                                         {.pp = 1, .dp = 4, .zero = 3},
-                                        {.pp = 2, .dp = 2, .zero = 3, .schedule = PIPE_1F1B},
-                                        {.pp = 3, .dp = 2, .zero = 2, .schedule = PIPE_ZB_H1}};
+                                        {.pp = 2, .dp = 2, .zero = 3, .schedule = PIPELINE_1F1B},
+                                        {.pp = 3, .dp = 2, .zero = 2, .schedule = PIPELINE_ZB_H1}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0] };
     for (int i = 0; i < 3 * SHAPES; i++) {
         struct mesh_variant v = {
@@ -247,7 +248,7 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
         const enum recompute policy = (enum recompute)(i / 2 % 3);
         const int pp = 1 + (int)(i % 2);
         const struct mesh_variant v = {
-            .mesh = {.pp = pp, .dp = 1, .tp = 4, .chunks = 1, .shard = 1, .schedule = PIPE_1F1B},
+            .mesh = {.pp = pp, .dp = 1, .tp = 4, .chunks = 1, .shard = 1, .schedule = PIPELINE_1F1B},
             .recompute = policy,
             .micro_batch = 4};
         struct spec s = spec_of("nano", 64, 16);
@@ -267,7 +268,7 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
 
 /* Boards, buffers and mailboxes: of GPUs one board of some 34 MiB, and pages for the messages that a schedule has unread; of hosts also a
  * buffer per communicator. One device exchanges nothing. */
-static void exchanges_are_counted(void **state)
+static void communication_is_counted(void **state)
 {
     (void)state;
     const struct spec s = spec_of("nano", 64, 16);
@@ -278,20 +279,20 @@ static void exchanges_are_counted(void **state)
         struct mesh_result one, dp, both;
         struct mesh_variant v = variant(1, 1, 1, 0);
         assert_int_equal(mesh_plan_one(p, &v, &one), STATUS_OK);
-        assert_true(one.stages[0].memory.exchange == 0 && one.room.host == 0);
+        assert_true(one.stages[0].memory.communication == 0 && one.room.host == 0);
         v = variant(4, 1, 1, 0);
         assert_int_equal(mesh_plan_one(p, &v, &dp), STATUS_OK);
         v = variant(2, 1, 2, 0);
         assert_int_equal(mesh_plan_one(p, &v, &both), STATUS_OK);
-        const double board = dp.stages[0].memory.exchange, host = (double)dp.room.host;
-        const double more = both.stages[1].memory.exchange - board,
+        const double flags = dp.stages[0].memory.communication, host = (double)dp.room.host;
+        const double more = both.stages[1].memory.communication - flags,
                      unread =
                          2 * 2.0 * 64 * (double)s.model.hidden_size * 2; /* bf16, each way, two of them */
         if (i == 0) { /* a group more, with a buffer of 4 MiB, and mailboxes */
-            assert_true(board == host && board > 8 * mib && board < 9 * mib);
+            assert_true(flags == host && flags > 8 * mib && flags < 9 * mib);
             assert_true(more > 4 * mib + unread && more < 4 * mib + 2 * unread);
         } else { /* what is the host's is buffers between ranks of one machine alone */
-            assert_true(dp.room.card == (size_t)board && board > 33 * mib && board < 36 * mib);
+            assert_true(dp.room.device == (size_t)flags && flags > 33 * mib && flags < 36 * mib);
             assert_true(more >= unread && more == (double)((size_t)more / (2 << 20) * (2 << 20)));
             assert_true(i == 1 ? host > 8 * mib && host < 9 * mib : host < mib);
         }
@@ -311,7 +312,7 @@ static void tables_are_laid_out_as_a_run_does(void **state)
                                                 .chunks = 1,
                                                 .shard = zero ? 2 : 1,
                                                 .zero = zero,
-                                                .schedule = PIPE_1F1B},
+                                                .schedule = PIPELINE_1F1B},
                                        .micro_batch = 2};
         struct spec s = spec_of("nano", 64, 16);
         struct model_spec *m = &s.model;
@@ -358,7 +359,7 @@ static void llama_70b_fits_where_it_ran(void **state)
     s.model.vocab_size = 128256;
     struct mesh_plan *p = open_plan(&s, "64xh100");
     struct mesh_variant v = variant(2, 4, 8, 1);
-    v.mesh.chunks = 5, v.mesh.schedule = PIPE_INTERLEAVED;
+    v.mesh.chunks = 5, v.mesh.schedule = PIPELINE_INTERLEAVED;
     struct mesh_result r;
     assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
     const struct mesh_stage *first = &r.stages[0];
@@ -490,7 +491,7 @@ static void copies_of_a_node_spare_the_network(void **state)
 }
 
 /* Muon's GEMMs of 16 layers of llama-1b are 5 (4 n^2 k + 2 n^3) over each matrix, at the rate of their width. */
-static void muon_takes_its_products(void **state)
+static void muon_takes_its_gemms(void **state)
 {
     (void)state;
     struct spec s = spec_of("llama-1b", 4096, 8);
@@ -502,7 +503,7 @@ static void muon_takes_its_products(void **state)
         struct mesh_plan *p = open_plan(&s, "h200");
         assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
         optim[i] = r.optim - r.stages[0].ortho;
-        assert_true(r.stages[0].exchange == 0);
+        assert_true(r.stages[0].communication == 0);
         const double n = 2048, matrices[] = {3072, 2048, 16384, 8192}; /* qkv, out, gate and up, down */
         double flops = 0;
         for (int k = 0; k < 4; k++) flops += 16 * 5 * (4 * n * n * matrices[k] + 2 * n * n * n);
@@ -515,9 +516,9 @@ static void muon_takes_its_products(void **state)
         double elements = 0;
         for (int k = 0; k < 4; k++) elements += 8 * n * matrices[k] / 2;
         const double least = 2 * 6 * elements / 2 / 2 / 450e9;
-        if (i && !(r.stages[0].exchange > least && r.stages[0].exchange < 2 * least + 1e-3))
-            fail_msg("%g s, at least %g", r.stages[0].exchange, least);
-        assert_true(i || r.stages[0].exchange == 0);
+        if (i && !(r.stages[0].communication > least && r.stages[0].communication < 2 * least + 1e-3))
+            fail_msg("%g s, at least %g", r.stages[0].communication, least);
+        assert_true(i || r.stages[0].communication == 0);
         mesh_plan_close(p);
     }
     assert_true(optim[1] < optim[0]); /* one moment less to move */
@@ -682,14 +683,14 @@ int main(void)
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
         cmocka_unit_test(gradients_among_activations_are_laid_out_as_a_run_does),
-        cmocka_unit_test(exchanges_are_counted),
+        cmocka_unit_test(communication_is_counted),
         cmocka_unit_test(tables_are_laid_out_as_a_run_does),
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),
         cmocka_unit_test(axes_cost_and_save),
         cmocka_unit_test(copies_of_a_node_spare_the_network),
-        cmocka_unit_test(muon_takes_its_products),
+        cmocka_unit_test(muon_takes_its_gemms),
         cmocka_unit_test(muon_takes_its_memory),
         cmocka_unit_test(nothing_hides_on_a_host),
         cmocka_unit_test(a_search_lists_what_fits_by_time),

@@ -232,11 +232,11 @@ static void ranks_of_a_host_share_its_memory(void **state)
     struct spec s = {0};
     struct comm world = {.ranks = 4, .local_ranks = 2};
     const struct mesh mesh = {.world = &world};
-    const struct dev host = {.kind = DEV_CPU}, card = {.kind = DEV_CUDA, .bytes_free = 1 << 30};
+    const struct dev host = {.kind = DEV_CPU}, gpu = {.kind = DEV_CUDA, .bytes_free = 1 << 30};
     run_spec_default(&s.run);
     assert_true(plan_bytes(&s, &host, NULL) > 0);
     assert_true(2 * plan_bytes(&s, &host, &mesh) == plan_bytes(&s, &host, NULL));
-    assert_true(plan_bytes(&s, &card, &mesh) == plan_bytes(&s, &card, NULL));
+    assert_true(plan_bytes(&s, &gpu, &mesh) == plan_bytes(&s, &gpu, NULL));
     s.run.machine_memory_gib = 1;
     assert_true(plan_bytes(&s, &host, &mesh) == 1073741824.0);
 }
@@ -297,7 +297,7 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
 }
 
 /* Parameters of one layer of HF's Mamba2Mixer at these sizes, and its GEMMs, by hand. */
-static void mamba2_has_the_parameters_and_products_of_its_formula(void **state)
+static void mamba2_has_the_parameters_and_gemms_of_its_formula(void **state)
 {
     (void)state;
     struct model_spec m;
@@ -423,7 +423,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_host_share_its_memory),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_keys_without_a_kernel),
         cmocka_unit_test(a_plan_for_a_gpu_refuses_heads_without_a_kernel),
-        cmocka_unit_test(mamba2_has_the_parameters_and_products_of_its_formula),
+        cmocka_unit_test(mamba2_has_the_parameters_and_gemms_of_its_formula),
         cmocka_unit_test(flops_match_a_hand_count),
         cmocka_unit_test(flops_of_latent_attention_match_a_hand_count),
         cmocka_unit_test(flops_of_hierarchical_reasoning_count_visits),

@@ -37,11 +37,11 @@ static struct state_sample sample;
 static const char *part(int64_t step, const char *file)
 {
     static char path[4][1024];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/ckpt/step-%08lld%s%s", temp_dir, (long long)step,
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/ckpt/step-%08lld%s%s", temp_dir, (long long)step,
              file[0] ? "/" : "", file);
-    return path[turn];
+    return path[next];
 }
 #define DATA     "state-00000.safetensors"
 #define MANIFEST "manifest.json"

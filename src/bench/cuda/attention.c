@@ -59,7 +59,7 @@ struct call {
     double pairs; /* of a head, without masked ones */
 };
 
-struct card {
+struct gpu {
     struct dev dev;
     struct stream s; /* the op set of the current backend */
     struct ops ops;
@@ -203,7 +203,7 @@ static bool chosen(const struct attention_bench *b, const struct backend *e)
 
 /* ------------------------------------------------------------------ memory */
 
-static status random_fill(struct card *c, void *to, size_t bytes)
+static status random_fill(struct gpu *c, void *to, size_t bytes)
 {
     size_t done = sizeof(bf16) * (size_t)pattern_count;
     if (done > bytes) done = bytes;
@@ -215,7 +215,7 @@ static status random_fill(struct card *c, void *to, size_t bytes)
     return STATUS_OK;
 }
 
-static status pattern_upload(struct card *c)
+static status pattern_upload(struct gpu *c)
 {
     enum { GRAIN = 1 << 16 };
     bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
@@ -233,7 +233,7 @@ static status pattern_upload(struct card *c)
 }
 
 /* One pool, as large as the largest call or the square GEMM. */
-static status memory_open(struct card *c, const struct attention_bench *b)
+static status memory_open(struct gpu *c, const struct attention_bench *b)
 {
     const size_t pattern = sizeof(bf16) * (size_t)pattern_count;
     int64_t rows_max = SQUARE;
@@ -260,9 +260,9 @@ static status memory_open(struct card *c, const struct attention_bench *b)
 
 /* ------------------------------------------------------------------ measuring */
 
-enum { FWD, BWD, PRODUCT };
+enum { FWD, BWD, GEMM };
 
-static status run_once(struct card *c, const struct call *k, int what)
+static status run_once(struct gpu *c, const struct call *k, int what)
 {
     if (what == FWD) return c->ops.attn_fwd(&k->fwd, &c->s);
     if (what == BWD) return c->ops.attn_bwd(&k->bwd, &c->s);
@@ -279,7 +279,7 @@ static status run_once(struct card *c, const struct call *k, int what)
 }
 
 struct lasting_run {
-    struct card *c;
+    struct gpu *c;
     const struct call *k;
     int what;
 };
@@ -290,7 +290,7 @@ static status run_lasting(void *context, int64_t i)
     return run_once(r->c, r->k, r->what);
 }
 
-static status timed(struct card *c, const struct call *k, int what, int repeat, double *ms)
+static status timed(struct gpu *c, const struct call *k, int what, int repeat, double *ms)
 {
     TRY(dev_event_record(&c->s, &c->begin));
     for (int i = 0; i < repeat; i++) TRY(run_once(c, k, what));
@@ -307,7 +307,7 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Milliseconds in ascending order. The first call chooses and builds. */
-static status sample(struct card *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX])
+static status sample(struct gpu *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX])
 {
     TRY(run_once(c, k, what));
     TRY(timed(c, k, what, 2, &ms[0]));
@@ -317,7 +317,7 @@ static status sample(struct card *c, const struct call *k, int what, int64_t run
     return STATUS_OK;
 }
 
-static void print_shape(const struct card *c, const struct backend *e, int i, const struct call *k, bool json)
+static void print_shape(const struct gpu *c, const struct backend *e, int i, const struct call *k, bool json)
 {
     const struct attn_fwd_args *f = &k->fwd;
     if (json)
@@ -334,7 +334,7 @@ static void print_shape(const struct card *c, const struct backend *e, int i, co
                (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v, (long long)f->window, e->name);
 }
 
-static void print_pass(const struct card *c, const struct call *k, int pass, bool json, double ms,
+static void print_pass(const struct gpu *c, const struct call *k, int pass, bool json, double ms,
                        const struct lasting *lasting)
 {
     const double flops =
@@ -366,7 +366,7 @@ static void print_refusal(int pass, bool json)
     printf("\"}\n");
 }
 
-static status measure(struct card *c, const struct backend *e, int i, const struct attention_bench *b)
+static status measure(struct gpu *c, const struct backend *e, int i, const struct attention_bench *b)
 {
     const struct shape s = shape_for(e, i);
     struct arena pool = {0};
@@ -398,25 +398,25 @@ static status measure(struct card *c, const struct backend *e, int i, const stru
 
 /* ------------------------------------------------------------------ the benchmark */
 
-static status set_open(struct card *c, const struct cuda_options *options)
+static status set_open(struct gpu *c, const struct cuda_options *options)
 {
     TRY(ops_cuda(&c->ops, &c->s, options));
     ops_cuda_workspace(&c->s, c->workspace, c->workspace_bytes);
     return STATUS_OK;
 }
 
-static status square(struct card *c, int64_t runs)
+static status square(struct gpu *c, int64_t runs)
 {
     double ms[RUNS_MAX];
     TRY(set_open(c, &(struct cuda_options){.attention = CUDA_ATTENTION_OWN}));
     status st = random_fill(c, c->pool, 2 * sizeof(bf16) * SQUARE * SQUARE);
-    if (st == STATUS_OK) st = sample(c, NULL, PRODUCT, runs, ms);
+    if (st == STATUS_OK) st = sample(c, NULL, GEMM, runs, ms);
     ops_cuda_close(&c->s);
     if (st == STATUS_OK) c->square = 1e3 * 2.0 * SQUARE * SQUARE * SQUARE / ms[0];
     return st;
 }
 
-static status run_all(struct card *c, const struct attention_bench *b)
+static status run_all(struct gpu *c, const struct attention_bench *b)
 {
     TRY(dev_stream_open(&c->dev, &c->s));
     TRY(dev_event_open(&c->dev, &c->begin));
@@ -425,7 +425,7 @@ static status run_all(struct card *c, const struct attention_bench *b)
     TRY(memory_open(c, b));
     TRY(square(c, b->runs));
     if (!b->json)
-        printf("%s bf16: square product of %d %.1f TFLOP/s; attention, medians of %lld\n", c->dev.name,
+        printf("%s bf16: square GEMM of %d %.1f TFLOP/s; attention, medians of %lld\n", c->dev.name,
                (int)SQUARE, c->square / 1e12, (long long)b->runs);
     for (int i = 0; i < SHAPES * BACKENDS; i++) {
         const struct backend *e = &backends[i % BACKENDS];
@@ -440,7 +440,7 @@ static status run_all(struct card *c, const struct attention_bench *b)
 
 status cuda_bench_attention(const struct attention_bench *b)
 {
-    struct card c = {0};
+    struct gpu c = {0};
     if (b->runs < 1 || b->runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, RUNS_MAX);
     if (b->shape >= SHAPES)

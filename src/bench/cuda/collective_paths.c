@@ -186,7 +186,7 @@ static status map_memory(struct col *c, const struct offer *all)
     char *const base = (char *)c->memory.base;
     for (int r = 0; r < c->ranks; r++) {
         if (!all[r].offered || all[r].local_rank != r)
-            return FAIL(STATUS_CONFIG, "exchanges by peer access are for at most %d ranks of one machine",
+            return FAIL(STATUS_CONFIG, "collectives by peer access are for at most %d ranks of one machine",
                         P2P_RANKS_MAX);
         char *there = base;
         if (r != c->rank) {
@@ -199,7 +199,7 @@ static status map_memory(struct col *c, const struct offer *all)
     }
     for (enum col_op op = 0; op < COL_BROADCAST; op++) {
         TRY(p2p_schedule_fill(&c->schedules[op], p2p_ops[op], P2P_DIRECT, c->rank, c->ranks));
-        TRY(p2p_schedule_fill(&c->little[op], p2p_ops[op], P2P_LL, c->rank, c->ranks));
+        TRY(p2p_schedule_fill(&c->ll[op], p2p_ops[op], P2P_LL, c->rank, c->ranks));
     }
     c->peers.blocks = c->dev.multiprocessors < 64 ? c->dev.multiprocessors : 64;
     c->peers.deadline_s = COMM_SILENCE_S;
@@ -238,8 +238,8 @@ static status p2p_schedule_call(struct col *c, enum col_op op, int64_t count)
 {
     struct p2p_schedule_args a = c->peers;
     a.count = count / c->ranks;
-    const bool little = p2p_algo_supports(P2P_LL, p2p_ops[op], c->ranks, a.count);
-    a.schedule = little ? &c->little[op] : &c->schedules[op];
+    const bool ll = p2p_algo_supports(P2P_LL, p2p_ops[op], c->ranks, a.count);
+    a.schedule = ll ? &c->ll[op] : &c->schedules[op];
     return p2p_schedule_launch(&a, &c->s);
 }
 
@@ -253,7 +253,7 @@ const struct col_path *cuda_col_path(int i)
          .close = comm_path_close,
          .serves = serves_all,
          .call = comm_path_call},
-        {.name = "beside",
+        {.name = "overlap",
          .in_place = true,
          .beside = true,
          .numbers = P2P_REAL,
@@ -274,7 +274,7 @@ const struct col_path *cuda_col_path(int i)
          .close = nccl_close,
          .serves = nccl_serves,
          .call = nccl_call},
-        {.name = "engines",
+        {.name = "copy_engine",
          .windows = true,
          .engines = true,
          .numbers = P2P_WHOLE,

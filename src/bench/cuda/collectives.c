@@ -178,7 +178,7 @@ static void print_row(struct col *c, enum col_op op, const struct best *b, bool 
                           .way = b->path[graph]->name,
                           .from = -1,
                           .to = -1,
-                          .cards = c->ranks,
+                          .gpus = c->ranks,
                           .bytes = b->bytes,
                           .us = b->us[graph],
                           .graph = graph,
@@ -186,7 +186,7 @@ static void print_row(struct col *c, enum col_op op, const struct best *b, bool 
     row.gbs = (double)b->bytes / row.us * 1e-3;
     row.bus_gbs = row.gbs * target_bus_factor(name, c->ranks);
     snprintf(what, sizeof what, kind, name);
-    if (last && (!c->one_host || (graph && target_find(c->report.card, what, b->bytes, TARGET_US, &t))))
+    if (last && (!c->one_host || (graph && target_find(c->report.gpu, what, b->bytes, TARGET_US, &t))))
         row.what = what;
     p2p_report_row(&c->report, &row, verdict);
     if (c->b->json) return;
@@ -208,7 +208,7 @@ static void print_best(struct col *c, struct best best[COL_OP_COUNT][SIZES_MAX],
         }
     if (c->b->json) return;
     if (c->report.pass + c->report.look == 0)
-        printf("nothing is expected of %d x %s at these sizes\n", c->ranks, c->report.card);
+        printf("nothing is expected of %d x %s at these sizes\n", c->ranks, c->report.gpu);
     else
         printf("%d numbers as expected, %d to look at\n", c->report.pass, c->report.look);
 }

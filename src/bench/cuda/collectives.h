@@ -40,7 +40,7 @@ struct col {
     ncclComm_t nccl_comm;
     ncclWindow_t windows[2];
     struct p2p_flags *flags;
-    struct p2p_schedule schedules[COL_OP_COUNT], little[COL_OP_COUNT];
+    struct p2p_schedule schedules[COL_OP_COUNT], ll[COL_OP_COUNT];
     struct p2p_schedule_args peers; /* schedule and count are unset */
     void *mapped[P2P_RANKS_MAX];
 };

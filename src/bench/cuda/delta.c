@@ -17,7 +17,7 @@ struct rule {
     int32_t *cu_seqlens;
     void *saved, *scratch;
 };
-struct card {
+struct gpu {
     struct delta_bench bench;
     struct delta_shape shape;
     struct dev dev;
@@ -28,7 +28,7 @@ struct card {
     struct rule r;
 };
 
-static void lay(struct card *c, struct arena *a)
+static void lay(struct gpu *c, struct arena *a)
 {
     const struct delta_shape *n = &c->shape;
     const int64_t keys = n->rows * n->heads_k * n->dk, values = n->rows * n->heads * n->dv,
@@ -52,7 +52,7 @@ static float number(enum kind kind, uint64_t stream, int64_t i)
     return (float)(kind == DECAY ? -0.1 * u : u);
 }
 
-static status upload(struct card *c, void *to, dtype dt, int64_t count, enum kind kind, uint64_t stream)
+static status upload(struct gpu *c, void *to, dtype dt, int64_t count, enum kind kind, uint64_t stream)
 {
     enum { GRAIN = 1 << 16 };
     void *numbers = malloc((size_t)count * dtype_bytes(dt));
@@ -72,7 +72,7 @@ static status upload(struct card *c, void *to, dtype dt, int64_t count, enum kin
     return st;
 }
 
-static status documents_upload(struct card *c)
+static status documents_upload(struct gpu *c)
 {
     int32_t *cu = malloc((size_t)(c->shape.docs + 1) * sizeof *cu);
     if (cu == NULL) return FAIL(STATUS_FIT, "no memory for documents");
@@ -83,7 +83,7 @@ static status documents_upload(struct card *c)
     return st;
 }
 
-static status memory_open(struct card *c)
+static status memory_open(struct gpu *c)
 {
     const struct delta_shape *n = &c->shape;
     struct arena count = {.name = "bench delta"};
@@ -103,7 +103,7 @@ static status memory_open(struct card *c)
     return documents_upload(c);
 }
 
-static status forward(struct card *c)
+static status forward(struct gpu *c)
 {
     const struct rule *r = &c->r;
     const struct delta_shape *n = &c->shape;
@@ -125,7 +125,7 @@ static status forward(struct card *c)
                             &c->s);
 }
 
-static status backward(struct card *c)
+static status backward(struct gpu *c)
 {
     const struct rule *r = &c->r;
     const struct delta_shape *n = &c->shape;
@@ -162,8 +162,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-typedef status pass_fn(struct card *);
-static status measure(struct card *c, pass_fn *pass, double *median)
+typedef status pass_fn(struct gpu *);
+static status measure(struct gpu *c, pass_fn *pass, double *median)
 {
     double ms[DELTA_BENCH_RUNS];
     TRY(pass(c));
@@ -179,7 +179,7 @@ static status measure(struct card *c, pass_fn *pass, double *median)
     return STATUS_OK;
 }
 
-static void print_row(const struct card *c, const char *name, double ms, double bytes)
+static void print_row(const struct gpu *c, const char *name, double ms, double bytes)
 {
     const struct delta_bench *b = &c->bench;
     if (b->json)
@@ -193,7 +193,7 @@ static void print_row(const struct card *c, const char *name, double ms, double 
     fflush(stdout);
 }
 
-static status report(struct card *c)
+static status report(struct gpu *c)
 {
     const struct delta_shape *n = &c->shape;
     const double keys = 2.0 * (double)(n->rows * n->heads_k * n->dk), rows = (double)(n->rows * n->heads),
@@ -207,7 +207,7 @@ static status report(struct card *c)
     return STATUS_OK;
 }
 
-static status run_all(struct card *c)
+static status run_all(struct gpu *c)
 {
     const struct delta_bench *b = &c->bench;
     TRY(dev_stream_open(&c->dev, &c->s));
@@ -224,7 +224,7 @@ static status run_all(struct card *c)
 
 status cuda_bench_delta(const struct delta_bench *b)
 {
-    struct card c = {.bench = *b};
+    struct gpu c = {.bench = *b};
     c.shape = (struct delta_shape){.docs = b->docs,
                                    .rows = b->docs * b->length,
                                    .heads = b->heads,

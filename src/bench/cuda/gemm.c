@@ -26,7 +26,7 @@ static const size_t logits_bytes = (size_t)1 << 30;   /* the head's rows are cut
 static const double round_ms = 4;
 static const int64_t pattern_count = 8388593; /* random numbers; an odd period, so that rows differ */
 
-struct product {
+struct gemm {
     const char *layer, *form;
     struct gemm_args g; /* without pointers */
     size_t a_bytes, b_bytes, c_bytes;
@@ -35,7 +35,7 @@ struct product {
     char algorithm[96];
 };
 
-struct card {
+struct gpu {
     struct stream s;
     struct ops ops;
     struct cuda_set sets[SETS];
@@ -50,9 +50,9 @@ struct card {
 
 /* ------------------------------------------------------------------ what is measured */
 
-static struct product product_of(const char *layer, int form, int64_t rows, int64_t out, int64_t in, dtype dt)
+static struct gemm gemm_of(const char *layer, int form, int64_t rows, int64_t out, int64_t in, dtype dt)
 {
-    struct product p = {
+    struct gemm p = {
         .layer = layer, .form = form_names[form], .g = {.a = {.dt = dt}, .b = {.dt = dt}, .cdt = dt}};
     struct gemm_args *g = &p.g;
     if (form == FWD) {
@@ -70,7 +70,7 @@ static struct product product_of(const char *layer, int form, int64_t rows, int6
 }
 
 /* The GEMMs of one layer of a model and of its head; returns how many. */
-static int products_of(struct product all[], const struct gemm_bench *b, const struct model_spec *m, dtype dt)
+static int gemms_of(struct gemm all[], const struct gemm_bench *b, const struct model_spec *m, dtype dt)
 {
     const int64_t heads = m->head_count * m->head_dim, kv = m->head_count_kv * m->head_dim;
     const int64_t d = m->hidden_size, f = m->ffn_size, vocab = m->vocab_size ? m->vocab_size : 8192;
@@ -85,12 +85,12 @@ static int products_of(struct product all[], const struct gemm_bench *b, const s
         while (layer == HEAD && rows > HEAD_ROWS_MIN &&
                (size_t)(rows * vocab) * dtype_bytes(dt) > logits_bytes)
             rows = (rows + 1) / 2;
-        all[count++] = product_of(layer_names[layer], form, rows, sizes[layer][0], sizes[layer][1], dt);
+        all[count++] = gemm_of(layer_names[layer], form, rows, sizes[layer][0], sizes[layer][1], dt);
     }
     return count;
 }
 
-static double flops_of(const struct product *p)
+static double flops_of(const struct gemm *p)
 {
     return 2.0 * (double)p->g.m * (double)p->g.n * (double)p->g.k;
 }
@@ -121,7 +121,7 @@ static void random_numbers(void *p, dtype dt)
     }
 }
 
-static status fill(struct card *c)
+static status fill(struct gpu *c)
 {
     size_t done = (size_t)pattern_count * dtype_bytes(c->dt);
     void *numbers = malloc(done);
@@ -138,7 +138,7 @@ static status fill(struct card *c)
     return st;
 }
 
-static status card_memory(struct card *c, const struct product all[], int count)
+static status gpu_memory(struct gpu *c, const struct gemm all[], int count)
 {
     for (int i = 0; i < count; i++) {
         const size_t in = aligned(all[i].a_bytes) + aligned(all[i].b_bytes), out = aligned(all[i].c_bytes);
@@ -162,7 +162,7 @@ static status card_memory(struct card *c, const struct product all[], int count)
 /* ------------------------------------------------------------------ measuring */
 
 /* The GEMM on the i-th copy of its operands, by one of the two op sets. */
-static status run_once(struct card *c, const struct product *p, int set, int64_t i)
+static status run_once(struct gpu *c, const struct gemm *p, int set, int64_t i)
 {
     const size_t in = aligned(p->a_bytes) + aligned(p->b_bytes), out = aligned(p->c_bytes);
     size_t copies = c->in_bytes / in < c->out_bytes / out ? c->in_bytes / in : c->out_bytes / out;
@@ -177,7 +177,7 @@ static status run_once(struct card *c, const struct product *p, int set, int64_t
 }
 
 /* Milliseconds of one of `repeat` runs. */
-static status run_timed(struct card *c, const struct product *p, int set, int repeat, double *ms)
+static status run_timed(struct gpu *c, const struct gemm *p, int set, int repeat, double *ms)
 {
     TRY(dev_event_record(&c->s, &c->begin));
     for (int i = 0; i < repeat; i++) TRY(run_once(c, p, set, i));
@@ -188,8 +188,8 @@ static status run_timed(struct card *c, const struct product *p, int set, int re
 }
 
 struct lasting_run {
-    struct card *c;
-    const struct product *p;
+    struct gpu *c;
+    const struct gemm *p;
 };
 static status run_lasting(void *context, int64_t i)
 {
@@ -203,7 +203,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status measure(struct card *c, struct product *p, int64_t rounds, int64_t seconds)
+static status measure(struct gpu *c, struct gemm *p, int64_t rounds, int64_t seconds)
 {
     double times[SETS][ROUNDS_MAX], ms = 0;
     const double flops = flops_of(p), begin = clock_s();
@@ -233,7 +233,7 @@ static status measure(struct card *c, struct product *p, int64_t rounds, int64_t
 
 static const struct lasting_unit flop = {"TFLOP/s", "FLOP", "tflops", 1e12};
 
-static void print_json(const struct card *c, const struct product *p, double square)
+static void print_json(const struct gpu *c, const struct gemm *p, double square)
 {
     printf("{\"bench\":\"gemm\",\"set\":\"cuda\",\"device\":\"%s\",\"dtype\":\"%s\",\"layer\":\"%s\","
            "\"form\":\"%s\",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"tflops\":%.1f,\"best_tflops\":%.1f,"
@@ -245,7 +245,7 @@ static void print_json(const struct card *c, const struct product *p, double squ
     printf("}\n");
 }
 
-static void print_row(const struct product *p, double square)
+static void print_row(const struct gemm *p, double square)
 {
     printf("  %-5s %-6s %6lld x %6lld x %6lld  %7.1f, best %7.1f: %3.0f%% of square   first %7.1f, best "
            "%7.1f   %s",
@@ -256,12 +256,12 @@ static void print_row(const struct product *p, double square)
     printf("\n");
 }
 
-static void print_all(const struct card *c, const struct product all[], int count, double square,
+static void print_all(const struct gpu *c, const struct gemm all[], int count, double square,
                       const struct gemm_bench *b)
 {
     double flops = 0, time[SETS] = {0};
     if (!b->json)
-        printf("%s %s%s, %s, %lld tokens: square product of %d %.1f TFLOP/s; TFLOP/s, median and best of "
+        printf("%s %s%s, %s, %lld tokens: square GEMM of %d %.1f TFLOP/s; TFLOP/s, median and best of "
                "%lld\n",
                c->s.dev->name, dtype_name(c->dt), c->sets[0].options.math == CUDA_MATH_TF32 ? " as TF32" : "",
                b->preset, (long long)b->tokens, SQUARE, square / 1e12, (long long)b->runs);
@@ -282,7 +282,7 @@ static void print_all(const struct card *c, const struct product all[], int coun
 
 /* ------------------------------------------------------------------ the benchmark */
 
-static status card_open(struct card *c, const struct dev *d, enum cuda_math math, int64_t seconds)
+static status gpu_setup(struct gpu *c, const struct dev *d, enum cuda_math math, int64_t seconds)
 {
     if (seconds > 0 && power_open(&c->meter, d) != STATUS_OK) log_warn("%s", status_message());
     TRY(dev_stream_open(d, &c->s));
@@ -298,7 +298,7 @@ static status card_open(struct card *c, const struct dev *d, enum cuda_math math
     return STATUS_OK;
 }
 
-static void card_close(struct card *c)
+static void gpu_teardown(struct gpu *c)
 {
     power_close(c->meter);
     if (c->s.dev == NULL) return;
@@ -310,15 +310,15 @@ static void card_close(struct card *c)
 }
 
 /* GEMMs[0] is the square one, measured before and after the others. */
-static status measure_all(struct card *c, struct product products[], int count, const struct gemm_bench *b,
+static status measure_all(struct gpu *c, struct gemm gemms[], int count, const struct gemm_bench *b,
                           double *square)
 {
     *square = 0;
-    TRY(card_memory(c, products, count));
+    TRY(gpu_memory(c, gemms, count));
     for (int i = 0; i <= count; i++) {
-        struct product *p = &products[i < count ? i : 0];
+        struct gemm *p = &gemms[i < count ? i : 0];
         TRY(measure(c, p, b->runs, b->seconds));
-        if (p == products) {
+        if (p == gemms) {
             if (p->best[SEARCHED] > *square) *square = p->best[SEARCHED];
             c->search_s = i == 0 ? 0 : c->search_s;
         }
@@ -338,24 +338,24 @@ static status type_of(const struct gemm_bench *b, dtype *dt, enum cuda_math *mat
 
 status cuda_bench_gemm(const struct gemm_bench *b)
 {
-    struct product products[1 + LAYERS * FORMS];
+    struct gemm gemms[1 + LAYERS * FORMS];
     struct model_spec model;
-    struct card c = {.dt = DTYPE_BF16};
+    struct gpu c = {.dt = DTYPE_BF16};
     struct dev d;
     enum cuda_math math;
     double square;
     TRY(type_of(b, &c.dt, &math));
     TRY(preset_find(b->preset, &model));
-    products[0] = product_of("", FWD, SQUARE, SQUARE, SQUARE, c.dt);
-    const int count = products_of(products + 1, b, &model, c.dt);
+    gemms[0] = gemm_of("", FWD, SQUARE, SQUARE, SQUARE, c.dt);
+    const int count = gemms_of(gemms + 1, b, &model, c.dt);
     if (count == 0)
         return FAIL(STATUS_CONFIG,
-                    "no such product: --layer is qkv, out, up, down or head, --form fwd, dgrad or wgrad");
+                    "no such GEMM: --layer is qkv, out, up, down or head, --form fwd, dgrad or wgrad");
     TRY(dev_open(&d, DEV_CUDA));
-    status st = card_open(&c, &d, math, b->seconds);
-    if (st == STATUS_OK) st = measure_all(&c, products, 1 + count, b, &square);
-    if (st == STATUS_OK) print_all(&c, products + 1, count, square, b);
-    card_close(&c);
+    status st = gpu_setup(&c, &d, math, b->seconds);
+    if (st == STATUS_OK) st = measure_all(&c, gemms, 1 + count, b, &square);
+    if (st == STATUS_OK) print_all(&c, gemms + 1, count, square, b);
+    gpu_teardown(&c);
     dev_close(&d);
     return st;
 }

@@ -25,7 +25,7 @@ struct layer {
     void *scratch;
 };
 
-struct card {
+struct gpu {
     struct dev dev;
     struct stream s;
     struct ops ops;
@@ -61,7 +61,7 @@ static void lay(struct layer *l, const struct ops *o, struct arena *a)
     l->scratch = arena_take(a, o->moe_scratch(&shape, MOE_ROUTE_FWD), "scratch");
 }
 
-static status fill(struct card *c, bf16 *to, int64_t count)
+static status fill(struct gpu *c, bf16 *to, int64_t count)
 {
     for (int64_t done = 0, more; done < count; done += more) {
         more = count - done < pattern_count ? count - done : pattern_count;
@@ -70,7 +70,7 @@ static status fill(struct card *c, bf16 *to, int64_t count)
     return STATUS_OK;
 }
 
-static status pattern_upload(struct card *c)
+static status pattern_upload(struct gpu *c)
 {
     enum { GRAIN = 1 << 16 };
     bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
@@ -87,7 +87,7 @@ static status pattern_upload(struct card *c)
     return st;
 }
 
-static status memory_open(struct card *c)
+static status memory_open(struct gpu *c)
 {
     const struct moe_bench *b = &c->l.shape;
     struct arena count = {.name = "bench moe"};
@@ -109,11 +109,11 @@ static status memory_open(struct card *c)
 
 /* ------------------------------------------------------------------ the parts, in the order of a step */
 
-static status expert_product(struct card *c, enum expert_product what, enum expert_gather gather,
-                             const void *a, const void *b, void *to, int64_t n, int64_t k)
+static status expert_gemm(struct gpu *c, enum expert_pass what, enum expert_gather gather, const void *a,
+                          const void *b, void *to, int64_t n, int64_t k)
 {
     const struct layer *l = &c->l;
-    const struct expert_gemm_args g = {.product = what,
+    const struct expert_gemm_args g = {.pass = what,
                                        .gather = gather,
                                        .a = operand_at(a, DTYPE_BF16, false),
                                        .b = operand_at(b, DTYPE_BF16, false),
@@ -131,7 +131,7 @@ static status expert_product(struct card *c, enum expert_product what, enum expe
     return c->ops.expert_gemm(&g, &c->s);
 }
 
-static status router_fwd(struct card *c)
+static status router_fwd(struct gpu *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
@@ -144,7 +144,7 @@ static status router_fwd(struct card *c)
                                            .cdt = DTYPE_F32},
                        &c->s);
 }
-static status router_dgrad(struct card *c)
+static status router_dgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
@@ -157,7 +157,7 @@ static status router_dgrad(struct card *c)
                                            .cdt = DTYPE_BF16},
                        &c->s);
 }
-static status router_wgrad(struct card *c)
+static status router_wgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
     const struct moe_bench *b = &l->shape;
@@ -170,7 +170,7 @@ static status router_wgrad(struct card *c)
                                            .cdt = DTYPE_F32},
                        &c->s);
 }
-static status route(struct card *c)
+static status route(struct gpu *c)
 {
     const struct layer *l = &c->l;
     return c->ops.route_fwd(&(struct route_fwd_args){.logits = l->logits,
@@ -188,7 +188,7 @@ static status route(struct card *c)
                                                      .dt = DTYPE_BF16},
                             &c->s);
 }
-static status route_back(struct card *c)
+static status route_back(struct gpu *c)
 {
     const struct layer *l = &c->l;
     return c->ops.route_bwd(&(struct route_bwd_args){.dweight = l->dweight,
@@ -203,13 +203,13 @@ static status route_back(struct card *c)
                                                      .dt = DTYPE_BF16},
                             &c->s);
 }
-static status fc1(struct card *c)
+static status fc1(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_FWD, EXPERT_GATHER_A, l->x, l->up_w, l->up, 2 * l->shape.size,
-                          l->shape.hidden);
+    return expert_gemm(c, EXPERT_FWD, EXPERT_GATHER_A, l->x, l->up_w, l->up, 2 * l->shape.size,
+                       l->shape.hidden);
 }
-static status act(struct card *c)
+static status act(struct gpu *c)
 {
     const struct layer *l = &c->l;
     return c->ops.expert_act_fwd(&(struct expert_act_fwd_args){.up = l->up,
@@ -225,13 +225,13 @@ static status act(struct card *c)
                                                                .dt = DTYPE_BF16},
                                  &c->s);
 }
-static status fc2(struct card *c)
+static status fc2(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_FWD, EXPERT_GATHER_NONE, l->m, l->down_w, l->y_rows, l->shape.hidden,
-                          l->shape.size);
+    return expert_gemm(c, EXPERT_FWD, EXPERT_GATHER_NONE, l->m, l->down_w, l->y_rows, l->shape.hidden,
+                       l->shape.size);
 }
-static status together(struct card *c, const bf16 *base, bf16 *y)
+static status together(struct gpu *c, const bf16 *base, bf16 *y)
 {
     const struct layer *l = &c->l;
     return c->ops.combine(&(struct combine_args){.x = l->y_rows,
@@ -245,17 +245,17 @@ static status together(struct card *c, const bf16 *base, bf16 *y)
                                                  .base_dt = DTYPE_BF16},
                           &c->s);
 }
-static status combine_fwd(struct card *c)
+static status combine_fwd(struct gpu *c)
 {
     return together(c, NULL, c->l.y);
 }
-static status fc2_dgrad(struct card *c)
+static status fc2_dgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_DGRAD, EXPERT_GATHER_A, l->dy, l->down_w, l->dm, l->shape.hidden,
-                          l->shape.size);
+    return expert_gemm(c, EXPERT_DGRAD, EXPERT_GATHER_A, l->dy, l->down_w, l->dm, l->shape.hidden,
+                       l->shape.size);
 }
-static status act_back(struct card *c)
+static status act_back(struct gpu *c)
 {
     const struct layer *l = &c->l;
     return c->ops.expert_act_bwd(&(struct expert_act_bwd_args){.dm = l->dm,
@@ -274,25 +274,25 @@ static status act_back(struct card *c)
                                                                .dt = DTYPE_BF16},
                                  &c->s);
 }
-static status fc2_wgrad(struct card *c)
+static status fc2_wgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_WGRAD, EXPERT_GATHER_A, l->dy, l->m, l->ddown_w, l->shape.hidden,
-                          l->shape.size);
+    return expert_gemm(c, EXPERT_WGRAD, EXPERT_GATHER_A, l->dy, l->m, l->ddown_w, l->shape.hidden,
+                       l->shape.size);
 }
-static status fc1_wgrad(struct card *c)
+static status fc1_wgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_WGRAD, EXPERT_GATHER_B, l->dup, l->x, l->dup_w, 2 * l->shape.size,
-                          l->shape.hidden);
+    return expert_gemm(c, EXPERT_WGRAD, EXPERT_GATHER_B, l->dup, l->x, l->dup_w, 2 * l->shape.size,
+                       l->shape.hidden);
 }
-static status fc1_dgrad(struct card *c)
+static status fc1_dgrad(struct gpu *c)
 {
     const struct layer *l = &c->l;
-    return expert_product(c, EXPERT_DGRAD, EXPERT_GATHER_NONE, l->dup, l->up_w, l->y_rows, 2 * l->shape.size,
-                          l->shape.hidden);
+    return expert_gemm(c, EXPERT_DGRAD, EXPERT_GATHER_NONE, l->dup, l->up_w, l->y_rows, 2 * l->shape.size,
+                       l->shape.hidden);
 }
-static status combine_back(struct card *c)
+static status combine_back(struct gpu *c)
 {
     return together(c, c->l.dx_route, c->l.dx);
 }
@@ -300,7 +300,7 @@ static status combine_back(struct card *c)
 /* share: of the FLOPs of all expert GEMMs, in ninths. bytes: minimum traffic per sorted row and width I or D. */
 static const struct part {
     const char *name;
-    status (*run)(struct card *c);
+    status (*run)(struct gpu *c);
     double ninths, bytes_size, bytes_hidden;
 } parts[] = {{"router", router_fwd, 0, 0, 0},
              {"route", route, 0, 0, 0},
@@ -319,14 +319,14 @@ static const struct part {
              {"combine bwd", combine_back, 0, 0, 2}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
-static status all_parts(struct card *c)
+static status all_parts(struct gpu *c)
 {
     for (int i = 0; i < PARTS; i++) TRY(parts[i].run(c));
     return STATUS_OK;
 }
 
 /* Dense: all slots' rows times one matrix of an expert's size. */
-static status dense(struct card *c, int which)
+static status dense(struct gpu *c, int which)
 {
     const struct layer *l = &c->l;
     const int64_t rows = l->shape.tokens * l->shape.top_k, two = 2 * l->shape.size, d = l->shape.hidden,
@@ -355,12 +355,12 @@ enum { DENSE = 6 };
 
 /* ------------------------------------------------------------------ measuring */
 
-enum { WHOLE = PARTS, PRODUCTS }; /* after the parts: the graph of all of them; then the dense ones */
+enum { WHOLE = PARTS, GEMMS }; /* after the parts: the graph of all of them; then the dense ones */
 
-static status run_once(struct card *c, const struct graph *g, int what)
+static status run_once(struct gpu *c, const struct graph *g, int what)
 {
     if (what < WHOLE) return parts[what].run(c);
-    return what == WHOLE ? dev_graph_launch(&c->s, g) : dense(c, what - PRODUCTS);
+    return what == WHOLE ? dev_graph_launch(&c->s, g) : dense(c, what - GEMMS);
 }
 
 static int ascending(const void *a, const void *b)
@@ -369,7 +369,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status measure(struct card *c, const struct graph *g, int what, double *median)
+static status measure(struct gpu *c, const struct graph *g, int what, double *median)
 {
     double ms[RUNS_MAX];
     const int64_t runs = c->l.shape.runs;
@@ -386,7 +386,7 @@ static status measure(struct card *c, const struct graph *g, int what, double *m
     return STATUS_OK;
 }
 
-static void print_row(const struct card *c, const char *name, double ms, double flops, double bytes)
+static void print_row(const struct gpu *c, const char *name, double ms, double flops, double bytes)
 {
     if (c->l.shape.json)
         printf("{\"bench\":\"moe\",\"set\":\"cuda\",\"device\":\"%s\",\"part\":\"%s\",\"ms\":%.4f,"
@@ -401,11 +401,11 @@ static void print_row(const struct card *c, const char *name, double ms, double 
     fflush(stdout);
 }
 
-static status report(struct card *c, const struct graph *g)
+static status report(struct gpu *c, const struct graph *g)
 {
     const struct moe_bench *b = &c->l.shape;
     const double slots = (double)(b->tokens * b->top_k), flops = 18.0 * slots * (double)(b->hidden * b->size);
-    double ms, whole, products = 0;
+    double ms, whole, gemms = 0;
     for (int i = 0; i < PARTS; i++) {
         const struct part *p = &parts[i];
         TRY(measure(c, g, i, &ms));
@@ -415,15 +415,15 @@ static status report(struct card *c, const struct graph *g)
     TRY(measure(c, g, WHOLE, &whole));
     print_row(c, "whole layer", whole, flops, 0);
     for (int i = 0; i < DENSE; i++) {
-        TRY(measure(c, g, PRODUCTS + i, &ms));
-        products += ms;
+        TRY(measure(c, g, GEMMS + i, &ms));
+        gemms += ms;
     }
-    print_row(c, "dense products", products, flops, 0);
-    if (!b->json) printf("  whole layer / dense products: %.3f\n", whole / products);
+    print_row(c, "dense GEMMs", gemms, flops, 0);
+    if (!b->json) printf("  whole layer / dense GEMMs: %.3f\n", whole / gemms);
     return STATUS_OK;
 }
 
-static status run_all(struct card *c)
+static status run_all(struct gpu *c)
 {
     const struct moe_bench *b = &c->l.shape;
     struct graph g = {0};
@@ -451,7 +451,7 @@ static status run_all(struct card *c)
 
 status cuda_bench_moe(const struct moe_bench *b)
 {
-    struct card c = {.l.shape = *b};
+    struct gpu c = {.l.shape = *b};
     if (b->runs < 1 || b->runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, RUNS_MAX);
     c.l.rule = (struct route_rule){.score = ROUTE_SOFTMAX,

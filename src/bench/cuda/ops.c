@@ -42,7 +42,7 @@ struct sparse_grad {
     struct update_chunk *chunks;
     double embedded[sizeof shapes / sizeof *shapes]; /* number of distinct tokens in a shape */
 };
-struct card {
+struct gpu {
     struct dev dev;
     struct stream s;
     struct ops ops;
@@ -55,7 +55,7 @@ struct card {
 
 enum phase { COUNT, FILL, RUN }; /* bytes of operands; prepare what may not be random; queue the op */
 struct call {
-    struct card *card;
+    struct gpu *gpu;
     const struct shape *shape;
     dtype dt;
     enum phase phase;
@@ -85,7 +85,7 @@ static void *both(struct call *k, dtype dt, int64_t count)
 #define CALL(op, ...)                                                                                        \
     do {                                                                                                     \
         const struct op##_args args_ = {__VA_ARGS__};                                                        \
-        return k->phase == RUN ? k->card->ops.op(&args_, &k->card->s) : STATUS_OK;                           \
+        return k->phase == RUN ? k->gpu->ops.op(&args_, &k->gpu->s) : STATUS_OK;                             \
     } while (0)
 
 static status run_rmsnorm_fwd(struct call *k)
@@ -120,24 +120,24 @@ static status run_layernorm_bwd(struct call *k)
 }
 
 /* A row of the projection: q, k and v heads; only q and k are rotated. */
-static int64_t turned(const struct shape *s)
+static int64_t rotated(const struct shape *s)
 {
     return (s->heads + s->heads_kv) * s->hd;
 }
 static int64_t projected(const struct shape *s)
 {
-    return turned(s) + s->heads_kv * s->hd;
+    return rotated(s) + s->heads_kv * s->hd;
 }
 static status rope_fwd(struct call *k, bool norm)
 {
     const struct shape *s = k->shape;
-    const int64_t moved = s->rows * turned(s), all = s->rows * projected(s);
+    const int64_t moved = s->rows * rotated(s), all = s->rows * projected(s);
     void *qkv = take(k, k->dt, all, (double)moved);
     void *to = norm ? out(k, k->dt, moved) : qkv;
     if (!norm) k->bytes += (double)moved * (double)dtype_bytes(k->dt);
     CALL(rope_fwd, .in = qkv, .out = to, .in_stride = projected(s),
-         .out_stride = norm ? turned(s) : projected(s), .positions = k->card->tables.positions,
-         .cos = k->card->tables.cos, .sin = k->card->tables.sin, .qw = norm ? in(k, k->dt, s->hd) : NULL,
+         .out_stride = norm ? rotated(s) : projected(s), .positions = k->gpu->tables.positions,
+         .cos = k->gpu->tables.cos, .sin = k->gpu->tables.sin, .qw = norm ? in(k, k->dt, s->hd) : NULL,
          .kw = norm ? in(k, k->dt, s->hd) : NULL,
          .rstd = norm ? out(k, DTYPE_F32, s->rows * (s->heads + s->heads_kv)) : NULL, .rows = s->rows,
          .heads = s->heads, .heads_kv = s->heads_kv, .hd = s->hd, .half = s->hd / 2, .pos_count = POSITIONS,
@@ -146,11 +146,11 @@ static status rope_fwd(struct call *k, bool norm)
 static status rope_bwd(struct call *k, bool norm)
 {
     const struct shape *s = k->shape;
-    const int64_t moved = s->rows * turned(s), all = s->rows * projected(s);
+    const int64_t moved = s->rows * rotated(s), all = s->rows * projected(s);
     void *dqkv = take(k, k->dt, all, 2 * (double)moved);
     CALL(rope_bwd, .dout = dqkv, .din = dqkv, .dout_stride = projected(s), .din_stride = projected(s),
          .in = norm ? take(k, k->dt, all, (double)moved) : NULL, .in_stride = projected(s),
-         .positions = k->card->tables.positions, .cos = k->card->tables.cos, .sin = k->card->tables.sin,
+         .positions = k->gpu->tables.positions, .cos = k->gpu->tables.cos, .sin = k->gpu->tables.sin,
          .qw = norm ? in(k, k->dt, s->hd) : NULL, .kw = norm ? in(k, k->dt, s->hd) : NULL,
          .rstd = norm ? in(k, DTYPE_F32, s->rows * (s->heads + s->heads_kv)) : NULL,
          .dqw = norm ? both(k, DTYPE_F32, s->hd) : NULL, .dkw = norm ? both(k, DTYPE_F32, s->hd) : NULL,
@@ -169,7 +169,7 @@ static status run_rope_bwd(struct call *k)
 enum { NOPE = 128, TAIL = 64 };
 static status run_latent_fwd(struct call *k)
 {
-    const struct sparse_grad *t = &k->card->tables;
+    const struct sparse_grad *t = &k->gpu->tables;
     const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
                   wide = heads * (NOPE + TAIL);
     CALL(latent_fwd, .q = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
@@ -180,7 +180,7 @@ static status run_latent_fwd(struct call *k)
 }
 static status run_latent_bwd(struct call *k)
 {
-    const struct sparse_grad *t = &k->card->tables;
+    const struct sparse_grad *t = &k->gpu->tables;
     const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
                   wide = heads * (NOPE + TAIL);
     CALL(latent_bwd, .dq = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
@@ -242,15 +242,15 @@ static status run_bias_bwd(struct call *k)
 static status run_embed_fwd(struct call *k)
 {
     const struct shape *s = k->shape;
-    CALL(embed_fwd, .tokens = k->card->tables.tokens[s - shapes],
+    CALL(embed_fwd, .tokens = k->gpu->tables.tokens[s - shapes],
          .table = take(k, k->dt, s->vocab * s->d, (double)(s->rows * s->d)),
          .x = out(k, k->dt, s->rows * s->d), .rows = s->rows, .d = s->d, .vocab = s->vocab, .dt = k->dt);
 }
 static status run_embed_bwd(struct call *k)
 {
     const struct shape *s = k->shape;
-    const double touched = k->card->tables.embedded[s - shapes] * (double)s->d;
-    CALL(embed_bwd, .tokens = k->card->tables.tokens[s - shapes], .dx = in(k, k->dt, s->rows * s->d),
+    const double touched = k->gpu->tables.embedded[s - shapes] * (double)s->d;
+    CALL(embed_bwd, .tokens = k->gpu->tables.tokens[s - shapes], .dx = in(k, k->dt, s->rows * s->d),
          .dtable = take(k, DTYPE_F32, s->vocab * s->d, 2 * touched), .rows = s->rows, .d = s->d,
          .vocab = s->vocab, .dt = k->dt);
 }
@@ -259,14 +259,14 @@ static status run_xent(struct call *k)
 {
     const struct shape *s = k->shape;
     void *logits = both(k, k->dt, s->logits * s->vocab);
-    CALL(xent, .logits = logits, .dlogits = logits, .targets = k->card->tables.tokens[s - shapes],
+    CALL(xent, .logits = logits, .dlogits = logits, .targets = k->gpu->tables.tokens[s - shapes],
          .loss = out(k, DTYPE_F32, s->logits), .rows = s->logits, .vocab = s->vocab, .vocab_used = s->vocab,
-         .grad_scale = &k->card->tables.scalars->grad_scale, .dt = k->dt, .ldt = k->dt);
+         .grad_scale = &k->gpu->tables.scalars->grad_scale, .dt = k->dt, .ldt = k->dt);
 }
 /* The losses of a micro-batch: short, so latency counts. */
 static status run_sum(struct call *k)
 {
-    CALL(sum, .x = in(k, DTYPE_F32, k->shape->rows), .out = &k->card->tables.scalars->loss_sum,
+    CALL(sum, .x = in(k, DTYPE_F32, k->shape->rows), .out = &k->gpu->tables.scalars->loss_sum,
          .count = k->shape->rows, .dt = DTYPE_F32);
 }
 /* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type
@@ -279,16 +279,16 @@ static status update(struct call *k, enum update_rule rule, dtype sdt)
           *v_scale = codes && two ? both(k, DTYPE_F32, blocks) : NULL;
     void *v = two ? both(k, sdt, n) : NULL;
     if (k->phase == FILL && v) /* squares are not negative */
-        return v_scale ? dev_zero(&k->card->s, v_scale, sizeof *v_scale * (size_t)blocks)
-                       : dev_zero(&k->card->s, v, dtype_bytes(sdt) * (size_t)n);
+        return v_scale ? dev_zero(&k->gpu->s, v_scale, sizeof *v_scale * (size_t)blocks)
+                       : dev_zero(&k->gpu->s, v, dtype_bytes(sdt) * (size_t)n);
     const bool half =
         k->dt == DTYPE_BF16; /* the low halves of the pattern are numbers around 1, like its high halves */
     CALL(update, .rule = rule, .p = half ? NULL : both(k, DTYPE_F32, n),
          .g = take(k, DTYPE_F32, n, 2 * (double)n), .m = both(k, sdt, n), .v = v, .m_scale = m_scale,
          .v_scale = v_scale, .w = half ? both(k, DTYPE_BF16, n) : NULL,
-         .low = half ? both(k, DTYPE_BF16, n) : NULL, .chunks = k->card->tables.chunks,
+         .low = half ? both(k, DTYPE_BF16, n) : NULL, .chunks = k->gpu->tables.chunks,
          .chunk_count = n / UPDATE_CHUNK, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-         .clip = 1, .scalars = k->card->tables.scalars, .sdt = sdt);
+         .clip = 1, .scalars = k->gpu->tables.scalars, .sdt = sdt);
 }
 static status run_adamw(struct call *k)
 {
@@ -352,7 +352,7 @@ static void random_words(uint32_t *words)
     }
 }
 
-static status tokens_of(struct card *c, int i)
+static status tokens_of(struct gpu *c, int i)
 {
     const struct shape *s = &shapes[i];
     int32_t *tokens = malloc((size_t)s->rows * sizeof *tokens);
@@ -382,7 +382,7 @@ struct upload {
     struct step_scalars scalars;
 };
 
-static status sparse_grad_fill(struct card *c, struct upload *u)
+static status sparse_grad_fill(struct gpu *c, struct upload *u)
 {
     struct sparse_grad *t = &c->tables;
     for (int i = 0; i < ROWS_MAX; i++) u->positions[i] = i % POSITIONS;
@@ -402,7 +402,7 @@ static status sparse_grad_fill(struct card *c, struct upload *u)
     return dev_sync(&c->s);
 }
 
-static void sparse_grad_take(struct card *c)
+static void sparse_grad_take(struct gpu *c)
 {
     struct sparse_grad *t = &c->tables;
     t->positions = arena_take(&c->fixed, sizeof((struct upload *)0)->positions, "positions");
@@ -415,7 +415,7 @@ static void sparse_grad_take(struct card *c)
     c->pattern = arena_take(&c->fixed, sizeof(uint32_t) * (size_t)pattern_count, "random numbers");
 }
 
-static status fixed_open(struct card *c)
+static status fixed_open(struct gpu *c)
 {
     const size_t workspace = c->ops.workspace(ROWS_MAX);
     struct arena count = {.name = "bench ops"};
@@ -463,19 +463,19 @@ static bool chosen(const struct ops_bench *b, const char *name, dtype dt)
 }
 
 /* Calls `visit` for every chosen case, shape and type. */
-typedef status visit_fn(struct card *c, struct call *k, size_t i, void *context);
-static status each_call(struct card *c, const struct ops_bench *b, visit_fn *visit, void *context)
+typedef status visit_fn(struct gpu *c, struct call *k, size_t i, void *context);
+static status each_call(struct gpu *c, const struct ops_bench *b, visit_fn *visit, void *context)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int t = 0; t < 2; t++) {
-                struct call k = {.card = c, .shape = &shapes[s], .dt = t ? DTYPE_F32 : DTYPE_BF16};
+                struct call k = {.gpu = c, .shape = &shapes[s], .dt = t ? DTYPE_F32 : DTYPE_BF16};
                 if (chosen(b, cases[i].name, k.dt)) TRY(visit(c, &k, i, context));
             }
     return STATUS_OK;
 }
 
-static status measure_pool(struct card *c, struct call *k, size_t i, void *context)
+static status measure_pool(struct gpu *c, struct call *k, size_t i, void *context)
 {
     (void)context;
     const size_t set = set_bytes(k, cases[i].run), bytes = set * (size_t)set_count(set);
@@ -488,11 +488,11 @@ static status measure_pool(struct card *c, struct call *k, size_t i, void *conte
 /* The i-th call uses the next set of operands. */
 static status call_once(struct call *k, case_fn *run, size_t set, int64_t i)
 {
-    arena_attach(&k->memory, "bench ops", k->card->operands + set * (size_t)(i % set_count(set)), set, NULL);
+    arena_attach(&k->memory, "bench ops", k->gpu->operands + set * (size_t)(i % set_count(set)), set, NULL);
     return run(k);
 }
 
-static status random_fill(struct card *c, char *to, size_t bytes)
+static status random_fill(struct gpu *c, char *to, size_t bytes)
 {
     size_t done = sizeof(uint32_t) * (size_t)pattern_count;
     TRY(dev_copy(&c->s, to, c->pattern, done < bytes ? done : bytes));
@@ -503,7 +503,7 @@ static status random_fill(struct card *c, char *to, size_t bytes)
     return STATUS_OK;
 }
 
-static status fill(struct card *c, struct call *k, case_fn *run, size_t set)
+static status fill(struct gpu *c, struct call *k, case_fn *run, size_t set)
 {
     TRY(random_fill(c, c->operands, set * (size_t)set_count(set)));
     k->phase = FILL;
@@ -512,7 +512,7 @@ static status fill(struct card *c, struct call *k, case_fn *run, size_t set)
 }
 
 /* Milliseconds of one of `calls` calls; run NULL: of a copy. */
-static status timed(struct card *c, struct call *k, case_fn *run, size_t set, int calls, double *ms)
+static status timed(struct gpu *c, struct call *k, case_fn *run, size_t set, int calls, double *ms)
 {
     TRY(dev_event_record(&c->s, &c->begin));
     if (run == NULL) TRY(dev_copy(&c->s, c->copies + copy_bytes, c->copies, copy_bytes));
@@ -537,7 +537,7 @@ static void print_result(const struct call *k, const char *name, bool json, doub
         printf("{\"bench\":\"ops\",\"set\":\"cuda\",\"device\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\","
                "\"rows\":%lld,\"d\":%lld,\"f\":%lld,\"us\":%.2f,\"gbs\":%.1f,\"copy_gbs\":%.1f,"
                "\"percent_of_copy\":%.1f}\n",
-               k->card->dev.name, name, dtype_name(k->dt), (long long)s->rows, (long long)s->d,
+               k->gpu->dev.name, name, dtype_name(k->dt), (long long)s->rows, (long long)s->d,
                (long long)s->f, 1e3 * ms, rate, copy, 100 * rate / copy);
     else
         printf("%-14s %-4s %6lld x %5lld, f %5lld %9.1f us %8.1f GB/s %6.1f %% of copy at %.0f\n", name,
@@ -546,7 +546,7 @@ static void print_result(const struct call *k, const char *name, bool json, doub
     fflush(stdout);
 }
 
-static status measure(struct card *c, struct call *k, size_t i, void *context)
+static status measure(struct gpu *c, struct call *k, size_t i, void *context)
 {
     const struct ops_bench *b = context;
     case_fn *run = cases[i].run;
@@ -568,7 +568,7 @@ static status measure(struct card *c, struct call *k, size_t i, void *context)
     return STATUS_OK;
 }
 
-static status card_open(struct card *c)
+static status gpu_setup(struct gpu *c)
 {
     TRY(dev_stream_open(&c->dev, &c->s));
     TRY(dev_event_open(&c->dev, &c->begin));
@@ -577,7 +577,7 @@ static status card_open(struct card *c)
     return fixed_open(c);
 }
 
-static void card_close(struct card *c)
+static void gpu_teardown(struct gpu *c)
 {
     arena_free(&c->pool);
     arena_free(&c->fixed);
@@ -588,7 +588,7 @@ static void card_close(struct card *c)
     dev_stream_close(&c->s);
 }
 
-static status pool_open(struct card *c, const struct ops_bench *b)
+static status pool_open(struct gpu *c, const struct ops_bench *b)
 {
     TRY(each_call(c, b, measure_pool, NULL));
     if (c->operand_bytes == 0) return FAIL(STATUS_CONFIG, "no op is named %s", b->op);
@@ -601,14 +601,14 @@ static status pool_open(struct card *c, const struct ops_bench *b)
 status cuda_bench_ops(const struct ops_bench *b)
 {
     struct ops_bench context = *b;
-    struct card c = {0};
+    struct gpu c = {0};
     TRY(dev_open(&c.dev, DEV_CUDA));
-    status st = card_open(&c);
+    status st = gpu_setup(&c);
     if (st == STATUS_OK) st = pool_open(&c, b);
     if (st == STATUS_OK && !b->json)
         printf("%s: bytes that must move per second, medians of %d\n", c.dev.name, (int)SAMPLES);
     if (st == STATUS_OK) st = each_call(&c, b, measure, &context);
-    card_close(&c);
+    gpu_teardown(&c);
     dev_close(&c.dev);
     return st;
 }

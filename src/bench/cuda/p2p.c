@@ -10,13 +10,13 @@
 
 status p2p_use(struct p2p *p, int i)
 {
-    TRY_CUDA(cudaSetDevice(p->card[i].dev.index));
+    TRY_CUDA(cudaSetDevice(p->gpu[i].dev.index));
     return STATUS_OK;
 }
 
 status p2p_wait(struct p2p *p)
 {
-    for (int i = 0; i < p->cards; i++) {
+    for (int i = 0; i < p->gpus; i++) {
         TRY(p2p_use(p, i));
         TRY_CUDA(cudaDeviceSynchronize());
     }
@@ -26,13 +26,13 @@ status p2p_wait(struct p2p *p)
 status p2p_poison(struct p2p *p, int i, size_t bytes)
 {
     TRY(p2p_use(p, i));
-    TRY_CUDA(cudaMemsetAsync(p->card[i].out, 0xFF, bytes, cuda_queue(&p->card[i].s)));
-    return dev_sync(&p->card[i].s);
+    TRY_CUDA(cudaMemsetAsync(p->gpu[i].out, 0xFF, bytes, cuda_queue(&p->gpu[i].s)));
+    return dev_sync(&p->gpu[i].s);
 }
 
 status p2p_verify(struct p2p *p, int i, const char *what, const struct p2p_check_args *a)
 {
-    struct p2p_gpu *c = &p->card[i];
+    struct p2p_gpu *c = &p->gpu[i];
     struct p2p_check_args mine = *a;
     struct p2p_wrong wrong;
     mine.x = c->out, mine.wrong = c->wrong;
@@ -65,17 +65,17 @@ double p2p_median(double *x, int64_t count)
 static status run_once(struct p2p *p, const struct p2p_task *t, double *us)
 {
     *us = 0;
-    for (int i = 0; i < p->cards; i++) {
-        if (!(t->cards >> i & 1)) continue;
+    for (int i = 0; i < p->gpus; i++) {
+        if (!(t->gpus >> i & 1)) continue;
         TRY(p2p_use(p, i));
-        TRY(dev_event_record(&p->card[i].s, &p->card[i].begin));
+        TRY(dev_event_record(&p->gpu[i].s, &p->gpu[i].begin));
         for (int k = 0; k < t->repeat; k++) TRY(t->queue(p, i, t));
-        TRY(dev_event_record(&p->card[i].s, &p->card[i].end));
+        TRY(dev_event_record(&p->gpu[i].s, &p->gpu[i].end));
     }
-    for (int i = 0; i < p->cards; i++) {
+    for (int i = 0; i < p->gpus; i++) {
         double ms;
-        if (!(t->cards >> i & 1)) continue;
-        TRY(dev_event_ms(&p->card[i].dev, &p->card[i].begin, &p->card[i].end, &ms));
+        if (!(t->gpus >> i & 1)) continue;
+        TRY(dev_event_ms(&p->gpu[i].dev, &p->gpu[i].begin, &p->gpu[i].end, &ms));
         if (ms * 1e3 / t->repeat > *us) *us = ms * 1e3 / t->repeat;
     }
     return STATUS_OK;
@@ -109,16 +109,16 @@ void p2p_line(struct p2p *p, const struct p2p_row *row)
 }
 
 void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit unit,
-                double x[P2P_CARDS_MAX][P2P_CARDS_MAX])
+                double x[P2P_GPUS_MAX][P2P_GPUS_MAX])
 {
     char size[32], verdict[TARGET_TEXT], look[TARGET_TEXT] = "";
     int judged = 0, passed = 0;
     printf("\n%s, %s, %s (row: from, column: to)\n     ", what, unit == TARGET_GBS ? "GB/s" : "us",
            text_bytes(size, (double)bytes));
-    for (int j = 0; j < p->cards; j++) printf("%9d", j);
-    for (int i = 0; i < p->cards; i++) {
+    for (int j = 0; j < p->gpus; j++) printf("%9d", j);
+    for (int i = 0; i < p->gpus; i++) {
         printf("\n%5d", i);
-        for (int j = 0; j < p->cards; j++) {
+        for (int j = 0; j < p->gpus; j++) {
             if (x[i][j] <= 0) {
                 printf("%9s", "-");
                 continue;
@@ -127,7 +127,7 @@ void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit 
             const struct p2p_row row = {.what = what,
                                         .from = i,
                                         .to = j,
-                                        .cards = 2,
+                                        .gpus = 2,
                                         .bytes = bytes,
                                         .us = rate ? (double)bytes / x[i][j] * 1e-3 : x[i][j],
                                         .gbs = rate ? x[i][j] : 0};
@@ -145,9 +145,9 @@ void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit 
 
 /* ---- GPUs */
 
-static status card_open(struct p2p *p, int i, const struct dev *first)
+static status gpu_setup(struct p2p *p, int i, const struct dev *first)
 {
-    struct p2p_gpu *c = &p->card[i];
+    struct p2p_gpu *c = &p->gpu[i];
     struct cudaDeviceProp prop;
     c->dev = *first, c->dev.index = i;
     TRY(p2p_use(p, i));
@@ -156,7 +156,7 @@ static status card_open(struct p2p *p, int i, const struct dev *first)
     c->dev.multiprocessors = prop.multiProcessorCount;
     snprintf(c->dev.name, sizeof c->dev.name, "%s", prop.name);
     TRY(dev_stream_open(&c->dev, &c->s));
-    for (int j = 0; j < p->cards; j++) TRY(dev_stream_open(&c->dev, &c->to[j]));
+    for (int j = 0; j < p->gpus; j++) TRY(dev_stream_open(&c->dev, &c->to[j]));
     TRY(dev_event_open(&c->dev, &c->begin));
     TRY(dev_event_open(&c->dev, &c->end));
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench p2p",
@@ -174,16 +174,16 @@ static status card_open(struct p2p *p, int i, const struct dev *first)
     return p2p_fill(c->in, p->count, i, P2P_REAL, &c->s);
 }
 
-static void card_close(struct p2p *p, int i)
+static void gpu_teardown(struct p2p *p, int i)
 {
-    struct p2p_gpu *c = &p->card[i];
+    struct p2p_gpu *c = &p->gpu[i];
     if (c->dev.driver == NULL || p2p_use(p, i) != STATUS_OK) return;
     (void)cudaDeviceSynchronize();
     dev_pinned_close(&c->dev, c->pinned);
     arena_free(&c->memory);
     dev_event_close(&c->dev, &c->begin);
     dev_event_close(&c->dev, &c->end);
-    for (int j = 0; j < p->cards; j++) dev_stream_close(&c->to[j]);
+    for (int j = 0; j < p->gpus; j++) dev_stream_close(&c->to[j]);
     dev_stream_close(&c->s);
 }
 
@@ -209,10 +209,10 @@ static status reach_all(struct p2p *p)
     int without = 0;
     p->all_reach = true;
     printf("\npeer access (row: who reads, column: whose memory; a: with atomics)\n     ");
-    for (int j = 0; j < p->cards; j++) printf("%9d", j);
-    for (int i = 0; i < p->cards; i++) {
+    for (int j = 0; j < p->gpus; j++) printf("%9d", j);
+    for (int i = 0; i < p->gpus; i++) {
         printf("\n%5d", i);
-        for (int j = 0; j < p->cards; j++) {
+        for (int j = 0; j < p->gpus; j++) {
             if (i != j) TRY(reach(p, i, j));
             printf("%9s", i == j ? "-" : !p->reach[i][j] ? "NO" : p->atomics[i][j] ? "yes a" : "yes");
             without += i != j && !p->reach[i][j];
@@ -233,23 +233,23 @@ static status measure(struct p2p *p)
     static const struct {
         const char *name;
         status (*run)(struct p2p *p);
-        int cards;
+        int gpus;
     } sections[] = {{"host", cuda_p2p_host, 1},
                     {"pairs", cuda_p2p_pairs, 2},
                     {"rings", cuda_p2p_rings, 2},
-                    {"exchange", cuda_p2p_exchange, 2}};
-    if (p->cards > 1)
+                    {"collectives", cuda_p2p_collectives, 2}};
+    if (p->gpus > 1)
         TRY(reach_all(p));
     else
         printf("one GPU: no pairs to measure (CUDA_VISIBLE_DEVICES may hide others)\n");
     TRY(p2p_wait(p));
     for (int k = 0; k < 4; k++) {
         if (p->b->section && strcmp(p->b->section, sections[k].name) != 0) continue;
-        if (p->cards >= sections[k].cards) TRY(sections[k].run(p));
+        if (p->gpus >= sections[k].gpus) TRY(sections[k].run(p));
     }
     if (p->report.pass + p->report.look == 0)
         printf("\nnothing is expected of a %s: bench/targets.def and spec/machine.def have no row\n",
-               p->report.card);
+               p->report.gpu);
     else
         printf("\n%d numbers as expected, %d to look at\n", p->report.pass, p->report.look);
     return STATUS_OK;
@@ -265,15 +265,15 @@ status cuda_bench_p2p(const struct p2p_bench *b)
     p->b = b, p->bytes = (size_t)b->mib << 20, p->count = b->mib << 18;
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) count = 1;
-    p->cards = count < P2P_CARDS_MAX ? count : P2P_CARDS_MAX;
+    p->gpus = count < P2P_GPUS_MAX ? count : P2P_GPUS_MAX;
     st = p2p_report_open(&p->report, "p2p", first.name, b->json);
     if (st == STATUS_OK)
         printf("%d x %s, driver %d, CUDA %d, large: %lld MiB, median of %lld, every result checked\n", count,
                first.name, first.driver_version, first.runtime_version, (long long)b->mib,
                (long long)b->runs);
-    for (int i = 0; i < p->cards && st == STATUS_OK; i++) st = card_open(p, i, &first);
+    for (int i = 0; i < p->gpus && st == STATUS_OK; i++) st = gpu_setup(p, i, &first);
     if (st == STATUS_OK) st = measure(p);
-    for (int i = 0; i < p->cards; i++) card_close(p, i);
+    for (int i = 0; i < p->gpus; i++) gpu_teardown(p, i);
     st = p2p_report_close(&p->report, st);
     dev_close(&first);
 out:

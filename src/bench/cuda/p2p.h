@@ -6,10 +6,10 @@
 #include "bench/p2p_report.h"
 #include "comm/gpu/p2p_schedule.h"
 
-enum { P2P_CARDS_MAX = 16 };
+enum { P2P_GPUS_MAX = 16 };
 struct p2p_gpu {
     struct dev dev;
-    struct stream s, to[P2P_CARDS_MAX];     /* to: one stream per destination, for concurrent copies */
+    struct stream s, to[P2P_GPUS_MAX];     /* to: one stream per destination, for concurrent copies */
     struct event begin, end;
     struct arena memory;
     float *in, *out, *work;                 /* `bytes` each, work 2 * `bytes`; in: the REAL numbers of rank i */
@@ -21,9 +21,9 @@ struct p2p_gpu {
 };
 struct p2p {
     const struct p2p_bench *b;
-    int cards;
-    struct p2p_gpu card[P2P_CARDS_MAX];
-    bool reach[P2P_CARDS_MAX][P2P_CARDS_MAX], atomics[P2P_CARDS_MAX][P2P_CARDS_MAX];
+    int gpus;
+    struct p2p_gpu gpu[P2P_GPUS_MAX];
+    bool reach[P2P_GPUS_MAX][P2P_GPUS_MAX], atomics[P2P_GPUS_MAX][P2P_GPUS_MAX];
     bool all_reach;
     size_t bytes;
     int64_t count;                          /* floats in `bytes` */
@@ -47,7 +47,7 @@ struct p2p_task {
     const char *what;
     p2p_queue_fn *queue;
     int from, to;           /* GPUs of a pair */
-    uint32_t cards;         /* bit mask of the GPUs that take part concurrently */
+    uint32_t gpus;         /* bit mask of the GPUs that take part concurrently */
     size_t bytes;
     int repeat;             /* number of repetitions timed together */
     const void *more;
@@ -58,10 +58,10 @@ status p2p_time(struct p2p *p, const struct p2p_task *t, double *us) WARN_UNUSED
 void p2p_line(struct p2p *p, const struct p2p_row *row);
 /* Prints the numbers of all pairs as a matrix, GB/s or us, and one verdict. Pairs that were not measured are 0. */
 void p2p_matrix(struct p2p *p, const char *what, size_t bytes, enum target_unit unit,
-                double x[P2P_CARDS_MAX][P2P_CARDS_MAX]);
+                double x[P2P_GPUS_MAX][P2P_GPUS_MAX]);
 
 status cuda_p2p_host(struct p2p *p) WARN_UNUSED;        /* p2p_links.c */
 status cuda_p2p_pairs(struct p2p *p) WARN_UNUSED;
 status cuda_p2p_rings(struct p2p *p) WARN_UNUSED;
-status cuda_p2p_exchange(struct p2p *p) WARN_UNUSED;    /* p2p_collectives.c */
+status cuda_p2p_collectives(struct p2p *p) WARN_UNUSED;    /* p2p_collectives.c */
 #endif

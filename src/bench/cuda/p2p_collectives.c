@@ -28,19 +28,19 @@ static status queue_one(struct p2p *p, int i, const struct exchange *e)
                                   .count = e->count,
                                   .blocks = (int)p->b->blocks,
                                   .deadline_s = 2};
-    if (a.blocks > p->card[i].dev.multiprocessors) a.blocks = p->card[i].dev.multiprocessors;
+    if (a.blocks > p->gpu[i].dev.multiprocessors) a.blocks = p->gpu[i].dev.multiprocessors;
     for (int r = 0; r < e->ranks; r++) {
-        a.in[r] = p->card[r].in, a.out[r] = p->card[r].out;
-        a.work[r] = p->card[r].work, a.flags[r] = p->card[r].flags;
+        a.in[r] = p->gpu[r].in, a.out[r] = p->gpu[r].out;
+        a.work[r] = p->gpu[r].work, a.flags[r] = p->gpu[r].flags;
     }
-    return p2p_schedule_launch(&a, &p->card[i].s);
+    return p2p_schedule_launch(&a, &p->gpu[i].s);
 }
 
 /* A rank that does not arrive is an error, not a hang. */
 static status check_flags(struct p2p *p, const struct exchange *e)
 {
     for (int i = 0; i < e->ranks; i++) {
-        struct p2p_gpu *c = &p->card[i];
+        struct p2p_gpu *c = &p->gpu[i];
         uint32_t lost;
         TRY(p2p_use(p, i));
         TRY(dev_download(&c->s, &lost, &c->flags->lost, sizeof lost));
@@ -55,7 +55,7 @@ static status check_flags(struct p2p *p, const struct exchange *e)
 static status replay(struct p2p *p, int i, const struct p2p_task *t)
 {
     const struct exchange *e = t->more;
-    return dev_graph_launch(&p->card[i].s, &e->graph[i]);
+    return dev_graph_launch(&p->gpu[i].s, &e->graph[i]);
 }
 
 static status once_checked(struct p2p *p, struct exchange *e)
@@ -91,19 +91,16 @@ static status measure(struct p2p *p, struct exchange *e, double *us)
 {
     const size_t bytes = (size_t)(e->count * e->ranks) * sizeof(float);
     const int many = bytes > MANY_BYTES ? FEW : MANY;
-    const struct p2p_task t = {.what = p2p_algo_text(e->way),
-                               .queue = replay,
-                               .cards = (1u << e->ranks) - 1,
-                               .repeat = 1,
-                               .more = e};
+    const struct p2p_task t = {
+        .what = p2p_algo_text(e->way), .queue = replay, .gpus = (1u << e->ranks) - 1, .repeat = 1, .more = e};
     TRY(once_checked(p, e));
     TRY(verify(p, e));
     for (int i = 0; i < e->ranks; i++) {
         TRY(p2p_use(p, i));
-        TRY(dev_graph_begin(&p->card[i].s));
+        TRY(dev_graph_begin(&p->gpu[i].s));
         status st = STATUS_OK;
         for (int k = 0; k < many && st == STATUS_OK; k++) st = queue_one(p, i, e);
-        const status end = dev_graph_end(&p->card[i].s, &e->graph[i], st == STATUS_OK);
+        const status end = dev_graph_end(&p->gpu[i].s, &e->graph[i], st == STATUS_OK);
         TRY(st);
         TRY(end);
     }
@@ -118,7 +115,7 @@ static status measure(struct p2p *p, struct exchange *e, double *us)
 static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
 {
     const status st = measure(p, e, us);
-    for (int i = 0; i < e->ranks; i++) dev_graph_close(&p->card[i].dev, &e->graph[i]);
+    for (int i = 0; i < e->ranks; i++) dev_graph_close(&p->gpu[i].dev, &e->graph[i]);
     return st;
 }
 
@@ -144,13 +141,13 @@ static status run_size(struct p2p *p, enum p2p_op op, int ranks, int64_t count)
                               .way = p2p_algo_text((enum p2p_algo)way),
                               .from = -1,
                               .to = -1,
-                              .cards = ranks,
+                              .gpus = ranks,
                               .bytes = (size_t)(count * ranks) * sizeof(float),
                               .us = us[way],
                               .graph = true,
                               .unjudged = way != best};
         struct target small;
-        if (target_find(p->report.card, graph, row.bytes, TARGET_US, &small)) row.what = graph;
+        if (target_find(p->report.gpu, graph, row.bytes, TARGET_US, &small)) row.what = graph;
         row.gbs = (double)row.bytes / us[way] * 1e-3;
         row.bus_gbs = row.gbs * target_bus_factor(text, ranks);
         p2p_line(p, &row);
@@ -158,9 +155,9 @@ static status run_size(struct p2p *p, enum p2p_op op, int ranks, int64_t count)
     return STATUS_OK;
 }
 
-status cuda_p2p_exchange(struct p2p *p)
+status cuda_p2p_collectives(struct p2p *p)
 {
-    const int ranks = p->cards < P2P_RANKS_MAX ? p->cards : P2P_RANKS_MAX;
+    const int ranks = p->gpus < P2P_RANKS_MAX ? p->gpus : P2P_RANKS_MAX;
     if (!p->all_reach) {
         printf("\nexchanges by own kernels need peer access between all GPUs\n");
         return STATUS_OK;

@@ -17,31 +17,31 @@ static double rate_of(size_t bytes, double us)
 
 static status to_device(struct p2p *p, int i, const struct p2p_task *t)
 {
-    return dev_upload(&p->card[i].s, p->card[i].out, p->card[i].pinned, t->bytes);
+    return dev_upload(&p->gpu[i].s, p->gpu[i].out, p->gpu[i].pinned, t->bytes);
 }
 
 static status to_host(struct p2p *p, int i, const struct p2p_task *t)
 {
-    return dev_download(&p->card[i].s, p->card[i].pinned, p->card[i].in, t->bytes);
+    return dev_download(&p->gpu[i].s, p->gpu[i].pinned, p->gpu[i].in, t->bytes);
 }
 
 static status inside(struct p2p *p, int i, const struct p2p_task *t)
 {
-    return dev_copy(&p->card[i].s, p->card[i].out, p->card[i].in, t->bytes);
+    return dev_copy(&p->gpu[i].s, p->gpu[i].out, p->gpu[i].in, t->bytes);
 }
 
 /* Latency of one small copy, which a queue of copies would hide. */
 static status and_wait(struct p2p *p, int i, const struct p2p_task *t)
 {
     TRY(to_device(p, i, t));
-    return dev_sync(&p->card[i].s);
+    return dev_sync(&p->gpu[i].s);
 }
 
 static status host_row(struct p2p *p, const struct p2p_task *t, int factor)
 {
     const int i = t->from;
     struct p2p_row row = {
-        .what = t->what, .op = t->what, .way = "", .from = i, .to = -1, .cards = 1, .bytes = t->bytes};
+        .what = t->what, .op = t->what, .way = "", .from = i, .to = -1, .gpus = 1, .bytes = t->bytes};
     char way[24];
     TRY(p2p_time(p, t, &row.us));
     if (t->bytes > SMALL) row.gbs = factor * rate_of(t->bytes, row.us);
@@ -55,7 +55,7 @@ static status host_row(struct p2p *p, const struct p2p_task *t, int factor)
 static status host_check(struct p2p *p, int i)
 {
     const struct p2p_task t = {.bytes = p->bytes};
-    memset(p->card[i].pinned, 0xFF, p->bytes);
+    memset(p->gpu[i].pinned, 0xFF, p->bytes);
     TRY(p2p_poison(p, i, p->bytes));
     TRY(to_host(p, i, &t));
     TRY(to_device(p, i, &t));
@@ -70,9 +70,9 @@ static status host_check(struct p2p *p, int i)
 status cuda_p2p_host(struct p2p *p)
 {
     printf("\nhost and GPU, pinned memory; device_copy counts what is read and written\n");
-    for (int i = 0; i < p->cards; i++) {
-        const struct p2p_task large = {.from = i, .cards = 1u << i, .bytes = p->bytes, .repeat = FEW};
-        const struct p2p_task small = {.from = i, .cards = 1u << i, .bytes = SMALL, .repeat = MANY};
+    for (int i = 0; i < p->gpus; i++) {
+        const struct p2p_task large = {.from = i, .gpus = 1u << i, .bytes = p->bytes, .repeat = FEW};
+        const struct p2p_task small = {.from = i, .gpus = 1u << i, .bytes = SMALL, .repeat = MANY};
         struct p2p_task t = large;
         TRY(host_check(p, i));
         t.what = "host_to_device", t.queue = to_device;
@@ -97,29 +97,29 @@ status cuda_p2p_host(struct p2p *p)
 static status copy_pair(struct p2p *p, int i, const struct p2p_task *t)
 {
     const int j = i == t->from ? t->to : t->from;
-    struct p2p_gpu *c = &p->card[i];
-    TRY_CUDA(cudaMemcpyPeerAsync(p->card[j].out, p->card[j].dev.index, c->in, c->dev.index, t->bytes,
+    struct p2p_gpu *c = &p->gpu[i];
+    TRY_CUDA(cudaMemcpyPeerAsync(p->gpu[j].out, p->gpu[j].dev.index, c->in, c->dev.index, t->bytes,
                                  cuda_queue(&c->s)));
     return STATUS_OK;
 }
 
 static int blocks_of(const struct p2p *p, int i, const struct p2p_task *t)
 {
-    return t->more ? *(const int *)t->more : 2 * p->card[i].dev.multiprocessors;
+    return t->more ? *(const int *)t->more : 2 * p->gpu[i].dev.multiprocessors;
 }
 
 static status load_pair(struct p2p *p, int i, const struct p2p_task *t)
 {
     const int j = i == t->from ? t->to : t->from;
-    return p2p_move(p->card[i].out, p->card[j].in, (int64_t)(t->bytes / sizeof(float)), blocks_of(p, i, t),
-                    &p->card[i].s);
+    return p2p_move(p->gpu[i].out, p->gpu[j].in, (int64_t)(t->bytes / sizeof(float)), blocks_of(p, i, t),
+                    &p->gpu[i].s);
 }
 
 static status store_pair(struct p2p *p, int i, const struct p2p_task *t)
 {
     const int j = i == t->from ? t->to : t->from;
-    return p2p_move(p->card[j].out, p->card[i].in, (int64_t)(t->bytes / sizeof(float)), blocks_of(p, i, t),
-                    &p->card[i].s);
+    return p2p_move(p->gpu[j].out, p->gpu[i].in, (int64_t)(t->bytes / sizeof(float)), blocks_of(p, i, t),
+                    &p->gpu[i].s);
 }
 
 /* Checks that `i` received the data of `from`. */
@@ -139,7 +139,7 @@ static status poison_pair(struct p2p *p, const struct p2p_task *t)
 /* *us of one copy method; received data are checked after the run. `by`: the GPUs whose streams run it. */
 static status one_way(struct p2p *p, struct p2p_task *t, int from, int to, int by, double *us)
 {
-    t->from = from, t->to = to, t->cards = 1u << by;
+    t->from = from, t->to = to, t->gpus = 1u << by;
     TRY(poison_pair(p, t));
     TRY(p2p_time(p, t, us));
     TRY(p2p_wait(p));
@@ -148,7 +148,7 @@ static status one_way(struct p2p *p, struct p2p_task *t, int from, int to, int b
 
 static status both_ways(struct p2p *p, struct p2p_task *t, int a, int b, double *us)
 {
-    t->from = a, t->to = b, t->cards = 1u << a | 1u << b;
+    t->from = a, t->to = b, t->gpus = 1u << a | 1u << b;
     TRY(poison_pair(p, t));
     TRY(p2p_time(p, t, us));
     TRY(p2p_wait(p));
@@ -162,15 +162,15 @@ static status flags(struct p2p *p, int a, int b, double *us)
     unsigned long long ns = 0;
     const int pair[2] = {a, b};
     for (int k = 0; k < 2; k++) {
-        struct p2p_gpu *c = &p->card[pair[k]];
+        struct p2p_gpu *c = &p->gpu[pair[k]];
         TRY(p2p_use(p, pair[k]));
         TRY(dev_zero(&c->s, c->ping, sizeof *c->ping));
         TRY(dev_sync(&c->s));
     }
     for (int k = 0; k < 2; k++) {
-        struct p2p_gpu *c = &p->card[pair[k]];
+        struct p2p_gpu *c = &p->gpu[pair[k]];
         const struct p2p_ping_args ping = {.mine = c->ping,
-                                           .theirs = p->card[pair[1 - k]].ping,
+                                           .theirs = p->gpu[pair[1 - k]].ping,
                                            .ns = c->ns,
                                            .rounds = ROUNDS,
                                            .serves = k == 0};
@@ -178,8 +178,8 @@ static status flags(struct p2p *p, int a, int b, double *us)
         TRY(p2p_ping(&ping, &c->s));
     }
     TRY(p2p_wait(p));
-    TRY(dev_download(&p->card[a].s, &ns, p->card[a].ns, sizeof ns));
-    TRY(dev_sync(&p->card[a].s));
+    TRY(dev_download(&p->gpu[a].s, &ns, p->gpu[a].ns, sizeof ns));
+    TRY(dev_sync(&p->gpu[a].s));
     if (ns == 0) return FAIL(STATUS_DEVICE, "flags between GPUs %d and %d: no answer within a second", a, b);
     *us = (double)ns * 1e-3 / (2 * ROUNDS);
     return STATUS_OK;
@@ -249,9 +249,9 @@ static status block_rows(struct p2p *p)
 status cuda_p2p_pairs(struct p2p *p)
 {
     for (int k = 0; k < PAIR_KINDS; k++) {
-        double x[P2P_CARDS_MAX][P2P_CARDS_MAX] = {0};
-        for (int a = 0; a < p->cards; a++)
-            for (int b = 0; b < p->cards; b++) {
+        double x[P2P_GPUS_MAX][P2P_GPUS_MAX] = {0};
+        for (int a = 0; a < p->gpus; a++)
+            for (int b = 0; b < p->gpus; b++) {
                 if (a == b || (pairs[k].kernel && !(p->reach[a][b] && p->reach[b][a]))) continue;
                 if (pairs[k].both && b < a)
                     x[a][b] = x[b][a];
@@ -267,36 +267,36 @@ status cuda_p2p_pairs(struct p2p *p)
 
 static status copy_ring(struct p2p *p, int i, const struct p2p_task *t)
 {
-    const struct p2p_task next = {.from = i, .to = (i + 1) % p->cards, .bytes = t->bytes};
+    const struct p2p_task next = {.from = i, .to = (i + 1) % p->gpus, .bytes = t->bytes};
     return copy_pair(p, i, &next);
 }
 
 static status load_ring(struct p2p *p, int i, const struct p2p_task *t)
 {
-    const struct p2p_task next = {.from = i, .to = (i + p->cards - 1) % p->cards, .bytes = t->bytes};
+    const struct p2p_task next = {.from = i, .to = (i + p->gpus - 1) % p->gpus, .bytes = t->bytes};
     return load_pair(p, i, &next);
 }
 
 static status store_ring(struct p2p *p, int i, const struct p2p_task *t)
 {
-    const struct p2p_task next = {.from = i, .to = (i + 1) % p->cards, .bytes = t->bytes};
+    const struct p2p_task next = {.from = i, .to = (i + 1) % p->gpus, .bytes = t->bytes};
     return store_pair(p, i, &next);
 }
 
 /* Share j of every GPU to GPU j, each on a stream of its own between events of the timed stream. */
 static status copy_all(struct p2p *p, int i, const struct p2p_task *t)
 {
-    struct p2p_gpu *c = &p->card[i];
-    const size_t share = t->bytes / (size_t)p->cards, floats = share / sizeof(float);
+    struct p2p_gpu *c = &p->gpu[i];
+    const size_t share = t->bytes / (size_t)p->gpus, floats = share / sizeof(float);
     cudaEvent_t mark;
     TRY_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming));
     TRY_CUDA(cudaEventRecord(mark, cuda_queue(&c->s)));
-    for (int j = 0; j < p->cards; j++) {
+    for (int j = 0; j < p->gpus; j++) {
         TRY_CUDA(cudaStreamWaitEvent(cuda_queue(&c->to[j]), mark, 0));
-        TRY_CUDA(cudaMemcpyPeerAsync(p->card[j].out + (size_t)i * floats, p->card[j].dev.index,
+        TRY_CUDA(cudaMemcpyPeerAsync(p->gpu[j].out + (size_t)i * floats, p->gpu[j].dev.index,
                                      c->in + (size_t)j * floats, c->dev.index, share, cuda_queue(&c->to[j])));
     }
-    for (int j = 0; j < p->cards; j++) {
+    for (int j = 0; j < p->gpus; j++) {
         TRY_CUDA(cudaEventRecord(mark, cuda_queue(&c->to[j])));
         TRY_CUDA(cudaStreamWaitEvent(cuda_queue(&c->s), mark, 0));
     }
@@ -307,29 +307,29 @@ static status copy_all(struct p2p *p, int i, const struct p2p_task *t)
 static status ring_row(struct p2p *p, const char *what, p2p_queue_fn *queue)
 {
     const bool all = queue == copy_all;
-    const size_t unit = 16 * (size_t)p->cards;
+    const size_t unit = 16 * (size_t)p->gpus;
     const struct p2p_task t = {.what = what,
                                .queue = queue,
-                               .cards = (1u << p->cards) - 1,
+                               .gpus = (1u << p->gpus) - 1,
                                .bytes = p->bytes / unit * unit,
                                .repeat = FEW};
     const int64_t count = (int64_t)(t.bytes / sizeof(float));
     struct p2p_row row = {
-        .what = what, .op = what, .way = "", .from = -1, .to = -1, .cards = p->cards, .bytes = t.bytes};
-    for (int i = 0; i < p->cards; i++) TRY(p2p_poison(p, i, t.bytes));
+        .what = what, .op = what, .way = "", .from = -1, .to = -1, .gpus = p->gpus, .bytes = t.bytes};
+    for (int i = 0; i < p->gpus; i++) TRY(p2p_poison(p, i, t.bytes));
     TRY(p2p_time(p, &t, &row.us));
     TRY(p2p_wait(p));
-    for (int i = 0; i < p->cards; i++) {
+    for (int i = 0; i < p->gpus; i++) {
         const struct p2p_check_args a = {.count = count,
-                                         .part = count / p->cards,
+                                         .part = count / p->gpus,
                                          .result = all ? P2P_EXCHANGED : P2P_COPIED,
                                          .rank = i,
-                                         .ranks = p->cards,
-                                         .from = (i + p->cards - 1) % p->cards};
+                                         .ranks = p->gpus,
+                                         .from = (i + p->gpus - 1) % p->gpus};
         TRY(p2p_verify(p, i, what, &a));
     }
     /* what each GPU sends to others */
-    row.gbs = rate_of(t.bytes, row.us) * (all ? (double)(p->cards - 1) / p->cards : 1);
+    row.gbs = rate_of(t.bytes, row.us) * (all ? (double)(p->gpus - 1) / p->gpus : 1);
     p2p_line(p, &row);
     return STATUS_OK;
 }
@@ -337,7 +337,7 @@ static status ring_row(struct p2p *p, const char *what, p2p_queue_fn *queue)
 status cuda_p2p_rings(struct p2p *p)
 {
     printf("\nall %d GPUs at once: each to the next one, and all to all by plain copies; sent per GPU\n",
-           p->cards);
+           p->gpus);
     TRY(ring_row(p, "copy_ring", copy_ring));
     if (p->all_reach) {
         TRY(ring_row(p, "load_ring", load_ring));

@@ -19,7 +19,7 @@ enum { BETWEEN = 1024 }; /* calls remembered between two steps */
 
 static status note(struct comm *world, const struct comm *c, const struct comm_call *call)
 {
-    struct device_calls *l = &world->cards;
+    struct device_calls *l = &world->device_calls;
     if (world->calls->mode == CALL_LIST_OFF && l->count - l->step >= BETWEEN) l->count = l->step;
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 256;
@@ -36,7 +36,7 @@ static status note(struct comm *world, const struct comm *c, const struct comm_c
 /* The first call that has not finished, or NULL. */
 static const struct device_call_entry *waiting(const struct comm *world)
 {
-    const struct device_calls *l = &world->cards;
+    const struct device_calls *l = &world->device_calls;
     for (int i = world->calls->mode == CALL_LIST_OFF ? l->step : 0; i < l->count && i < DEVICE_FLAGS; i++)
         if (!l->done[i]) return &l->list[i];
     return NULL;
@@ -44,7 +44,7 @@ static const struct device_call_entry *waiting(const struct comm *world)
 
 void device_calls_begin(struct comm *world, bool replay)
 {
-    struct device_calls *l = &world->cards;
+    struct device_calls *l = &world->device_calls;
     if (world->driver == NULL) return;
     l->count = l->step = replay ? l->step : 0;
     for (int i = 0; i < l->count && i < DEVICE_FLAGS; i++) l->done[i] = 0;
@@ -52,7 +52,7 @@ void device_calls_begin(struct comm *world, bool replay)
 
 void device_calls_end(struct comm *world)
 {
-    world->cards.step = world->cards.count;
+    world->device_calls.step = world->device_calls.count;
 }
 
 void device_calls_free(struct device_calls *l)
@@ -83,9 +83,9 @@ status device_comm_call(struct comm *c, const struct comm_call *call,
     const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
     if (world->calls->mode == CALL_LIST_RECORD && !message) TRY(agree(c, call));
     TRY(note(world, c, call));
-    const int number = world->cards.count - 1;
+    const int number = world->device_calls.count - 1;
     struct comm_call marked = *call;
-    if (number < DEVICE_FLAGS) marked.mark = world->cards.done + number;
+    if (number < DEVICE_FLAGS) marked.mark = world->device_calls.done + number;
     return by(c, &marked);
 }
 

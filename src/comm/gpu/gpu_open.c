@@ -14,7 +14,7 @@ static status check_gpus(struct comm *world, const struct dev *d)
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
     heartbeat_host(mine.machine);
     status st = dev_address(d, mine.address);
-    if (st == STATUS_OK) st = comm_all_gather(world, "cards", &mine, all, sizeof mine, NULL);
+    if (st == STATUS_OK) st = comm_all_gather(world, "GPUs", &mine, all, sizeof mine, NULL);
     for (int r = 0; r < world->ranks && st == STATUS_OK; r++)
         if (r != world->rank && memcmp(&all[r], &mine, sizeof mine) == 0)
             st = FAIL(STATUS_CONFIG,
@@ -33,7 +33,7 @@ status comm_devices_open(struct comm *world, struct stream *s, enum comm_transpo
     const struct device_comm_ops *driver = NULL; /* no rank has a stream */
 #endif
     if (world == NULL || s == NULL) return STATUS_OK;
-    CHECK(driver && world == world->world && world->driver == NULL, "cards are opened once, for all ranks");
+    CHECK(driver && world == world->world && world->driver == NULL, "GPUs are opened once, for all ranks");
     TRY(check_gpus(world, s->dev));
     world->driver = driver;
     TRY(driver->start(world, s, how));

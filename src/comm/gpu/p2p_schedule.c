@@ -177,7 +177,7 @@ static struct node above(struct node n)
     return (struct node){n.first % (n.apart / 2), n.apart / 2};
 }
 
-static struct node beside(struct node n)
+static struct node sibling(struct node n)
 {
     const int half = n.apart / 2;
     return (struct node){n.first < half ? n.first + half : n.first - half, n.apart};
@@ -190,7 +190,7 @@ static void ring_term(struct p2p_schedule *s, struct sums *sums, int rank)
     struct p2p_place at = place(P2P_IN, s->rank);
     int from = rank;
     while (n.apart > 1) {
-        const struct node b = beside(n);
+        const struct node b = sibling(n);
         if (!sums->ready[b.first][b.apart]) break;
         n = above(n);
         const struct p2p_place to = n.apart > 1 ? place(P2P_WORK, rank) : sum_of(s);
@@ -306,7 +306,7 @@ status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo w
 {
     CHECK(rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
     if (ranks > P2P_RANKS_MAX)
-        return FAIL(STATUS_CONFIG, "%d ranks: exchanges by peer access are for at most %d", ranks,
+        return FAIL(STATUS_CONFIG, "%d ranks: collectives by peer access are for at most %d", ranks,
                     P2P_RANKS_MAX);
     if (way == P2P_HYPERCUBE && (ranks & (ranks - 1)) != 0)
         return FAIL(STATUS_CONFIG, "a hypercube of %d ranks: their number must be a power of two", ranks);
@@ -317,7 +317,7 @@ status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo w
     s->in = (uint8_t)(op == P2P_ALL_GATHER ? 1 : ranks);
     s->out = (uint8_t)(op == P2P_REDUCE_SCATTER ? 1 : ranks);
     if (way == P2P_LL) {
-        s->little = true;
+        s->ll = true;
     } else if (ranks == 1) {
         step_begin(s);
         copy(s, 0, place(P2P_IN, 0), place(P2P_OUT, 0));

@@ -47,7 +47,7 @@ enum p2p_op {
 #undef X
     P2P_OP_COUNT
 };
-#define P2P_ALGOS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once) X(LL, little)
+#define P2P_ALGOS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once) X(LL, ll)
 enum p2p_algo {
 #define X(name, text) P2P_##name,
     P2P_ALGOS(X)
@@ -75,7 +75,7 @@ struct p2p_schedule_step {
 };
 struct p2p_schedule {
     uint8_t op, rank, ranks;
-    uint8_t little;             /* no steps */
+    uint8_t ll;                 /* no steps */
     uint8_t any_order;          /* no move of a step needs another one's result: blocks begin at different ones */
     uint8_t step_count, move_count;
     uint8_t in, out, work;      /* chunks of the buffers */
@@ -93,7 +93,7 @@ struct p2p_flags {
                                                                                     * first, as packets are aligned to 16 bytes */
     uint32_t told[P2P_RANKS_MAX][P2P_BLOCKS_MAX];
     uint32_t base[P2P_BLOCKS_MAX];  /* steps that this rank's blocks have made so far: the same on all ranks */
-    uint32_t littles[P2P_LL_BLOCKS];
+    uint32_t ll_number[P2P_LL_BLOCKS];
     uint32_t lost;      /* 1 + the rank that did not come in time, or 0. Then results are undefined, and the flags of all ranks are to be zeroed */
     uint32_t unused[3]; /* of an array of them, all are aligned */
 };
@@ -110,7 +110,7 @@ struct p2p_schedule_args {
     dtype dt;           /* of what is summed: F32, BF16 or F64 */
     int blocks;         /* at most; all must run at once: no more than the GPU has multiprocessors */
     double deadline_s;  /* of a wait inside the kernel, so that it ends when another GPU does not come; 0: none */
-    const volatile uint32_t *gone;  /* memory of the host: all waits end when it is set; or NULL */
+    const volatile uint32_t *abort_flag;  /* memory of the host: all waits end when it is set; or NULL */
     volatile unsigned char *mark;   /* the host's: 1 when the exchange is over; or NULL */
 };
 /* Only in builds with CUDA, both. p2p_schedule_load: once for each GPU, which is the current one, and number of ranks, before the first exchange: a

@@ -28,8 +28,8 @@ enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
 /* The heartbeat of one rank, on its own cache lines. */
 struct slot {
     _Alignas(128) atomic_uint beats;
-    atomic_uint turns; /* waits completed */
-    atomic_int waits;  /* it waits for others */
+    atomic_uint progress; /* waits completed */
+    atomic_int waits;     /* it waits for others */
     atomic_int pid;
     atomic_int ended; /* left without an error */
     atomic_int away;  /* on another host: written by the relay of this host */
@@ -153,7 +153,7 @@ void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state
     *life = (struct heartbeat_state){.rank = rank,
                                      .pid = atomic_load(&s->pid),
                                      .beats = atomic_load(&s->beats),
-                                     .turns = atomic_load(&s->turns),
+                                     .progress = atomic_load(&s->progress),
                                      .waits = atomic_load(&s->waits),
                                      .ended = atomic_load(&s->ended)};
 }
@@ -163,7 +163,7 @@ void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life
     struct slot *s = &b->slots[life->rank];
     atomic_store(&s->away, 1);
     atomic_store(&s->beats, life->beats);
-    atomic_store(&s->turns, life->turns);
+    atomic_store(&s->progress, life->progress);
     atomic_store(&s->waits, life->waits);
     atomic_store(&s->ended, life->ended);
     atomic_store(&s->pid, life->pid);
@@ -192,12 +192,12 @@ struct seen {
     double silent_s;
 };
 struct watch {
-    struct heartbeat *board;
+    struct heartbeat *heartbeat;
     int rank;
     double last_s;     /* time of the last look */
     double wait_s;     /* start of this wait */
     bool won;          /* this rank aborted all */
-    unsigned turns;    /* sum over all ranks */
+    unsigned progress; /* sum over all ranks */
     double stuck_s;    /* how long turns has not changed while all wait */
     struct seen *seen; /* [ranks], owned */
     pthread_t heart;
@@ -222,14 +222,14 @@ static bool has_come(const struct heartbeat *b, int rank)
 static int silent_rank(const struct watch *w, struct seen *all, double passed)
 {
     int silent = -1;
-    for (int r = w->board->ranks - 1; r >= 0; r--) {
-        const struct slot *s = &w->board->slots[r];
+    for (int r = w->heartbeat->ranks - 1; r >= 0; r--) {
+        const struct slot *s = &w->heartbeat->slots[r];
         struct seen *seen = &all[r];
         const unsigned beats = atomic_load(&s->beats);
         seen->silent_s = beats != seen->beats ? 0 : seen->silent_s + passed;
         seen->beats = beats;
         const double limit = COMM_SILENCE_S + (atomic_load(&s->away) ? AWAY_S : 0);
-        if (r != w->rank && seen->silent_s > limit && has_come(w->board, r)) silent = r;
+        if (r != w->rank && seen->silent_s > limit && has_come(w->heartbeat, r)) silent = r;
     }
     return silent;
 }
@@ -241,12 +241,12 @@ static void guard_look(struct watch *w)
     const int silent = silent_rank(w, w->guarded, BEAT_S);
     if (silent >= 0) {
         snprintf(text, sizeof text, "rank %d (process %d) gives no sign of life: stopped or dead", silent,
-                 atomic_load(&w->board->slots[silent].pid));
-        if (heartbeat_abort(w->board, text)) w->won = true;
+                 atomic_load(&w->heartbeat->slots[silent].pid));
+        if (heartbeat_abort(w->heartbeat, text)) w->won = true;
     }
-    w->over_s = heartbeat_aborted(w->board) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
+    w->over_s = heartbeat_aborted(w->heartbeat) && !atomic_load(&w->noticed) ? w->over_s + BEAT_S : 0;
     if (w->over_s < GUARD_S) return;
-    heartbeat_abort_reason(w->board, text);
+    heartbeat_abort_reason(w->heartbeat, text);
     log_error("%s; rank %d was queueing work to its GPU, and is ended", text, w->rank);
     _exit(STATUS_COMM);
 }
@@ -257,9 +257,9 @@ static void *heart(void *arg)
     pthread_mutex_lock(&w->lock);
     while (!w->ending) {
         struct timespec until;
-        atomic_fetch_add(&w->board->slots[w->rank].beats, 1);
+        atomic_fetch_add(&w->heartbeat->slots[w->rank].beats, 1);
         if (w->guard) guard_look(w);
-        if (getppid() != w->parent) heartbeat_abort(w->board, "whoever started the ranks is gone");
+        if (getppid() != w->parent) heartbeat_abort(w->heartbeat, "whoever started the ranks is gone");
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += (long)(BEAT_S * 1e9);
         if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
@@ -275,7 +275,7 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank)
     struct watch *w = calloc(1, sizeof *w);
     *out = NULL;
     if (w == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
-    w->board = b;
+    w->heartbeat = b;
     w->rank = rank;
     w->parent = getppid();
     pthread_mutex_init(&w->lock, NULL);
@@ -308,9 +308,9 @@ bool watch_close(struct watch *w, status st)
             char text[COMM_TEXT], who[32] = ""; /* STATUS_COMM names the failed rank itself */
             if (st != STATUS_COMM) snprintf(who, sizeof who, "rank %d failed: ", w->rank);
             snprintf(text, sizeof text, "%s%.400s", who, status_message());
-            if (heartbeat_abort(w->board, text)) w->won = true;
+            if (heartbeat_abort(w->heartbeat, text)) w->won = true;
         }
-        atomic_store(&w->board->slots[w->rank].ended, 1);
+        atomic_store(&w->heartbeat->slots[w->rank].ended, 1);
         pthread_mutex_lock(&w->lock);
         w->ending = true;
         pthread_cond_signal(&w->end);
@@ -337,10 +337,10 @@ void watch_guard(struct watch *w)
 status watch_wait_all(struct watch *w)
 {
     const double begin = clock_s();
-    for (int r = 0; r < w->board->ranks; r++)
-        while (atomic_load(&w->board->slots[r].pid) == 0) {
-            if (heartbeat_aborted(w->board))
-                return FAIL(STATUS_COMM, "%s; seen at the start", w->board->abort_text);
+    for (int r = 0; r < w->heartbeat->ranks; r++)
+        while (atomic_load(&w->heartbeat->slots[r].pid) == 0) {
+            if (heartbeat_aborted(w->heartbeat))
+                return FAIL(STATUS_COMM, "%s; seen at the start", w->heartbeat->abort_text);
             if (clock_s() - begin > OPEN_S)
                 return FAIL(STATUS_COMM, "rank %d did not come within %d seconds", r, OPEN_S);
             usleep(2000);
@@ -354,14 +354,14 @@ static status aborted(struct watch *w, const struct comm *c, const struct comm_c
 {
     char text[COMM_TEXT], where[COMM_TEXT];
     atomic_store(&w->noticed, true);
-    while (atomic_load(&w->board->abort) == 1) sched_yield();
-    snprintf(text, sizeof text, "%s", w->board->abort_text);
+    while (atomic_load(&w->heartbeat->abort) == 1) sched_yield();
+    snprintf(text, sizeof text, "%s", w->heartbeat->abort_text);
     return FAIL(STATUS_COMM, "%s; seen in %.150s", text, comm_call_text(c, call, where));
 }
 
 static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
 {
-    if (!heartbeat_abort(w->board, text)) return aborted(w, c, call);
+    if (!heartbeat_abort(w->heartbeat, text)) return aborted(w, c, call);
     atomic_store(&w->noticed, true);
     w->won = true;
     return FAIL(STATUS_COMM, "%s", text);
@@ -374,7 +374,7 @@ status watch_lost(struct watch *w, int rank, const char *what, const struct comm
     for (int r = 0; r < c->ranks && c != c->world; r++)
         if (c->members[r] == rank) snprintf(member, sizeof member, ", rank %d of '%s'", r, c->name);
     snprintf(text, sizeof text, "rank %d (process %d%s) %s; %.100s waits in %.150s", rank,
-             atomic_load(&w->board->slots[rank].pid), member, what, comm_rank_text(c, c->rank, me),
+             atomic_load(&w->heartbeat->slots[rank].pid), member, what, comm_rank_text(c, c->rank, me),
              comm_call_text(c, call, where));
     return end_all(w, text, c, call);
 }
@@ -385,35 +385,35 @@ void watch_wait_begin(struct watch *w)
 {
     w->last_s = w->wait_s = clock_s();
     w->stuck_s = 0;
-    atomic_store(&w->board->slots[w->rank].waits, 1);
+    atomic_store(&w->heartbeat->slots[w->rank].waits, 1);
 }
 
 void watch_wait_end(struct watch *w)
 {
-    struct slot *s = &w->board->slots[w->rank];
-    atomic_fetch_add(&s->turns, 1);
+    struct slot *s = &w->heartbeat->slots[w->rank];
+    atomic_fetch_add(&s->progress, 1);
     atomic_store(&s->waits, 0);
 }
 
 /* All ranks wait and nothing changes: their calls do not match. */
 static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
 {
-    unsigned turns = 0;
+    unsigned progress = 0;
     bool all = true;
-    for (int r = 0; r < w->board->ranks; r++) {
-        const struct slot *s = &w->board->slots[r];
-        turns += atomic_load(&s->turns);
+    for (int r = 0; r < w->heartbeat->ranks; r++) {
+        const struct slot *s = &w->heartbeat->slots[r];
+        progress += atomic_load(&s->progress);
         all = all && (atomic_load(&s->waits) || atomic_load(&s->ended));
     }
-    w->stuck_s = all && turns == w->turns ? w->stuck_s + passed : 0;
-    w->turns = turns;
+    w->stuck_s = all && progress == w->progress ? w->stuck_s + passed : 0;
+    w->progress = progress;
     if (w->stuck_s < COMM_STUCK_S) return STATUS_OK;
     char text[COMM_TEXT] = "the ranks wait for each other", last[COMM_TEXT];
-    for (int r = 0; r < w->board->ranks; r++) {
+    for (int r = 0; r < w->heartbeat->ranks; r++) {
         const size_t used = strlen(text);
-        if (heartbeat_left(w->board, r) || sizeof text - used < 160) continue;
+        if (heartbeat_left(w->heartbeat, r) || sizeof text - used < 160) continue;
         snprintf(text + used, sizeof text - used, "%s rank %d in %.120s", r > 0 ? ";" : ":", r,
-                 flight_recorder_last(heartbeat_flight(w->board), r, last));
+                 flight_recorder_last(heartbeat_flight(w->heartbeat), r, last));
     }
     return end_all(w, text, c, call);
 }
@@ -425,15 +425,15 @@ static status check_deadline(struct watch *w, double now, const struct comm *c, 
     if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
     snprintf(busy, sizeof busy, "is busy with something else for %.0f minutes", COMM_DEADLINE_S / 60);
     snprintf(waits, sizeof waits, "waits for %.0f minutes", COMM_DEADLINE_S / 60);
-    for (int r = 0; r < w->board->ranks; r++)
-        if (atomic_load(&w->board->slots[r].waits) == 0 && has_come(w->board, r))
+    for (int r = 0; r < w->heartbeat->ranks; r++)
+        if (atomic_load(&w->heartbeat->slots[r].waits) == 0 && has_come(w->heartbeat, r))
             return watch_lost(w, r, busy, c, call);
     return watch_lost(w, w->rank, waits, c, call);
 }
 
 status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call)
 {
-    if (heartbeat_aborted(w->board)) return aborted(w, c, call);
+    if (heartbeat_aborted(w->heartbeat)) return aborted(w, c, call);
     const double now = clock_s(), since = now - w->last_s, passed = since < 4 * LOOK_S ? since : LOOK_S;
     w->last_s = now;
     const int silent = silent_rank(w, w->seen, passed);

@@ -34,7 +34,7 @@ void heartbeat_abort_reason(struct heartbeat *b, char text[COMM_TEXT]); /* "": n
 /* The state of one rank, sent to other hosts. */
 struct heartbeat_state {
     int32_t rank, pid;
-    uint32_t beats, turns;
+    uint32_t beats, progress;
     int32_t waits, ended;
 };
 void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state *life);

@@ -31,7 +31,7 @@ struct datagram {
 };
 struct heartbeat_udp {
     int fd;
-    struct heartbeat *board;
+    struct heartbeat *heartbeat;
     uint8_t key[32];
     int *here, count;                 /* owned */
     struct heartbeat_udp_peer *peers; /* owned */
@@ -106,7 +106,7 @@ static void send_all(struct heartbeat_udp *r)
     d->number = ++r->number;
     d->first = r->here[0];
     d->count = r->count;
-    for (int i = 0; i < r->count; i++) heartbeat_state(r->board, r->here[i], &d->ranks[i]);
+    for (int i = 0; i < r->count; i++) heartbeat_state(r->heartbeat, r->here[i], &d->ranks[i]);
     prove(r, d, d->mac);
     for (int p = 0; p < r->peer_count; p++)
         for (int a = 0; a < HEARTBEAT_UDP_ADDRESSES && r->peers[p].place.addresses[a]; a++) {
@@ -138,9 +138,9 @@ static void hear(struct heartbeat_udp *r, ssize_t bytes)
         if (r->peers[p].first != d->first || d->number <= r->heard[p]) continue;
         r->heard[p] = d->number;
         for (int i = 0; i < d->count; i++)
-            if (d->ranks[i].rank >= 0 && d->ranks[i].rank < heartbeat_ranks(r->board) &&
+            if (d->ranks[i].rank >= 0 && d->ranks[i].rank < heartbeat_ranks(r->heartbeat) &&
                 !is_here(r, d->ranks[i].rank))
-                heartbeat_set_state(r->board, &d->ranks[i]);
+                heartbeat_set_state(r->heartbeat, &d->ranks[i]);
     }
 }
 
@@ -173,7 +173,7 @@ static void *heartbeat_udp_run(void *arg)
 status heartbeat_udp_start(struct heartbeat_udp *r, struct heartbeat *b, const uint8_t key[32],
                            const int *here, int count, struct heartbeat_udp_peer *peers, int peer_count)
 {
-    r->board = b;
+    r->heartbeat = b;
     r->peers = peers;
     r->peer_count = peer_count;
     r->count = count;

@@ -79,11 +79,11 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
 }
 
 /* Grouped GEMMs of a set use the GEMM of that set. */
-#define EXPERT_GEMM(isa, product)                                                                            \
+#define EXPERT_GEMM(isa, gemm)                                                                               \
     static status expert_gemm_##isa(const struct expert_gemm_args *a, dev_stream s)                          \
     {                                                                                                        \
         (void)s;                                                                                             \
-        return expert_gemm_by(product, a);                                                                   \
+        return expert_gemm_by(gemm, a);                                                                      \
     }
 static status gemm_avx2(const struct gemm_args *g, dev_stream s)
 {

@@ -62,8 +62,8 @@ static status wgrad(const struct expert_gemm_args *a, const struct operands *o, 
 
 static status one(const struct expert_gemm_args *a, const struct operands *o, int64_t e, gemm_fn *gemm)
 {
-    if (a->product == EXPERT_WGRAD) return wgrad(a, o, e, gemm);
-    const bool fwd = a->product == EXPERT_FWD;
+    if (a->pass == EXPERT_WGRAD) return wgrad(a, o, e, gemm);
+    const bool fwd = a->pass == EXPERT_FWD;
     const int64_t begin = a->offsets[e], rows = a->counts[e], in = fwd ? a->k : a->n, out = fwd ? a->n : a->k,
                   padding = a->offsets[e + 1] - begin - rows;
     if (padding > 0)
@@ -94,7 +94,7 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
     for (int64_t e = 0; e < a->experts; e++) sorted[e] = a->offsets[e];
     count_rows(a, gathered);
     if (a->gather == EXPERT_GATHER_A) {
-        o.a = gather(a, a->a.data, a->product == EXPERT_FWD ? a->k : a->n, gathered);
+        o.a = gather(a, a->a.data, a->pass == EXPERT_FWD ? a->k : a->n, gathered);
         o.a_at = gathered;
     }
     if (a->gather == EXPERT_GATHER_B) {
@@ -110,7 +110,7 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
     PARALLEL_CHUNKS(e, a->experts)
     {
         status st = few_rows(a, e) ? one(a, &o, e, gemm) : STATUS_OK;
-        CHECK(st == STATUS_OK, "a product of %ld rows failed", (long)a->counts[e]);
+        CHECK(st == STATUS_OK, "a GEMM of %ld rows failed", (long)a->counts[e]);
     }
     return STATUS_OK;
 }

@@ -94,7 +94,7 @@ struct bwd_scratch {
     float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
     int *row_end;               // [rows_pad]: query_end of a key row
     int *first_block;           // [rows_pad / M]: the first key block that a query block sees
-    unsigned *turns;            // [rows_pad / M, heads, 2]: how many key blocks have added
+    unsigned *dq_semaphore;            // [rows_pad / M, heads, 2]: how many key blocks have added
     unsigned *ticket;
     int rows_pad;
 };
@@ -250,11 +250,11 @@ template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_sha
             for (int h = item.kv * a.group; h < (item.kv + 1) * a.group; h++, full ^= 1) {
                 const int64_t at = ((int64_t)i * a.heads + h) * GROUPS + group;
                 if (last)
-                    while (load_acquire(a.x.turns + at) != before) {}
+                    while (load_acquire(a.x.dq_semaphore + at) != before) {}
                 sh.put_mode(group, !last ? DQ_ADD : before ? DQ_LAST : DQ_ONLY);
                 mbar_arrive(sh.dq_empty(group));
                 if (!last)
-                    while (load_acquire(a.x.turns + at) != before) {}
+                    while (load_acquire(a.x.dq_semaphore + at) != before) {}
                 fence_async_all();
                 mbar_wait(sh.dq_full(group), full);
                 if (last) continue;
@@ -263,7 +263,7 @@ template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_sha
                 bulk_commit();
                 bulk_wait<0>();
                 fence_async_all();
-                add_release(a.x.turns + at);
+                add_release(a.x.dq_semaphore + at);
             }
         }
     }
@@ -762,7 +762,7 @@ template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_befor
     if (i == 0) *a.x.ticket = 0;
     if (i < a.x.rows_pad) a.x.row_end[i] = i < a.docs.rows ? query_end(a.docs, (int)i) : 0;
     if (i < a.blocks_of_queries) a.x.first_block[i] = i * M < a.docs.rows ? first_key(a.docs, (int)i * M) / KEYS : 0;
-    if (i < (int64_t)a.blocks_of_queries * a.heads * GROUPS) a.x.turns[i] = 0;
+    if (i < (int64_t)a.blocks_of_queries * a.heads * GROUPS) a.x.dq_semaphore[i] = 0;
 }
 
 // ---- Launchers.
@@ -784,7 +784,7 @@ static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t he
     x->delta = (float *)take(pad * heads);
     x->row_end = (int *)take(pad);
     x->first_block = (int *)take(blocks);
-    x->turns = (unsigned *)take(blocks * heads * GROUPS);
+    x->dq_semaphore = (unsigned *)take(blocks * heads * GROUPS);
     x->ticket = (unsigned *)take(1);
     return used;
 }

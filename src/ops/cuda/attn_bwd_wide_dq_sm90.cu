@@ -106,8 +106,8 @@ struct dq_group {
         if (lane == 0) mbar_arrive(bar);
     }
     // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
-    __device__ void turn() const { named_sync(1 + group, GROUPS * WARPGROUP); }
-    __device__ void turn_over() const { named_arrive(2 - group, GROUPS * WARPGROUP); }
+    __device__ void pingpong_wait() const { named_sync(1 + group, GROUPS * WARPGROUP); }
+    __device__ void pingpong_arrive() const { named_arrive(2 - group, GROUPS * WARPGROUP); }
     __device__ void keys_wait() const
     {
         tile::k_pipe::consumer_wait(at, k);
@@ -175,8 +175,8 @@ struct dq_group {
     __device__ void skip()
     {
         keys_wait();
-        turn();
-        turn_over();
+        pingpong_wait();
+        pingpong_arrive();
         values_done();
         release(tile::k_pipe::empty(at, k_before));
     }
@@ -203,9 +203,9 @@ struct dq_group {
             score_gradients();
         };
         keys_wait();
-        turn();
+        pingpong_wait();
         scores_queue();
-        turn_over();
+        pingpong_arrive();
         wgmma_wait<0>();
         hold(s);
         hold(dp);
@@ -214,10 +214,10 @@ struct dq_group {
         pack();
         for (int j = high - 1; j >= low; j--) {
             keys_wait();
-            turn();
+            pingpong_wait();
             scores_queue();
             dq_queue();
-            turn_over();
+            pingpong_arrive();
             wgmma_wait<1>();
             hold(s);
             hold(dp);
@@ -240,7 +240,7 @@ struct dq_group {
     __device__ void run()
     {
         uint32_t parity = 0;
-        if (group == 1) turn_over(); // the first turn is warpgroup 0's
+        if (group == 1) pingpong_arrive(); // the first turn is warpgroup 0's
         for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
             const int4 item = slot_take(tile::slots_smem::at(at, slot.stage), tile::slot_pipe::full(at, slot.stage),
                                         tile::slot_pipe::empty(at, slot.stage), slot.parity);

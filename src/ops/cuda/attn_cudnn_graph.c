@@ -260,12 +260,12 @@ static void reduce(struct builder *g, cudnnReduceTensorOp_t how, int x, int y)
 }
 
 /* c = a b; ragged: with m, n, k per document. Unused ones are NONE. */
-static void product(struct builder *g, int a, int b, int c, int m, int n, int k)
+static void matmul(struct builder *g, int a, int b, int c, int m, int n, int k)
 {
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
     desc how = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &math);
-    finish(g, how, "product mode");
+    finish(g, how, "matmul mode");
     desc op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, g->t[a].d);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, g->t[b].d);
@@ -274,7 +274,7 @@ static void product(struct builder *g, int a, int b, int c, int m, int n, int k)
     if (m != NONE) set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, g->t[m].d);
     if (n != NONE) set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, g->t[n].d);
     if (k != NONE) set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, g->t[k].d);
-    push(g, op, "product");
+    push(g, op, "matmul");
 }
 
 static void reshape(struct builder *g, int x, int y)
@@ -342,7 +342,7 @@ static int scores(struct builder *g, int scale)
     const struct sdpa_case *c = &g->plan->c;
     int len_q = g->port[SDPA_LEN_Q], len_kv = g->port[SDPA_LEN_KV];
     int s = virtual_tensor(g, CUDNN_DATA_FLOAT, scores_dim(c), scores_stride(c));
-    product(g, g->port[SDPA_Q], g->port[SDPA_K], s, len_q, len_kv, NONE);
+    matmul(g, g->port[SDPA_Q], g->port[SDPA_K], s, len_q, len_kv, NONE);
     int x = compute(g, CUDNN_POINTWISE_MUL, s, scale);
     if (!c->ragged) return x;
     int row = index_of(g, x, 2, CUDNN_DATA_INT32), col = index_of(g, x, 3, CUDNN_DATA_INT32);
@@ -378,7 +378,7 @@ static void forward(struct builder *g)
     pointwise(g, CUDNN_POINTWISE_ADD, F, max, compute(g, CUDNN_POINTWISE_LOG, sum, NONE), g->port[SDPA_LSE]);
     int p = virtual_tensor(g, CUDNN_DATA_BFLOAT16, scores_dim(c), scores_stride(c));
     pointwise(g, CUDNN_POINTWISE_DIV, F, e, sum, p);
-    product(g, p, g->port[SDPA_V], g->port[SDPA_O], g->port[SDPA_LEN_Q], NONE, g->port[SDPA_LEN_KV]);
+    matmul(g, p, g->port[SDPA_V], g->port[SDPA_O], g->port[SDPA_LEN_Q], NONE, g->port[SDPA_LEN_KV]);
 }
 
 /* bf16(x)^T, [b, h, skv, sq]. */
@@ -400,7 +400,7 @@ static void grad_kv(struct builder *g, int a, int b, enum sdpa_port out, enum sd
     int len_q = g->port[SDPA_LEN_Q], len_kv = g->port[SDPA_LEN_KV];
     int y = port(g, out, CUDNN_DATA_BFLOAT16, quad(c->b, c->hk, c->skv, d), heads_stride(row, c->skv, d), at);
     if (group == 1) {
-        product(g, a, b, y, len_kv, NONE, len_q);
+        matmul(g, a, b, y, len_kv, NONE, len_q);
         return;
     }
     const struct quad dim = quad(c->b, c->h, c->skv, d);
@@ -409,7 +409,7 @@ static void grad_kv(struct builder *g, int a, int b, enum sdpa_port out, enum sd
         per_head = port(g, full, CUDNN_DATA_BFLOAT16, dim, heads_stride(row * group, c->skv, d), at);
     else
         per_head = virtual_tensor(g, CUDNN_DATA_BFLOAT16, dim, quad(c->h * c->skv * d, c->skv * d, d, 1));
-    product(g, a, b, per_head, len_kv, NONE, len_q);
+    matmul(g, a, b, per_head, len_kv, NONE, len_q);
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, per_head, y);
 }
 
@@ -452,7 +452,7 @@ static void backward(struct builder *g)
     grad_kv(g, transposed(g, p), grad_o, SDPA_DV, SDPA_DV_FULL, at_dv);
 
     int dp = virtual_tensor(g, CUDNN_DATA_FLOAT, scores_dim(c), scores_stride(c));
-    product(g, grad_o, g->port[SDPA_V], dp, len_q, len_kv, NONE);
+    matmul(g, grad_o, g->port[SDPA_V], dp, len_q, len_kv, NONE);
     int ds = compute(g, CUDNN_POINTWISE_SUB, dp, delta);
     ds = compute(g, CUDNN_POINTWISE_MUL, ds, p);
     ds = compute(g, CUDNN_POINTWISE_MUL, ds, scale);
@@ -464,12 +464,12 @@ static void backward(struct builder *g)
     int dq = port(g, SDPA_DQ, B, quad(c->b, c->h, c->sq, c->dqk), heads_stride(c->dq_stride, c->sq, c->dqk),
                   at_dq);
     if (!c->atomic) {
-        product(g, ds, k, dq, len_q, NONE, len_kv);
+        matmul(g, ds, k, dq, len_q, NONE, len_kv);
         return;
     }
     int acc = port(g, SDPA_DQ_ACC, CUDNN_DATA_FLOAT, quad(c->b, c->h, c->sq, c->dqk),
                    quad(c->h * c->sq * c->dqk, c->sq * c->dqk, c->dqk, 1), NONE);
-    product(g, ds, k, acc, len_q, NONE, len_kv);
+    matmul(g, ds, k, acc, len_q, NONE, len_kv);
     pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, acc, NONE, dq);
 }
 

@@ -262,8 +262,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     __device__ void values_wait(uint32_t n) const { mbar_wait(tile::v_pipe::full(at, stage(n)), parity(n)); }
     __device__ void values_done(uint32_t n) const { release(tile::v_pipe::empty(at, stage(n))); }
     // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
-    __device__ void turn() const { named_sync(1 + wg, 2 * WARPGROUP); }
-    __device__ void turn_over() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
+    __device__ void pingpong_wait() const { named_sync(1 + wg, 2 * WARPGROUP); }
+    __device__ void pingpong_arrive() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
 
     // S = Q K^T of the next tile, queued.
     __device__ void scores_queue()
@@ -369,8 +369,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     {
         keys_wait();
         keys_done();
-        turn();
-        turn_over();
+        pingpong_wait();
+        pingpong_arrive();
         values_wait(tiles - 1);
         values_done(tiles - 1);
     }
@@ -382,11 +382,11 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         max[0] = max[1] = -INFINITY;
         sum[0] = sum[1] = 0;
         keys_wait();
-        turn();
+        pingpong_wait();
         hold(s);
         wgmma_fence();
         scores_queue();
-        turn_over();
+        pingpong_arrive();
         wgmma_wait<0>();
         hold(s);
         keys_done();
@@ -412,7 +412,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             }
             if (j == low) break;
             keys_wait();
-            turn();
+            pingpong_wait();
             hold(s);
             hold(o);
             wgmma_fence();
@@ -420,7 +420,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             values_wait(tiles - 1);
             wgmma_fence();
             values_queue(tiles - 1, j < high);
-            turn_over();
+            pingpong_arrive();
             wgmma_wait<1>();
             hold(s);
             keys_done();
@@ -485,7 +485,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 
     __device__ void run()
     {
-        if (wg == WGS - 1) turn_over(); // the first turn is warpgroup 0's
+        if (wg == WGS - 1) pingpong_arrive(); // the first turn is warpgroup 0's
         for (;; blocks++) {
             mbar_wait(tile::slot_pipe::full(at, blocks & 1), blocks >> 1 & 1);
             const slot &b = block();

@@ -135,9 +135,9 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) prepare
             tile_load<S::C, SLICE, M::WIDTH>(m.k, (const T *)x.kn + at + c, stride, now.rows, SLICE, true);
             tile_wait();
             __syncthreads();
-            product<AS_IS, TURNED>(qk, m.q + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
+            matmul<AS_IS, TRANSPOSED>(qk, m.q + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
             if (delta)
-                product<AS_IS, TURNED>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH,
+                matmul<AS_IS, TRANSPOSED>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH,
                                        SLICE);
             __syncthreads();
         }
@@ -213,7 +213,7 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
     float o[1][S::NV][4], d[1][S::NV][4];
     clear(o);
     clear(d);
-    product<AS_IS, AS_IS>(o, (M::BOTH ? m.q : m.k) + row0 * S::LK, S::LK, 0, m.state + column0, S::LV, DK);
+    matmul<AS_IS, AS_IS>(o, (M::BOTH ? m.q : m.k) + row0 * S::LK, S::LK, 0, m.state + column0, S::LV, DK);
     each(o, row0, 0, column0, [&](int i, int, float &v) { v *= m.gate.e[i]; });
     if (!M::BOTH) {
         const int head_k = head / (x.heads / x.heads_k);
@@ -224,26 +224,26 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
         __syncthreads();
     }
     if (x.beta) {
-        product<AS_IS, AS_IS>(d, m.k + row0 * S::LK, S::LK, 0, m.state + column0, S::LV, DK);
+        matmul<AS_IS, AS_IS>(d, m.k + row0 * S::LK, S::LK, 0, m.state + column0, S::LV, DK);
         each(d, row0, 0, column0, [&](int i, int j, float &v) {
             T &at = m.v[i * S::LV + j];
             at = from_f32<T>(m.gate.beta[i] * (to_f32(at) - m.gate.e[i] * v));
             v = 0;
         });
         __syncthreads();
-        product<AS_IS, AS_IS>(d, m.inverse + row0 * S::LC, S::LC, 0, m.v + column0, S::LV, S::C);
+        matmul<AS_IS, AS_IS>(d, m.inverse + row0 * S::LC, S::LC, 0, m.v + column0, S::LV, S::C);
         each(d, row0, 0, column0, [&](int i, int j, float &v) { m.d[i * S::LV + j] = from_f32<T>(v); });
         __syncthreads();
     } else {
         each(d, row0, 0, column0, [&](int i, int j, float &v) { v = to_f32(m.d[i * S::LV + j]); });
     }
-    product<AS_IS, AS_IS>(o, m.p + row0 * S::LC, S::LC, 0, m.d + column0, S::LV, S::C);
+    matmul<AS_IS, AS_IS>(o, m.p + row0 * S::LC, S::LC, 0, m.d + column0, S::LV, S::C);
     __syncthreads();
     each(d, row0, 0, column0, [&](int i, int j, float &v) { m.d[i * S::LV + j] = from_f32<T>(m.gate.f[i] * v); });
     each(o, row0, 0, column0, [&](int i, int j, float &v) { m.v[i * S::LV + j] = from_f32<T>(x.scale * v); });
     __syncthreads();
     each(state, row0, S::C, column0, [&](int, int, float &s) { s *= m.gate.e[S::C - 1]; });
-    product<TURNED, AS_IS>(state, m.k + row0, S::LK, S::C, m.d + column0, S::LV, S::C);
+    matmul<TRANSPOSED, AS_IS>(state, m.k + row0, S::LK, S::C, m.d + column0, S::LV, S::C);
     tile_store<S::C, S::DV, S::LV>((T *)x.o + ((int64_t)now.start * x.heads + head) * x.dv_size + tile * S::DV,
                                    (int64_t)x.heads * x.dv_size, m.v, now.rows, columns, x.wide_o);
     __syncthreads();

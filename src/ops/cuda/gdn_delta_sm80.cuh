@@ -71,7 +71,7 @@ template <int M, int N> __device__ inline void clear(float (&c)[M][N][4])
 
 // ---- matmuls
 
-enum side { AS_IS, TURNED };
+enum side { AS_IS, TRANSPOSED };
 
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 __device__ inline void ldmatrix(uint32_t (&r)[4], const void *p)
@@ -99,7 +99,7 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 // of columns n, or TURNED as rows n of columns k. Both pointers are the warp's own first row or column of the result;
 // A's pieces are `apart` rows apart.
 template <side A, side B, int M, int N>
-__device__ inline void product(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart,
+__device__ inline void matmul(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart,
                                const __nv_bfloat16 *b, int b_width, int depth)
 {
     static_assert(N % 2 == 0, "columns come in pairs of pieces");
@@ -134,7 +134,7 @@ __device__ inline void product(float (&c)[M][N][4], const __nv_bfloat16 *a, int 
     }
 }
 template <side A, side B, int M, int N>
-__device__ inline void product(float (&c)[M][N][4], const float *a, int a_width, int apart, const float *b, int b_width,
+__device__ inline void matmul(float (&c)[M][N][4], const float *a, int a_width, int apart, const float *b, int b_width,
                                int depth)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;

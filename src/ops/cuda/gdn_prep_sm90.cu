@@ -178,7 +178,7 @@ struct prepare_group {
         }
     }
     // K K^T, Q K^T and the norms' factors.
-    __device__ void products()
+    __device__ void matmuls()
     {
         const uint64_t q = operand_k(prep_q::at(at)), k = operand_k(prep_k::at(at));
         wgmma_fence();
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
             fence_async();
             __syncthreads();
         }
-        x.products();
+        x.matmuls();
         for (int h = head0; h < head0 + a.docs.group; h++) {
             if (threadIdx.x == 0) bulk_wait_read<0>();
             __syncthreads();

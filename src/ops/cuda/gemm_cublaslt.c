@@ -187,7 +187,7 @@ static status refuse_in_capture(const struct gemm_key *k, dev_stream s)
     TRY_CUDA(cudaStreamIsCapturing(cuda_queue(s), &capturing));
     if (capturing == cudaStreamCaptureStatusNone) return STATUS_OK;
     return FAIL(STATUS_INTERNAL,
-                "the product %lld x %lld x %lld (%s) has no algorithm yet, and a graph is being captured: "
+                "the GEMM %lld x %lld x %lld (%s) has no algorithm yet, and a graph is being captured: "
                 "run the same step once before capturing it",
                 (long long)k->m, (long long)k->n, (long long)k->k, dtype_name((dtype)k->dt));
 }
@@ -232,7 +232,7 @@ static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct 
     const struct gemm_choice *recorded = gemm_choice_find(&t->recorded, &key);
     if (take_known(t, e, recorded)) return STATUS_OK;
     if (recorded)
-        log_warn("cuBLASLt refuses the recorded algorithm of the product %lld x %lld x %lld: results may "
+        log_warn("cuBLASLt refuses the recorded algorithm of the GEMM %lld x %lld x %lld: results may "
                  "differ in their last bits",
                  (long long)key.m, (long long)key.n, (long long)key.k);
     if (take_known(t, e, gemm_choice_find(&t->cached, &key))) return STATUS_OK;
@@ -289,7 +289,7 @@ static void check_args(const struct gemm_args *g)
     CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "dtype %s", dtype_name(g->a.dt));
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
           (long long)g->k);
-    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "%s product into %s", dtype_name(g->a.dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "%s GEMM into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
     CHECK(!gemm_addend(g) || g->accum == ACCUM_STORE, "the residual add reads another array than c");
@@ -333,7 +333,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     const struct gemm_choices *t = cuda_set(s)->gemm;
     cublasStatus_t st = cuda_gemm_launch(t, e, &e->algo, &p, p.c, s);
     if (st != CUBLAS_STATUS_SUCCESS)
-        return FAIL(STATUS_DEVICE, "the product %lld x %lld x %lld on %s: %s (%s); %s", (long long)g->m,
+        return FAIL(STATUS_DEVICE, "the GEMM %lld x %lld x %lld on %s: %s (%s); %s", (long long)g->m,
                     (long long)g->n, (long long)g->k, s->dev->name, cublasLtGetStatusString(st),
                     cublasLtGetStatusName(st), cudaGetErrorString(cudaGetLastError()));
     return cuda_set_launched(s, "gemm");

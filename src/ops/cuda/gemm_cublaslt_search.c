@@ -204,8 +204,8 @@ static status contest(struct trial *x, int *winner)
     if (cuda_set(x->s)->options.gemm_candidates == 1) return STATUS_OK;
     TRY(find_room(x));
     if (x->to == NULL) {
-        log_info("no room to time the product %lld x %lld x %lld: its algorithm is a guess",
-                 (long long)x->g->m, (long long)x->g->n, (long long)x->g->k);
+        log_info("no room to time the GEMM %lld x %lld x %lld: its algorithm is a guess", (long long)x->g->m,
+                 (long long)x->g->n, (long long)x->g->k);
         if (cuda_gemm_inherit(x->t, x->e)) x->proposals[0].algo = x->e->algo;
         return STATUS_OK;
     }
@@ -229,7 +229,7 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
     if (winner < 0) {
         e->choice.way = gemm_bias(g) ? GEMM_UNFUSED : GEMM_PLAIN;
         if (!gemm_bias(g) && flops > 1e9)
-            log_warn("cuBLASLt has nothing for the product %lld x %lld x %lld: a slow kernel takes it",
+            log_warn("cuBLASLt has nothing for the GEMM %lld x %lld x %lld: a slow kernel takes it",
                      (long long)g->m, (long long)g->n, (long long)g->k);
         return STATUS_OK;
     }

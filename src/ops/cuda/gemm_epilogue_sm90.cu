@@ -31,27 +31,27 @@ extern "C" {
 
 namespace {
 
-enum product { FWD, BWD, TURN };
+enum fused { SWIGLU_FWD, SWIGLU_BWD, ROPE_FWD };
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
 // warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
-enum { ENDERS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 };
+enum { EPILOGUE_WARPS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 };
 using a_smem = smem_field<0, A_BYTES, STAGES>;
 using b_smem = smem_field<a_smem::END, B_BYTES, STAGES>;
 using out_smem = smem_field<b_smem::END, OUT_BYTES>;
-using rows_smem = smem_field<out_smem::END, SLOT, ENDERS * SLOTS>;
+using rows_smem = smem_field<out_smem::END, SLOT, EPILOGUE_WARPS * SLOTS>;
 using pipe = pipeline<rows_smem::END, STAGES>;
-using came_bars = smem_field<pipe::END, 8, ENDERS * SLOTS>; // full, of each slot of rows_smem
+using came_bars = smem_field<pipe::END, 8, EPILOGUE_WARPS * SLOTS>; // full, of each slot of rows_smem
 enum { BYTES = came_bars::END };
 static_assert(BYTES <= 232448, "shared memory");
 // named barriers, of each consumer; their threads
-enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + ENDERS * WARP };
+enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + EPILOGUE_WARPS * WARP };
 
 struct problem {
     __nv_bfloat16 *gu, *dgu, *m; // [rows][2 f], [rows][f]
     int rows, f, steps;          // TURN: f pairs of columns, in qkv as gu; steps of K
     int down, across, group;     // pairs of tiles below and beside each other; so many below each other come first
-    int half, turned;            // TURN: hd / 2; pairs of columns of q and k
+    int half, rotated;            // TURN: hd / 2; pairs of columns of q and k
     const int *positions;        // [rows]
     const float *cos, *sin;      // [positions, half]
 };
@@ -60,14 +60,14 @@ struct problem {
 
 struct place { int row, column; }; // of C: column of f
 
-template <product P> __device__ inline place tile_at(const problem &p, int t, int rank)
+template <fused P> __device__ inline place tile_at(const problem &p, int t, int rank)
 {
     const int whole = p.group * p.across, first = t / whole * p.group, here = min(p.group, p.down - first),
               in = t % whole;
-    return {((first + in % here) * PAIR + rank) * M, in / here * (P == BWD ? N : N / 2)};
+    return {((first + in % here) * PAIR + rank) * M, in / here * (P == SWIGLU_BWD ? N : N / 2)};
 }
 
-template <product P>
+template <fused P>
 __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const problem &p, int rank, uint32_t at)
 {
     pipeline_state<STAGES> s;
@@ -81,14 +81,14 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const pr
             pipe::producer_acquire(at, s);
             mbar_arrive_expect(full, A_BYTES + B_BYTES);
             tma_load(a_smem::at(at, s.stage), a, full, x.row, i);
-            if (P == FWD) tma_load_both(b_to, b, full, row, i);
-            else if (P == TURN) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
+            if (P == SWIGLU_FWD) tma_load_both(b_to, b, full, row, i);
+            else if (P == ROPE_FWD) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
             else tma_load_both(b_to, b, full, i * K, slab);
         }
     }
 }
 
-template <product P> __device__ inline void consume(const problem &p, uint32_t at)
+template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
 {
     const int wg = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
     const uint32_t to = out_smem::at(at) + (wg * 64 + warp * 16) * SLAB_ROW;
@@ -100,11 +100,11 @@ template <product P> __device__ inline void consume(const problem &p, uint32_t a
             const uint32_t b_at = b_smem::at(at, now);
             mbar_wait(pipe::full(at, now), s.parity);
             const uint64_t a = operand_k(a_smem::at(at, now) + wg * (A_BYTES / 2));
-            const uint64_t b = P == BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
+            const uint64_t b = P == SWIGLU_BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, 0, P == BWD>(d, operand_step(a, k * 32), operand_step(b, P == BWD ? step_mn(k) : k * 32),
+                wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32), operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),
                                          i > 0 || k > 0);
             wgmma_commit();
             if (i > 0) {
@@ -152,22 +152,22 @@ __device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
 }
 
 // 64 rows of 128 gates and their ups; warps take two rows in turn, several turns at a time.
-__device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, int wg)
+__device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uint32_t at, int wg)
 {
-    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 }; // of a row; rows at a time
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 }; // of a row; rows at a time
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
               column = x.column + chunk * 8;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
-    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
-        eight gate[TURNS], up[TURNS];
+    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += UNROLL * STEP) {
+        eight gate[UNROLL], up[UNROLL];
 #pragma unroll
-        for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
+        for (int k = 0; k < UNROLL; k++) { // behind the last row: others' values, for nobody
             const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
             gate[k] = as_eight(shared_load16(from));
             up[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
         }
 #pragma unroll
-        for (int k = 0; k < TURNS; k++) {
+        for (int k = 0; k < UNROLL; k++) {
             const int64_t row = x.row + wg * 64 + i + k * STEP;
             const bool is = i + k * STEP < 64 && row < p.rows && column < p.f;
             __nv_bfloat16 *to = p.gu + row * 2 * p.f + column;
@@ -183,37 +183,37 @@ __device__ inline void end_fwd(const problem &p, const place &x, uint32_t at, in
 }
 
 // 64 rows of 128 pairs of columns, as end_fwd has its rows.
-__device__ inline void end_turn(const problem &p, const place &x, uint32_t at, int wg)
+__device__ inline void epilogue_rope(const problem &p, const place &x, uint32_t at, int wg)
 {
-    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = ENDERS * ROWS, TURNS = 4 };
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 };
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
               column = x.column + chunk * 8;
     const int head = column / p.half, in = column % p.half;
-    const bool turned = column < p.turned;
+    const bool rotated = column < p.rotated;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
-    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += TURNS * STEP) {
-        eight first[TURNS], second[TURNS];
-        int position[TURNS];
-        float4 c[TURNS][2], s[TURNS][2];
+    for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += UNROLL * STEP) {
+        eight first[UNROLL], second[UNROLL];
+        int position[UNROLL];
+        float4 c[UNROLL][2], s[UNROLL][2];
 #pragma unroll
-        for (int k = 0; k < TURNS; k++)
-            position[k] = turned ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
+        for (int k = 0; k < UNROLL; k++)
+            position[k] = rotated ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
 #pragma unroll
-        for (int k = 0; k < TURNS; k++) { // behind the last row: others' values, for nobody
+        for (int k = 0; k < UNROLL; k++) { // behind the last row: others' values, for nobody
             const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
             first[k] = as_eight(shared_load16(from));
             second[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
         }
 #pragma unroll
-        for (int k = 0; k < TURNS; k++)
+        for (int k = 0; k < UNROLL; k++)
 #pragma unroll
             for (int q = 0; q < 2; q++) {
                 const int64_t angle = (int64_t)position[k] * p.half + in + q * 4;
-                if (turned)
+                if (rotated)
                     c[k][q] = __ldg((const float4 *)(p.cos + angle)), s[k][q] = __ldg((const float4 *)(p.sin + angle));
             }
 #pragma unroll
-        for (int k = 0; k < TURNS; k++) {
+        for (int k = 0; k < UNROLL; k++) {
             const int64_t row = x.row + wg * 64 + i + k * STEP;
             const bool is = i + k * STEP < 64 && row < p.rows && column < p.f;
             __nv_bfloat16 *to = p.gu + row * 2 * p.f + head * 2 * p.half + in;
@@ -223,8 +223,8 @@ __device__ inline void end_turn(const problem &p, const place &x, uint32_t at, i
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 const float u = fx[j], v = fy[j], cosine = (&c[k][j / 4].x)[j % 4], sine = (&s[k][j / 4].x)[j % 4];
-                fx[j] = turned ? u * cosine - v * sine : u;
-                fy[j] = turned ? v * cosine + u * sine : v;
+                fx[j] = rotated ? u * cosine - v * sine : u;
+                fy[j] = rotated ? v * cosine + u * sine : v;
             }
             store_if(is, to, narrow<__nv_bfloat16>(fx));
             store_if(is, to + p.half, narrow<__nv_bfloat16>(fy));
@@ -239,18 +239,18 @@ struct walk {
     int rank, t, in;
     place x;
     __device__ walk(const problem &p_, int rank_)
-        : p(p_), rank(rank_), t(blockIdx.x / PAIR), in(2 * (threadIdx.x / WARP - 1 - ENDERS))
+        : p(p_), rank(rank_), t(blockIdx.x / PAIR), in(2 * (threadIdx.x / WARP - 1 - EPILOGUE_WARPS))
     {
-        if (more()) x = tile_at<BWD>(p, t, rank);
+        if (more()) x = tile_at<SWIGLU_BWD>(p, t, rank);
         next();
     }
     __device__ bool more() const { return t < p.down * p.across; }
     __device__ void next()
     {
-        in += 2 * ENDERS;
+        in += 2 * EPILOGUE_WARPS;
         while (more() && (in >= M || x.row + in >= p.rows)) {
             t += gridDim.x / PAIR, in = 2 * (threadIdx.x / WARP - 1);
-            if (more()) x = tile_at<BWD>(p, t, rank);
+            if (more()) x = tile_at<SWIGLU_BWD>(p, t, rank);
         }
     }
 };
@@ -267,7 +267,7 @@ __device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, co
 
 // Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded
 // a step before.
-__device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg,
+__device__ inline void epilogue_swiglu_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg,
                                walk &ahead, pipeline_state<SLOTS> &slot)
 {
     const int warp = threadIdx.x / WARP - 1, chunk = threadIdx.x % WARP, column = x.column + chunk * 8;
@@ -288,11 +288,11 @@ __device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const pl
         }
     };
     // a warp's rows go on from one half of the tile to the next: the first of them in this half
-    int in = 2 * (warp + (wg * 32 - warp + ENDERS - 1) / ENDERS * ENDERS);
+    int in = 2 * (warp + (wg * 32 - warp + EPILOGUE_WARPS - 1) / EPILOGUE_WARPS * EPILOGUE_WARPS);
     if (in < end) fetch(in);
-    for (; in < end; in += 2 * ENDERS) {
+    for (; in < end; in += 2 * EPILOGUE_WARPS) {
         now = next;
-        if (in + 2 * ENDERS < end) fetch(in + 2 * ENDERS);
+        if (in + 2 * EPILOGUE_WARPS < end) fetch(in + 2 * EPILOGUE_WARPS);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int64_t row = x.row + in + i;
@@ -314,21 +314,21 @@ __device__ inline void end_bwd(const problem &p, const CUtensorMap *gu, const pl
     }
 }
 
-template <product P> __device__ inline void end(const problem &p, const CUtensorMap *gu, int rank, uint32_t at)
+template <fused P> __device__ inline void epilogue(const problem &p, const CUtensorMap *gu, int rank, uint32_t at)
 {
     walk ahead(p, rank);
     pipeline_state<SLOTS> slot;
     for (int wg = 0; wg < CONSUMERS; wg++) named_arrive(DRAINED + wg, BOTH);
-    for (int i = 0; i < SLOTS && P == BWD; i++, slot.next(), ahead.next()) ask(ahead, gu, at, slot);
+    for (int i = 0; i < SLOTS && P == SWIGLU_BWD; i++, slot.next(), ahead.next()) ask(ahead, gu, at, slot);
     slot = pipeline_state<SLOTS>();
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         const place x = tile_at<P>(p, t, rank);
         const bool last = t + (int)gridDim.x / PAIR >= p.down * p.across;
         for (int wg = 0; wg < CONSUMERS; wg++) {
             named_sync(FILLED + wg, BOTH);
-            if (P == FWD) end_fwd(p, x, at, wg);
-            else if (P == TURN) end_turn(p, x, at, wg);
-            else end_bwd(p, gu, x, at, wg, ahead, slot);
+            if (P == SWIGLU_FWD) epilogue_swiglu_fwd(p, x, at, wg);
+            else if (P == ROPE_FWD) epilogue_rope(p, x, at, wg);
+            else epilogue_swiglu_bwd(p, gu, x, at, wg, ahead, slot);
             __syncwarp();
             if (!last) named_arrive(DRAINED + wg, BOTH);
         }
@@ -336,7 +336,7 @@ template <product P> __device__ inline void end(const problem &p, const CUtensor
 }
 #endif
 
-template <product P>
+template <fused P>
 __global__ void __launch_bounds__(THREADS, 1)
     ended_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                       const __grid_constant__ CUtensorMap gu, const problem p)
@@ -349,12 +349,12 @@ __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < STAGES; i++) {
             pipe::init(at, i, 1, 4 * CONSUMERS * PAIR);
         }
-        for (int i = 0; i < ENDERS * SLOTS; i++) mbar_init(came_bars::at(at, i), 1);
+        for (int i = 0; i < EPILOGUE_WARPS * SLOTS; i++) mbar_init(came_bars::at(at, i), 1);
         mbar_init_done();
     }
     pair_sync();
     if (threadIdx.x >= WARPGROUP) consume<P>(p, at);
-    else if (threadIdx.x >= WARP) end<P>(p, &gu, rank, at);
+    else if (threadIdx.x >= WARP) epilogue<P>(p, &gu, rank, at);
     else if (threadIdx.x == 0) load<P>(&a, &b, p, rank, at);
     __syncwarp();
     pair_sync(); // the other block may still write to this one's memory
@@ -364,11 +364,11 @@ __global__ void __launch_bounds__(THREADS, 1)
 // So many pairs of tiles below each other: 8 to 16 are alike, 4 and 32 are 1 to 5 % slower (H200).
 enum { GROUP = 8 };
 
-template <product P>
+template <fused P>
 status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, problem &p, int64_t rows, int64_t f,
              int64_t d, const char *name, dev_stream s)
 {
-    const int width = P == BWD ? N : N / 2;
+    const int width = P == SWIGLU_BWD ? N : N / 2;
     p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / K);
     p.down = (p.rows + PAIR * M - 1) / (PAIR * M), p.across = (p.f + width - 1) / width, p.group = GROUP;
     launch_pairs(ended_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
@@ -376,15 +376,15 @@ status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, 
 }
 
 // The GEMM as the kernels take it: rows x d, by a weight of 2 f or d rows.
-template <product P>
+template <fused P>
 status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct gemm_args *g,
                     dev_stream s)
 {
     const struct epilogue_swiglu &x = g->epilogue.swiglu;
     problem p = {};
-    p.gu = (__nv_bfloat16 *)(P == FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu,
+    p.gu = (__nv_bfloat16 *)(P == SWIGLU_FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu,
     p.m = (__nv_bfloat16 *)x.act;
-    return queue<P>(a, b, gu, p, g->m, P == FWD ? g->n / 2 : g->n, g->k, "swiglu_gemm", s);
+    return queue<P>(a, b, gu, p, g->m, P == SWIGLU_FWD ? g->n / 2 : g->n, g->k, "swiglu_gemm", s);
 }
 
 status swiglu_fwd(const struct gemm_args *g, dev_stream s)
@@ -392,7 +392,7 @@ status swiglu_fwd(const struct gemm_args *g, dev_stream s)
     CUtensorMap a = {}, b = {}, none = {};
     TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
     TRY(tile_map_rows(&b, s, g->b.data, g->n, g->k, g->k, N / 2, 1));
-    return queue_swiglu<FWD>(a, b, none, g, s);
+    return queue_swiglu<SWIGLU_FWD>(a, b, none, g, s);
 }
 
 status swiglu_bwd(const struct gemm_args *g, dev_stream s)
@@ -403,7 +403,7 @@ status swiglu_bwd(const struct gemm_args *g, dev_stream s)
     TRY(tile_map_rows(&b, s, g->b.data, g->k, g->n, g->n, K, N / 2 / SLAB_COLS));
     TRY(tile_map<4>(&gu, s, g->epilogue.swiglu.gu, {SLAB_COLS, rows, f / SLAB_COLS, 2 /* gates, ups */},
                     {f * 4, SLAB_ROW, f * 2}, {SLAB_COLS, 2, N / SLAB_COLS, 2}));
-    return queue_swiglu<BWD>(a, b, gu, g, s);
+    return queue_swiglu<SWIGLU_BWD>(a, b, gu, g, s);
 }
 
 // qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
@@ -418,9 +418,9 @@ status rope(const struct gemm_args *g, dev_stream s)
     TRY(tile_map<4>(&b, s, g->b.data, {SLAB_COLS, hd, heads, d / SLAB_COLS}, {d * 2, hd * d * 2, SLAB_ROW},
                     {SLAB_COLS, (cuuint32_t)half, (cuuint32_t)(N / 2 / half), 1}));
     p.gu = (__nv_bfloat16 *)g->c;
-    p.half = half, p.turned = (int)(x.heads + x.heads_kv) * half;
+    p.half = half, p.rotated = (int)(x.heads + x.heads_kv) * half;
     p.positions = x.rotation.positions, p.cos = (const float *)x.rotation.cos, p.sin = (const float *)x.rotation.sin;
-    return queue<TURN>(a, b, none, p, g->m, (int64_t)heads * half, g->k, "rope_gemm", s);
+    return queue<ROPE_FWD>(a, b, none, p, g->m, (int64_t)heads * half, g->k, "rope_gemm", s);
 }
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }

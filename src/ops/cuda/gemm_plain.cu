@@ -31,7 +31,7 @@ __device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64
 
 template <typename T, typename C>
 __global__ void __launch_bounds__(THREADS)
-product(const T *a, const T *b, C *c, const T *bias, const C *add, int64_t m, int64_t n, int64_t k, strides at)
+gemm(const T *a, const T *b, C *c, const T *bias, const C *add, int64_t m, int64_t n, int64_t k, strides at)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(THREADS) fill(C *c, const T *bias, int64_t m, 
 dim3 grid(int64_t m, int64_t n, int64_t rows, int64_t columns)
 {
     const int64_t down = (m + rows - 1) / rows, across = (n + columns - 1) / columns, down_max = 65535;
-    CHECK(across <= INT32_MAX, "a product with %lld columns", (long long)n);
+    CHECK(across <= INT32_MAX, "a GEMM with %lld columns", (long long)n);
     return dim3((unsigned)across, (unsigned)(down < down_max ? down : down_max));
 }
 
-template <typename T, typename C> void launch_product(const struct gemm_args *g, dev_stream s)
+template <typename T, typename C> void launch_gemm(const struct gemm_args *g, dev_stream s)
 {
     const strides at = {g->a.trans ? 1 : g->k, g->a.trans ? g->m : 1, g->b.trans ? 1 : g->n, g->b.trans ? g->k : 1};
-    product<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
+    gemm<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
         (const T *)g->a.data, (const T *)g->b.data, (C *)g->c, (const T *)gemm_bias(g),
         (const C *)(g->accum == ACCUM_ADD ? g->c : gemm_addend(g)), g->m, g->n, g->k, at);
 }
@@ -99,11 +99,11 @@ extern "C" status gemm_plain(const struct gemm_args *g, dev_stream s)
 {
     if (g->m == 0 || g->n == 0) return STATUS_OK;
     if (g->a.dt == DTYPE_F32)
-        launch_product<float, float>(g, s);
+        launch_gemm<float, float>(g, s);
     else if (g->cdt == DTYPE_F32)
-        launch_product<__nv_bfloat16, float>(g, s);
+        launch_gemm<__nv_bfloat16, float>(g, s);
     else
-        launch_product<__nv_bfloat16, __nv_bfloat16>(g, s);
+        launch_gemm<__nv_bfloat16, __nv_bfloat16>(g, s);
     return cuda_set_launched(s, "gemm");
 }
 

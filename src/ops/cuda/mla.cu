@@ -42,7 +42,7 @@ template <int W, typename T> __device__ inline void store_pairs(T *p, const floa
 }
 
 // `at`: of the first pair's angle in the tables.
-template <int W> __device__ inline void turn(const latent &a, int64_t at, float (&f)[W])
+template <int W> __device__ inline void rotate(const latent &a, int64_t at, float (&f)[W])
 {
     for (int i = 0; i < W / 2; i++) {
         const float c = __ldg(a.cos + at + i), s = a.sign * __ldg(a.sin + at + i), x = f[2 * i], y = f[2 * i + 1];
@@ -81,7 +81,7 @@ template <int W, typename T> __device__ inline void turn_q(const latent &a, cons
         const int h = i / per, j = i % per * W;
         float f[W];
         load_pairs(r.q + h * r.hd + a.nope + j, f);
-        turn(a, r.angle + j / 2, f);
+        rotate(a, r.angle + j / 2, f);
         store_pairs(r.q + h * r.hd + a.nope + j, f);
     }
 }
@@ -97,7 +97,7 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
         const int h = i / per, j = i % per * W;
         float f[W];
         load_pairs(r.rope + j, f);
-        turn(a, r.angle + j / 2, f);
+        rotate(a, r.angle + j / 2, f);
         store_pairs(r.k + h * r.hd + a.nope + j, f);
     }
 }
@@ -124,7 +124,7 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
         float f[W] = {};
         for (int part = 0; part < PARTS; part++)
             for (int e = 0; e < W; e++) f[e] += sums[part * tail + i * W + e];
-        turn(a, r.angle + i * W / 2, f);
+        rotate(a, r.angle + i * W / 2, f);
         store_pairs(r.rope + i * W, f);
     }
 }

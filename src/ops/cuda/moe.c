@@ -21,8 +21,8 @@ static bool hopper_serves(const struct expert_gemm_args *a, dev_stream s)
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
     CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
-    CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
-    CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
+    CHECK(a->pass == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
+    CHECK(a->pass == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     CHECK(a->align % MOE_ALIGN == 0, "experts begin at multiples of %lld rows", (long long)a->align);
     return hopper_serves(a, s) ? cuda_hopper_expert_gemm(a, s) : cuda_plain_expert_gemm(a, s);
 }
@@ -33,7 +33,7 @@ static size_t moe_scratch(const struct moe_shape *shape, enum moe_memory what)
     switch (what) {
     case MOE_ROUTE_FWD: return (size_t)(blocks * shape->experts) * sizeof(int32_t);
     case MOE_ROUTE_BWD: return (size_t)(shape->docs * shape->experts) * sizeof(int32_t);
-    case MOE_PRODUCT: break;
+    case MOE_GEMM: break;
     }
     return 0;
 }

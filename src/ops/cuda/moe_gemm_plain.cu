@@ -43,7 +43,7 @@ __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const floa
 template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(const expert_gemm_args a)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
-    const bool fwd = a.product == EXPERT_FWD, gathered = a.gather == EXPERT_GATHER_A;
+    const bool fwd = a.pass == EXPERT_FWD, gathered = a.gather == EXPERT_GATHER_A;
     const int64_t in = fwd ? a.k : a.n, out = fwd ? a.n : a.k, column = (int64_t)blockIdx.x * TILE,
                   end = a.offsets[a.experts];
     for (int64_t row = (int64_t)blockIdx.y * TILE; row < end; row += (int64_t)gridDim.y * TILE) {
@@ -108,14 +108,14 @@ extern "C" status cuda_plain_expert_gemm(const struct expert_gemm_args *a, dev_s
 {
     const int64_t rows = moe_rows_max(a->rows, a->top_k, a->experts, a->align), most = 65535;
     const auto tiles = [](int64_t count) { return (count + TILE - 1) / TILE; };
-    const int64_t across = tiles(a->product == EXPERT_FWD ? a->n : a->k),
-                  down = a->product == EXPERT_WGRAD ? tiles(a->n) : tiles(rows);
-    CHECK(across <= INT32_MAX && (a->product != EXPERT_WGRAD || down <= most), "an expert of %lld x %lld",
+    const int64_t across = tiles(a->pass == EXPERT_FWD ? a->n : a->k),
+                  down = a->pass == EXPERT_WGRAD ? tiles(a->n) : tiles(rows);
+    CHECK(across <= INT32_MAX && (a->pass != EXPERT_WGRAD || down <= most), "an expert of %lld x %lld",
           (long long)a->n, (long long)a->k);
     const dim3 grid((unsigned)across, (unsigned)(down < most ? down : most),
-                    (unsigned)(a->product == EXPERT_WGRAD ? a->experts : 1));
+                    (unsigned)(a->pass == EXPERT_WGRAD ? a->experts : 1));
     BY_DTYPE(a->dt, {
-        if (a->product == EXPERT_WGRAD) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        if (a->pass == EXPERT_WGRAD) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
         else rows_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
     });
     return cuda_set_launched(s, "expert_gemm (plain)");

@@ -40,7 +40,7 @@ using pipe = pipeline<out_smem::END, STAGES>;
 enum { BYTES = pipe::END };
 enum { REGISTERS_LOAD = 40, REGISTERS = 232 };
 
-__host__ __device__ constexpr bool by_rows(int product) { return product == FWD || product == DGRAD; }
+__host__ __device__ constexpr bool by_rows(int pass) { return pass == FWD || pass == DGRAD; }
 
 struct grouped {
     const int *offsets, *counts, *source;
@@ -75,19 +75,19 @@ __device__ inline int expert_of(const grouped &g, int row, int from)
 }
 
 // Pairs of tiles.
-template <int PRODUCT> __device__ inline int pairs_of(const grouped &g)
+template <int PASS> __device__ inline int pairs_of(const grouped &g)
 {
     const int across = (g.across + N - 1) / N;
-    if (!by_rows(PRODUCT)) return g.experts * ((g.down + PAIR * M - 1) / (PAIR * M)) * across;
+    if (!by_rows(PASS)) return g.experts * ((g.down + PAIR * M - 1) / (PAIR * M)) * across;
     return (__ldg(g.offsets + g.experts) / M + PAIR - 1) / PAIR * across;
 }
 // This block's tile of pair t, by a whole warp; `from`: an expert that is not behind the tile's.
-template <int PRODUCT> __device__ inline tile tile_at(const grouped &g, int t, int rank, int from)
+template <int PASS> __device__ inline tile tile_at(const grouped &g, int t, int rank, int from)
 {
     const int across = (g.across + N - 1) / N;
     tile x;
     x.column = t % across * N;
-    if (!by_rows(PRODUCT)) {
+    if (!by_rows(PASS)) {
         const int down = (g.down + PAIR * M - 1) / (PAIR * M);
         x.expert = t / across / down;
         x.row = (t / across % down * PAIR + rank) * M;
@@ -122,10 +122,10 @@ __device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "
 
 // A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few
 // instructions, or the loads come too late: rows of padding bring token 0's, which nobody uses.
-template <int PRODUCT> struct gatherer {
+template <int PASS> struct gatherer {
     enum {
-        SLABS = by_rows(PRODUCT) ? 1 : M / SLAB_COLS,
-        ROWS = by_rows(PRODUCT) ? M : K,
+        SLABS = by_rows(PASS) ? 1 : M / SLAB_COLS,
+        ROWS = by_rows(PASS) ? M : K,
         EACH = ROWS / 16,
         SLAB = ROWS * SLAB_ROW
     };
@@ -146,7 +146,7 @@ template <int PRODUCT> struct gatherer {
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const uint32_t slot = max(__ldg(slots + first + 16 * j), 0);
-            from[j] = by_rows(PRODUCT) ? chunk_of(slot) : slot;
+            from[j] = by_rows(PASS) ? chunk_of(slot) : slot;
         }
     }
     // Columns from `column` on of these rows into `at`; `further`: from there to the next slab.
@@ -155,7 +155,7 @@ template <int PRODUCT> struct gatherer {
         const __nv_bfloat16 *p = gathered + column;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            const __nv_bfloat16 *row = p + (uint64_t)(by_rows(PRODUCT) ? from[j] : chunk_of(from[j])) * 8;
+            const __nv_bfloat16 *row = p + (uint64_t)(by_rows(PASS) ? from[j] : chunk_of(from[j])) * 8;
             gather16(at + to + j * (16 * SLAB_ROW), row);
             if (SLABS == 2) gather16(at + to + SLAB + j * (16 * SLAB_ROW), row + further);
         }
@@ -163,59 +163,59 @@ template <int PRODUCT> struct gatherer {
 };
 
 // What TMA brings of a stage: one thread.
-template <int PRODUCT, bool GATHER>
+template <int PASS, bool GATHER>
 __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank,
                                   int step, uint32_t at, int stage)
 {
     const uint32_t full = pipe::full(at, stage), a_to = a_smem::at(at, stage), b_to = b_smem::at(at, stage);
     mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
     if (!GATHER) {
-        if (by_rows(PRODUCT)) tma_load(a_to, a, full, x.row, step);
+        if (by_rows(PASS)) tma_load(a_to, a, full, x.row, step);
         else tma_load(a_to, a, full, x.first + step * K, x.row / SLAB_COLS);
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (x.shared && half != rank) continue;
-        const int row = PRODUCT == FWD     ? x.expert * g.n + x.column + half * (N / 2)
-                        : PRODUCT == DGRAD ? x.expert * g.n + step * K
+        const int row = PASS == FWD     ? x.expert * g.n + x.column + half * (N / 2)
+                        : PASS == DGRAD ? x.expert * g.n + step * K
                                            : x.first + step * K;
-        const int slab = PRODUCT == FWD ? step : x.column / SLAB_COLS + half * (N / 2 / SLAB_COLS);
+        const int slab = PASS == FWD ? step : x.column / SLAB_COLS + half * (N / 2 / SLAB_COLS);
         if (x.shared) tma_load_both(b_to + half * (B_BYTES / 2), b, full, row, slab);
         else tma_load(b_to + half * (B_BYTES / 2), b, full, row, slab);
     }
 }
 
-template <int PRODUCT, bool GATHER>
+template <int PASS, bool GATHER>
 __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, int rank, uint32_t at)
 {
-    const int pairs = pairs_of<PRODUCT>(g), lane = threadIdx.x % WARP, stride = gridDim.x / PAIR;
+    const int pairs = pairs_of<PASS>(g), lane = threadIdx.x % WARP, stride = gridDim.x / PAIR;
     int expert = 0;
     pipeline_state<STAGES> stage;
     if constexpr (!GATHER) {
         if (threadIdx.x >= WARP) return;
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
-            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
             for (int i = 0; i < x.steps; i++, stage.next()) {
                 pipe::producer_acquire(at, stage);
-                if (lane == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
+                if (lane == 0) load_stage<PASS, GATHER>(a, b, g, x, rank, i, at, stage.stage);
                 __syncwarp();
             }
         }
     } else {
-        gatherer<PRODUCT> rows(g);
+        gatherer<PASS> rows(g);
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
-            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
             const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // what lies behind C is not stored
             if (x.steps) rows.rows(x.first);
             for (int i = 0; i < x.steps; i++, stage.next()) {
                 const uint32_t full = pipe::full(at, stage.stage);
                 pipe::producer_acquire(at, stage);
-                if (threadIdx.x == 0) load_stage<PRODUCT, GATHER>(a, b, g, x, rank, i, at, stage.stage);
-                rows.load(a_smem::at(at, stage.stage), by_rows(PRODUCT) ? i * K : x.row, further);
+                if (threadIdx.x == 0) load_stage<PASS, GATHER>(a, b, g, x, rank, i, at, stage.stage);
+                rows.load(a_smem::at(at, stage.stage), by_rows(PASS) ? i * K : x.row, further);
                 gather_arrive(full);
-                if (!by_rows(PRODUCT) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
+                if (!by_rows(PASS) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
             }
         }
         gather_wait();
@@ -232,7 +232,7 @@ __device__ inline void tma_add(const CUtensorMap *map, uint32_t from, int row, i
         : "memory");
 }
 
-template <int PRODUCT, bool GATHER> struct consumer {
+template <int PASS, bool GATHER> struct consumer {
     const grouped &g;
     const CUtensorMap *c;
     uint32_t at, out;
@@ -266,14 +266,14 @@ template <int PRODUCT, bool GATHER> struct consumer {
         asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory");
     }
 
-    __device__ void products(const tile &x)
+    __device__ void matmuls(const tile &x)
     {
-        enum { TA = !by_rows(PRODUCT), TB = PRODUCT != FWD };
+        enum { TA = !by_rows(PASS), TB = PASS != FWD };
         for (int i = 0; i < x.steps; i++) {
             const int now = stage.stage;
             mbar_wait(pipe::full(at, now), stage.parity);
             if (GATHER) fence_async(); // cp.async writes as threads do
-            if (!by_rows(PRODUCT) && (i + 1) * K > x.valid) blank(x.valid - i * K);
+            if (!by_rows(PASS) && (i + 1) * K > x.valid) blank(x.valid - i * K);
             const uint32_t a_at = a_smem::at(at, now) + wg * (A_BYTES / 2), b_at = b_smem::at(at, now);
             const uint64_t a = TA ? operand_mn(a_at, K * SLAB_ROW) : operand_k(a_at);
             const uint64_t b = TB ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
@@ -291,7 +291,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
         }
         wgmma_wait<0>();
         hold(d);
-        if (by_rows(PRODUCT) || x.steps) release((stage.stage + STAGES - 1) % STAGES);
+        if (by_rows(PASS) || x.steps) release((stage.stage + STAGES - 1) % STAGES);
     }
 
     // This warp's 16 rows of BF16, 64 columns at a time.
@@ -323,7 +323,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
     // The same in F32, 32 columns at a time; WGRAD_T: these are rows of C.
     __device__ void store_weights(const tile &x)
     {
-        enum { COLUMNS = 32, TURNED = PRODUCT == WGRAD_T };
+        enum { COLUMNS = 32, TRANSPOSED = PASS == WGRAD_T };
         const int row = wg * 64 + warp * 16;
         const bool some = x.steps > 0; // else d is not written
         if (x.row + row >= g.down || (g.add && !some)) return;
@@ -337,7 +337,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
             for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
                 const int r = i / 2 % 2 * 8 + lane / 4, column = i / 4 * 8 + lane % 4 * 2;
                 const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
-                if (TURNED) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                if (TRANSPOSED) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
                     const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
                     asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left),
                                  "f"(right)
@@ -350,8 +350,8 @@ template <int PRODUCT, bool GATHER> struct consumer {
             fence_async();
             __syncwarp();
             if (lane == 0) {
-                const int c_row = x.expert * g.n + (TURNED ? x.column + piece * COLUMNS : x.row + row);
-                const int slab = TURNED ? (x.row + row) / 16 : x.column / COLUMNS + piece;
+                const int c_row = x.expert * g.n + (TRANSPOSED ? x.column + piece * COLUMNS : x.row + row);
+                const int slab = TRANSPOSED ? (x.row + row) / 16 : x.column / COLUMNS + piece;
                 if (g.add) tma_add(c, to, c_row, slab);
                 else tma_store(c, to, c_row, slab);
                 bulk_commit();
@@ -361,13 +361,13 @@ template <int PRODUCT, bool GATHER> struct consumer {
 
     __device__ void run(int rank)
     {
-        const int pairs = pairs_of<PRODUCT>(g);
+        const int pairs = pairs_of<PASS>(g);
         int expert = 0;
         for (int t = blockIdx.x / PAIR; t < pairs; t += gridDim.x / PAIR) {
-            const tile x = tile_at<PRODUCT>(g, t, rank, expert);
+            const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
-            products(x);
-            if (!by_rows(PRODUCT)) store_weights(x);
+            matmuls(x);
+            if (!by_rows(PASS)) store_weights(x);
             else store_rows(x);
         }
         if (lane == 0) bulk_wait<0>();
@@ -375,7 +375,7 @@ template <int PRODUCT, bool GATHER> struct consumer {
 };
 #endif
 
-template <int PRODUCT, bool GATHER>
+template <int PASS, bool GATHER>
 __global__ void __launch_bounds__(THREADS, 1)
     expert_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                        const __grid_constant__ CUtensorMap c, const grouped g)
@@ -393,10 +393,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     pair_sync();
     if (threadIdx.x < WARPGROUP) {
         registers_give<REGISTERS_LOAD>();
-        load<PRODUCT, GATHER>(&a, &b, g, rank, at);
+        load<PASS, GATHER>(&a, &b, g, rank, at);
     } else {
         registers_take<REGISTERS>();
-        consumer<PRODUCT, GATHER>(&c, g, at).run(rank);
+        consumer<PASS, GATHER>(&c, g, at).run(rank);
     }
     __syncwarp();
     pair_sync(); // the other block may still write to this one's memory
@@ -422,31 +422,31 @@ status map_f32(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, i
     return STATUS_OK;
 }
 
-template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *x, dev_stream s)
+template <int PASS, bool GATHER> status queue(const struct expert_gemm_args *x, dev_stream s)
 {
     CUtensorMap a = {}, b = {}, c = {};
     const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
-    const void *in_a = PRODUCT == WGRAD_T ? x->b.data : x->a.data, *in_b = PRODUCT == WGRAD_T ? x->a.data : x->b.data;
+    const void *in_a = PASS == WGRAD_T ? x->b.data : x->a.data, *in_b = PASS == WGRAD_T ? x->a.data : x->b.data;
     grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n,
                  0,          0,         0,         x->accum == ACCUM_ADD};
     g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
-    if (by_rows(PRODUCT)) {
-        g.across = (int)(PRODUCT == FWD ? x->n : x->k);
-        g.depth = (int)(PRODUCT == FWD ? x->k : x->n);
+    if (by_rows(PASS)) {
+        g.across = (int)(PASS == FWD ? x->n : x->k);
+        g.depth = (int)(PASS == FWD ? x->k : x->n);
         g.chunks = g.depth / 8;
         if (!GATHER) TRY(tile_map_rows(&a, s, in_a, rows, g.depth, g.depth, M, 1));
-        TRY(tile_map_rows(&b, s, in_b, weights, x->k, x->k, PRODUCT == FWD ? N / 2 : K,
-                          PRODUCT == FWD ? 1 : N / 2 / SLAB_COLS));
+        TRY(tile_map_rows(&b, s, in_b, weights, x->k, x->k, PASS == FWD ? N / 2 : K,
+                          PASS == FWD ? 1 : N / 2 / SLAB_COLS));
         TRY(tile_map_rows(&c, s, x->c, rows, g.across, g.across, 16, 1));
     } else {
-        g.down = (int)(PRODUCT == WGRAD ? x->n : x->k);
-        g.across = (int)(PRODUCT == WGRAD ? x->k : x->n);
+        g.down = (int)(PASS == WGRAD ? x->n : x->k);
+        g.across = (int)(PASS == WGRAD ? x->k : x->n);
         g.chunks = g.down / 8;
         if (!GATHER) TRY(tile_map_rows(&a, s, in_a, rows, g.down, g.down, K, M / SLAB_COLS));
         TRY(tile_map_rows(&b, s, in_b, rows, g.across, g.across, K, N / 2 / SLAB_COLS));
-        TRY(map_f32(&c, s, x->c, weights, x->k, PRODUCT == WGRAD ? 16 : 32, PRODUCT == WGRAD ? 32 : 16));
+        TRY(map_f32(&c, s, x->c, weights, x->k, PASS == WGRAD ? 16 : 32, PASS == WGRAD ? 32 : 16));
     }
-    launch_pairs(expert_gemm_kernel<PRODUCT, GATHER>, THREADS, BYTES, s, a, b, c, g);
+    launch_pairs(expert_gemm_kernel<PASS, GATHER>, THREADS, BYTES, s, a, b, c, g);
     return cuda_set_launched(s, "expert_gemm (hopper)");
 }
 
@@ -455,7 +455,7 @@ template <int PRODUCT, bool GATHER> status queue(const struct expert_gemm_args *
 extern "C" status cuda_hopper_expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
     const bool gather = a->gather != EXPERT_GATHER_NONE;
-    switch (a->product) {
+    switch (a->pass) {
     case EXPERT_FWD: return gather ? queue<FWD, true>(a, s) : queue<FWD, false>(a, s);
     case EXPERT_DGRAD: return gather ? queue<DGRAD, true>(a, s) : queue<DGRAD, false>(a, s);
     default:

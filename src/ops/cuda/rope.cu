@@ -98,7 +98,7 @@ __device__ inline void load_weight(head_part<T, W, ITEMS> &x, const void *from, 
 
 // The row's angles; what is not rotated turns by 0.
 template <int W, int ITEMS>
-__device__ inline void load_angles(head_f32<W, ITEMS> &turn, const rope &a, int32_t position,
+__device__ inline void load_angles(head_f32<W, ITEMS> &angles, const rope &a, int32_t position,
                                    const places<W, ITEMS> &at)
 {
     int64_t row = (int64_t)position * a.half;
@@ -109,16 +109,16 @@ __device__ inline void load_angles(head_f32<W, ITEMS> &turn, const rope &a, int3
             s = load_vec<W>(a.sin + row + at.angle[k]);
         }
         for (int j = 0; j < W; j++) {
-            turn.first[k][j] = at.angle[k] >= 0 ? c.v[j] : 1;
-            turn.second[k][j] = a.sign * s.v[j];
+            angles.first[k][j] = at.angle[k] >= 0 ? c.v[j] : 1;
+            angles.second[k][j] = a.sign * s.v[j];
         }
     }
 }
-template <int W, int ITEMS> __device__ inline void rotate(head_f32<W, ITEMS> &f, const head_f32<W, ITEMS> &turn)
+template <int W, int ITEMS> __device__ inline void rotate(head_f32<W, ITEMS> &f, const head_f32<W, ITEMS> &angles)
 {
     for (int k = 0; k < ITEMS; k++)
         for (int j = 0; j < W; j++) {
-            float x = f.first[k][j], y = f.second[k][j], c = turn.first[k][j], s = turn.second[k][j];
+            float x = f.first[k][j], y = f.second[k][j], c = angles.first[k][j], s = angles.second[k][j];
             f.first[k][j] = x * c - y * s;
             f.second[k][j] = y * c + x * s;
         }
@@ -132,8 +132,8 @@ __device__ inline float head_sum(float x, int lanes)
 
 // All heads of one row, forward or, without a norm, backward; q heads by the first weight, k heads by the second.
 template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
-__device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2],
-                                  const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn)
+__device__ inline void rotate_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2],
+                                  const places<W, ITEMS> &at, const head_f32<W, ITEMS> &angles)
 {
     const T *from = (const T *)a.from + row * a.from_stride;
     T *to = (T *)a.to + row * a.to_stride;
@@ -166,7 +166,7 @@ __device__ inline void turn_heads(const rope &a, int64_t row, const head_part<T,
                     }
                 if (rstd && head < count && threadIdx.x % a.lanes == 0) rstd[head] = r;
             }
-            rotate(f, turn);
+            rotate(f, angles);
             if (head < count) store_head(f, to + head * a.hd, at);
         }
     }
@@ -185,9 +185,9 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS)
     int32_t position = row < a.rows ? a.positions[row] : 0;
     for (; row < a.rows; row += step) {
         int32_t next = row + step < a.rows ? a.positions[row + step] : 0;
-        head_f32<W, ITEMS> turn;
-        load_angles(turn, a, position, at);
-        turn_heads<T, W, ITEMS, AHEAD, NORM>(a, row, weight, at, turn);
+        head_f32<W, ITEMS> angles;
+        load_angles(angles, a, position, at);
+        rotate_heads<T, W, ITEMS, AHEAD, NORM>(a, row, weight, at, angles);
         position = next;
     }
 }
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM ? NORM_BLOCKS : TURN_BLOCKS)
 // Heads [begin, begin + count) of one row, backward through rotation and norm; dw += g xhat.
 template <typename T, int W, int ITEMS, int AHEAD>
 __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int count, const void *weight,
-                                      const places<W, ITEMS> &at, const head_f32<W, ITEMS> &turn,
+                                      const places<W, ITEMS> &at, const head_f32<W, ITEMS> &angles,
                                       head_f32<W, ITEMS> &dw)
 {
     const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
@@ -223,7 +223,7 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
             widen_head(dout[u], g);
             widen_head(x[u], xh);
             widen_head(w, fw);
-            rotate(g, turn);
+            rotate(g, angles);
             float sum = 0;
             for (int k = 0; k < ITEMS; k++)
                 for (int j = 0; j < W; j++) {
@@ -282,10 +282,10 @@ __global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) rope_no
     int32_t position = row < a.rows ? a.positions[row] : 0;
     for (; row < a.rows; row += step) {
         int32_t next = row + step < a.rows ? a.positions[row + step] : 0;
-        head_f32<W, ITEMS> turn;
-        load_angles(turn, a, position, at);
-        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, 0, a.heads, a.qw, at, turn, dqw);
-        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, a.heads, a.heads_kv, a.kw, at, turn, dkw);
+        head_f32<W, ITEMS> angles;
+        load_angles(angles, a, position, at);
+        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, 0, a.heads, a.qw, at, angles, dqw);
+        norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, a.heads, a.heads_kv, a.kw, at, angles, dkw);
         position = next;
     }
     float *to = a.partial + (int64_t)blockIdx.x * 2 * a.hd;
@@ -344,9 +344,9 @@ template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX)
         widen(vy[r], fy);
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            float u = fx[i], v = fy[i], turn = a.sign * s[i];
-            fx[i] = u * c[i] - v * turn;
-            fy[i] = v * c[i] + u * turn;
+            float u = fx[i], v = fy[i], angles = a.sign * s[i];
+            fx[i] = u * c[i] - v * angles;
+            fy[i] = v * c[i] + u * angles;
         }
         store_vec(x + r * a.to_stride, narrow<T>(fx));
         store_vec(y + r * a.to_stride, narrow<T>(fy));

@@ -91,10 +91,10 @@ template <typename T, int W> __device__ inline vec<T, W> narrow(const float (&f)
 struct row_group {
     int threads, count; // of a group; groups in the block
     int index, rank;    // of this thread's group in the block; of the thread in its group
-    int turn;           // which half of the exchange buffer comes next
+    int phase;           // which half of the exchange buffer comes next
     __device__ explicit row_group(int threads_)
         : threads(threads_), count(blockDim.x / threads_), index(threadIdx.x / threads_), rank(threadIdx.x % threads_),
-          turn(0)
+          phase(0)
     {
     }
 };
@@ -113,8 +113,8 @@ __device__ inline void row_sum(row_group &g, float (&x)[N], row_exchange<THREADS
     for (int i = 0; i < N; i++) x[i] = warp_sum(x[i]);
     if (g.threads == WARP) return;
     int warps = g.threads / WARP, first = g.index * warps;
-    float(*sums)[N] = exchange.sums[g.turn];
-    g.turn ^= 1;
+    float(*sums)[N] = exchange.sums[g.phase];
+    g.phase ^= 1;
     if (g.rank % WARP == 0)
         for (int i = 0; i < N; i++) sums[first + g.rank / WARP][i] = x[i];
     row_barrier(g);

@@ -15,7 +15,7 @@ struct device_state {
     ncclComm_t comm;
     char *slots;             /* message slots in P2P memory */
     unsigned messages[2][2]; /* [send, receive][direction] since the last sync */
-    struct p2p_comm *near;   /* world only */
+    struct p2p_comm *p2p;   /* world only */
     struct nccl *nccl;       /* world only; NULL before it is loaded */
     unsigned char *marks;    /* world only */
 };
@@ -25,7 +25,7 @@ struct device_state {
 /* Creates the NCCL communicator of c. Collective: called when NCCL first carries a call of c. */
 static status join(struct comm *c)
 {
-    struct device_state *first = c->world->card;
+    struct device_state *first = c->world->device;
     unsigned char id[128] = {0}, all[COMM_RANKS_MAX][sizeof id];
     if (first->nccl == NULL) {
         first->nccl = calloc(1, sizeof *first->nccl);
@@ -34,10 +34,10 @@ static status join(struct comm *c)
     }
     if (c->rank == 0) TRY(nccl_make_id(first->nccl, id));
     TRY(transport_all_gather(c, "meeting of GPUs", id, all, sizeof id));
-    return nccl_init(first->nccl, &c->card->comm, all[0], c->ranks, c->rank, NULL);
+    return nccl_init(first->nccl, &c->device->comm, all[0], c->ranks, c->rank, NULL);
 }
 
-static status exchange(struct comm *c, const struct comm_call *call, const struct nccl *n)
+static status send_recv(struct comm *c, const struct comm_call *call, const struct nccl *n)
 {
     const cudaStream_t q = cuda_queue(call->stream);
     const size_t own = (size_t)c->rank * call->bytes;
@@ -49,10 +49,10 @@ static status exchange(struct comm *c, const struct comm_call *call, const struc
     for (int k = 1; k < c->ranks; k++) {
         const int to = (c->rank + k) % c->ranks, from = (c->rank + c->ranks - k) % c->ranks;
         TRY_NCCL(n, call->name,
-                 n->ncclSend_(send + (size_t)to * call->bytes, call->bytes, ncclUint8, to, c->card->comm, q));
+                 n->ncclSend_(send + (size_t)to * call->bytes, call->bytes, ncclUint8, to, c->device->comm, q));
         TRY_NCCL(
             n, call->name,
-            n->ncclRecv_(recv + (size_t)from * call->bytes, call->bytes, ncclUint8, from, c->card->comm, q));
+            n->ncclRecv_(recv + (size_t)from * call->bytes, call->bytes, ncclUint8, from, c->device->comm, q));
     }
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
@@ -64,43 +64,43 @@ static status shift(struct comm *c, const struct comm_call *call, const struct n
     TRY_NCCL(n, call->name, n->ncclGroupStart_());
     TRY_NCCL(
         n, call->name,
-        n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->card->comm, q));
+        n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->device->comm, q));
     TRY_NCCL(n, call->name,
-             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->card->comm, q));
+             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->device->comm, q));
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
 }
 
 static status all_gather(struct comm *c, const struct comm_call *call, const void *mine, void *all)
 {
-    const struct nccl *n = c->world->card->nccl;
+    const struct nccl *n = c->world->device->nccl;
     TRY_NCCL(n, call->name,
-             n->ncclAllGather_(mine, all, call->bytes, ncclUint8, c->card->comm, cuda_queue(call->stream)));
+             n->ncclAllGather_(mine, all, call->bytes, ncclUint8, c->device->comm, cuda_queue(call->stream)));
     return STATUS_OK;
 }
 
 static status broadcast(struct comm *c, const struct comm_call *call, const struct nccl *n)
 {
     TRY_NCCL(n, call->name,
-             n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->card->comm,
+             n->ncclBroadcast_(call->send, call->recv, call->bytes, ncclUint8, 0, c->device->comm,
                                cuda_queue(call->stream)));
     return STATUS_OK;
 }
 
 static status by_nccl(struct comm *c, const struct comm_call *call)
 {
-    if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
-    if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
-    if (c->card->comm == NULL) TRY(join(c));
-    const struct nccl *n = c->world->card->nccl;
+    if (c->device == NULL) c->device = calloc(1, sizeof *c->device);
+    if (c->device == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    if (c->device->comm == NULL) TRY(join(c));
+    const struct nccl *n = c->world->device->nccl;
     switch (call->op) {
-    case COMM_ALL_TO_ALL: return exchange(c, call, n);
+    case COMM_ALL_TO_ALL: return send_recv(c, call, n);
     case COMM_ALL_GATHER: return all_gather(c, call, call->send, call->recv);
     case COMM_SHIFT: return shift(c, call, n);
     case COMM_BROADCAST: return broadcast(c, call, n);
-    case COMM_REDUCE_SCATTER: TRY(exchange(c, call, n)); return device_reduce(c, call);
+    case COMM_REDUCE_SCATTER: TRY(send_recv(c, call, n)); return device_reduce(c, call);
     case COMM_ALL_REDUCE:
-        TRY(exchange(c, call, n));
+        TRY(send_recv(c, call, n));
         TRY(device_reduce(c, call));
         return all_gather(c, call, (char *)call->out + (size_t)c->rank * call->bytes, call->out);
     case COMM_GATHER:
@@ -141,7 +141,7 @@ static status device_collective(struct comm *c, const struct comm_call *call)
 {
     bool carried = false;
     CHECK(is_carried(call->op), "%s '%s' between GPUs", comm_op_text(call->op), call->name);
-    if (call->bytes > 0) TRY(p2p_comm_call(c->world->card->near, c, call, &carried));
+    if (call->bytes > 0) TRY(p2p_comm_call(c->world->device->p2p, c, call, &carried));
     if (carried) return STATUS_OK;
     if (call->bytes > 0) TRY(by_nccl(c, call));
     return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
@@ -149,99 +149,99 @@ static status device_collective(struct comm *c, const struct comm_call *call)
 
 static double *device_scalars(struct comm *c)
 {
-    return c->world->card->near->board->scalars[c->plane];
+    return c->world->device->p2p->flags->scalars[c->plane];
 }
 
 static status device_register(struct comm *c, void *base, size_t bytes)
 {
-    return p2p_comm_register(c->world->card->near, c, base, bytes);
+    return p2p_comm_register(c->world->device->p2p, c, base, bytes);
 }
 
 static status device_deregister(struct comm *c, void *base)
 {
-    return p2p_comm_deregister(c->world->card->near, c, base);
+    return p2p_comm_deregister(c->world->device->p2p, c, base);
 }
 
 /* ---- messages */
 
 static status device_mail_open(struct comm *c)
 {
-    struct p2p_comm *near = c->world->card->near;
+    struct p2p_comm *p2p = c->world->device->p2p;
     const size_t bytes = 2 * c->mail.depth * c->mail.bytes_max;
-    if (!p2p_comm_all(near, c))
+    if (!p2p_comm_all(p2p, c))
         return FAIL(
             STATUS_CONFIG,
             "the stages of a pipeline on GPUs must reach each other's memory so far: put the ranks of "
             "'%s' on one machine, with parallel.transport: auto",
             c->name);
-    if (c->card == NULL) c->card = calloc(1, sizeof *c->card);
-    if (c->card == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
-    TRY_CUDA(cudaMalloc((void **)&c->card->slots, device_pages(bytes)));
-    c->world->room.card += device_pages(bytes);
-    return p2p_comm_register(near, c, c->card->slots, bytes);
+    if (c->device == NULL) c->device = calloc(1, sizeof *c->device);
+    if (c->device == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    TRY_CUDA(cudaMalloc((void **)&c->device->slots, device_pages(bytes)));
+    c->world->room.device += device_pages(bytes);
+    return p2p_comm_register(p2p, c, c->device->slots, bytes);
 }
 
 static status device_message(struct comm *c, const struct comm_call *call)
 {
-    unsigned *number = &c->card->messages[call->op == COMM_SEND ? 0 : 1][call->way];
-    TRY(p2p_comm_message(c->world->card->near, c, call, c->card->slots, (*number)++));
+    unsigned *number = &c->device->messages[call->op == COMM_SEND ? 0 : 1][call->way];
+    TRY(p2p_comm_message(c->world->device->p2p, c, call, c->device->slots, (*number)++));
     return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
 }
 
 static void device_mail_settle(struct comm *c)
 {
-    memset(c->card->messages, 0, sizeof c->card->messages);
+    memset(c->device->messages, 0, sizeof c->device->messages);
 }
 
 /* ---- begin and end */
 
 static status device_start(struct comm *world, struct stream *s, enum comm_transport how)
 {
-    struct device_state *card = world->card = calloc(1, sizeof *card);
-    if (card == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
-    TRY_CUDA(cudaHostAlloc((void **)&card->marks, DEVICE_FLAGS, cudaHostAllocMapped | cudaHostAllocPortable));
-    memset(card->marks, 0, DEVICE_FLAGS);
+    struct device_state *d = world->device = calloc(1, sizeof *d);
+    if (d == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
+    TRY_CUDA(cudaHostAlloc((void **)&d->marks, DEVICE_FLAGS, cudaHostAllocMapped | cudaHostAllocPortable));
+    memset(d->marks, 0, DEVICE_FLAGS);
     world->room.host += DEVICE_FLAGS;
-    world->cards.done = card->marks;
-    return p2p_comm_open(&card->near, world, s->dev, how == COMM_DEVICES_AUTO);
+    world->device_calls.done = d->marks;
+    return p2p_comm_open(&d->p2p, world, s->dev, how == COMM_DEVICES_AUTO);
 }
 
 static status device_tune(struct comm *world, struct stream *s)
 {
-    return p2p_comm_time(world->card->near, world, s);
+    return p2p_comm_time(world->device->p2p, world, s);
 }
 
 static void device_abort(struct comm *world)
 {
-    const struct device_state *first = world->card;
+    const struct device_state *first = world->device;
     if (first == NULL) return;
-    if (first->near && first->near->gone) *first->near->gone = 1;
+    if (first->p2p && first->p2p->abort_flag) *first->p2p->abort_flag = 1;
     for (int i = -1; i < world->group_count; i++) {
-        struct device_state *card = i < 0 ? world->card : world->groups[i]->card;
-        if (card == NULL || card->comm == NULL) continue;
-        (void)first->nccl->ncclCommAbort_(card->comm);
-        card->comm = NULL;
+        struct device_state *d = i < 0 ? world->device : world->groups[i]->device;
+        if (d == NULL || d->comm == NULL) continue;
+        (void)first->nccl->ncclCommAbort_(d->comm);
+        d->comm = NULL;
     }
 }
 
 static void device_stop(struct comm *world)
 {
-    struct device_state *first = world->card;
+    struct device_state *first = world->device;
     if (first == NULL) return;
     for (int i = world->group_count; i >= 0; i--) {
         struct comm *c = i == world->group_count ? world : world->groups[i];
-        if (c->card == NULL) continue;
-        if (c->card->comm) (void)first->nccl->ncclCommDestroy_(c->card->comm);
-        if (c->card->slots) (void)cudaFree(c->card->slots);
-        if (c != world) free(c->card);
-        if (c != world) c->card = NULL;
+        if (c->device == NULL) continue;
+        if (c->device->comm) (void)first->nccl->ncclCommDestroy_(c->device->comm);
+        if (c->device->slots) (void)cudaFree(c->device->slots);
+        if (c != world) free(c->device);
+        if (c != world) c->device = NULL;
     }
-    p2p_comm_close(first->near);
+    p2p_comm_close(first->p2p);
     if (first->marks) (void)cudaFreeHost(first->marks);
     if (first->nccl) nccl_unload(first->nccl);
     free(first->nccl);
     free(first);
-    world->card = NULL;
+    world->device = NULL;
 }
 
 const struct device_comm_ops *cuda_device_comm_ops(void)

@@ -20,11 +20,11 @@ __device__ inline uint32_t heard(const uint32_t *flag)
     return value;
 }
 // The host's memory is asked seldom: it lies behind another link.
-__device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint32_t *gone)
+__device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint32_t *abort_flag)
 {
     for (int k = 1; int32_t(heard(flag) - value) < 0; k++) {
         __nanosleep(100);
-        if (k % 1024 == 0 && *gone) return;
+        if (k % 1024 == 0 && *abort_flag) return;
     }
 }
 
@@ -36,13 +36,13 @@ __global__ void p2p_barrier_kernel(const p2p_comm_barrier m)
     if (r == m.rank) *m.met = mine;
     if (r >= m.ranks || r == m.rank) return;
     tell(m.told[r], mine);
-    until(m.come + r, mine, m.gone);
+    until(m.come + r, mine, m.abort_flag);
     __threadfence_system();
 }
 
 __global__ void wait_kernel(const p2p_comm_wait w)
 {
-    until(w.flag, *w.count + uint32_t(w.plus), w.gone);
+    until(w.flag, *w.count + uint32_t(w.plus), w.abort_flag);
     __threadfence_system();
 }
 

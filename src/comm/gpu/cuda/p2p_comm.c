@@ -76,7 +76,7 @@ static status share(struct p2p_comm *n, struct comm *c, void *base, size_t bytes
     struct p2p_comm_memory *m = &n->memory[n->count];
     int32_t came, every[COMM_RANKS_MAX];
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the memory of %d GPUs", c->ranks);
-    CHECK(n->count < P2P_COMM_REGISTERED_MAX, "cards share more than %d pieces of memory",
+    CHECK(n->count < P2P_COMM_REGISTERED_MAX, "GPUs share more than %d pieces of memory",
           P2P_COMM_REGISTERED_MAX);
     *m = (struct p2p_comm_memory){.base = base, .bytes = bytes};
     heartbeat_host(mine.machine);
@@ -119,21 +119,22 @@ status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base)
 status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev *d, bool wanted)
 {
     struct p2p_comm *n = *out = calloc(1, sizeof *n); /* p2p_comm_close frees what has been allocated */
-    const size_t bytes = device_pages(sizeof *n->board);
+    const size_t bytes = device_pages(sizeof *n->flags);
     bool reached;
     if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
-    TRY_CUDA(cudaHostAlloc((void **)&n->gone, sizeof *n->gone, cudaHostAllocMapped | cudaHostAllocPortable));
-    *n->gone = 0;
+    TRY_CUDA(cudaHostAlloc((void **)&n->abort_flag, sizeof *n->abort_flag,
+                           cudaHostAllocMapped | cudaHostAllocPortable));
+    *n->abort_flag = 0;
     n->ways = TUNER_ALL;
-    n->card = *d;
-    TRY(dev_stream_open(&n->card, &n->own));
+    n->dev = *d;
+    TRY(dev_stream_open(&n->dev, &n->own));
     TRY(dev_fence_open(d, &n->forked));
     TRY(dev_fence_open(d, &n->joined));
-    TRY_CUDA(cudaMalloc((void **)&n->board, bytes));
-    world->room.card += bytes;
-    TRY_CUDA(cudaMemset(n->board, 0, bytes));
+    TRY_CUDA(cudaMalloc((void **)&n->flags, bytes));
+    world->room.device += bytes;
+    TRY_CUDA(cudaMemset(n->flags, 0, bytes));
     TRY_CUDA(cudaDeviceSynchronize());
-    return wanted ? share(n, world, n->board, bytes, &reached) : STATUS_OK;
+    return wanted ? share(n, world, n->flags, bytes, &reached) : STATUS_OK;
 }
 
 void p2p_comm_close(struct p2p_comm *n)
@@ -142,11 +143,11 @@ void p2p_comm_close(struct p2p_comm *n)
     for (int i = 0; i < n->count; i++) unmap(&n->memory[i]);
     forget_routes(n);
     free(n->routes);
-    dev_event_close(&n->card, &n->forked);
-    dev_event_close(&n->card, &n->joined);
+    dev_event_close(&n->dev, &n->forked);
+    dev_event_close(&n->dev, &n->joined);
     dev_stream_close(&n->own);
-    if (n->board) (void)cudaFree(n->board);
-    if (n->gone) (void)cudaFreeHost((void *)n->gone);
+    if (n->flags) (void)cudaFree(n->flags);
+    if (n->abort_flag) (void)cudaFreeHost((void *)n->abort_flag);
     free(n);
 }
 
@@ -173,7 +174,7 @@ static char *there(const struct p2p_comm *n, const struct comm *c, int r, const 
     return m->of[c->members[r]] + ((const char *)p - m->base);
 }
 
-static struct p2p_comm_flags *heartbeat_of(const struct p2p_comm *n, const struct comm *c, int r)
+static struct p2p_comm_flags *flags_of(const struct p2p_comm *n, const struct comm *c, int r)
 {
     return (struct p2p_comm_flags *)n->memory[0].of[c->members[r]];
 }
@@ -279,14 +280,14 @@ static status find_route(struct p2p_comm *n, struct comm *c, const struct comm_c
 
 /* ---- by copy engines */
 
-static status meet(const struct p2p_comm *n, const struct comm *c, struct stream *s)
+static status barrier(const struct p2p_comm *n, const struct comm *c, struct stream *s)
 {
-    struct p2p_comm_barrier m = {.come = n->board->told[c->plane],
-                                 .met = &n->board->met[c->plane],
-                                 .gone = n->gone,
+    struct p2p_comm_barrier m = {.come = n->flags->told[c->plane],
+                                 .met = &n->flags->met[c->plane],
+                                 .abort_flag = n->abort_flag,
                                  .rank = c->rank,
                                  .ranks = c->ranks};
-    for (int r = 0; r < c->ranks; r++) m.told[r] = &heartbeat_of(n, c, r)->told[c->plane][c->rank];
+    for (int r = 0; r < c->ranks; r++) m.told[r] = &flags_of(n, c, r)->told[c->plane][c->rank];
     return p2p_comm_barrier_queue(&m, s);
 }
 
@@ -327,25 +328,25 @@ static status copy_others(const struct comm *c, const struct comm_call *call,
     return STATUS_OK;
 }
 
-static status by_engines(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
-                         const struct p2p_comm_route *route)
+static status by_copy_engines(struct p2p_comm *n, struct comm *c, const struct comm_call *call,
+                              const struct p2p_comm_route *route)
 {
     struct stream *s = call->stream;
     bool forked;
     TRY(copy_own(n, c, call, route->align, &forked));
-    TRY(meet(n, c, s));
+    TRY(barrier(n, c, s));
     TRY(copy_others(c, call, route));
     if (forked) TRY(dev_stream_wait(s, &n->joined));
     if (call->op == COMM_ALL_REDUCE) {
         TRY(device_reduce(c, call)); /* into the own slice, which no other rank has read */
-        TRY(meet(n, c, s));
+        TRY(barrier(n, c, s));
         for (int k = 1; k < c->ranks; k++) {
             const int r = (c->rank + k) % c->ranks;
             const size_t slice = (size_t)r * call->bytes;
             TRY(dev_copy(s, (char *)call->out + slice, route->in[r] + slice, call->bytes));
         }
     }
-    TRY(meet(n, c, s));
+    TRY(barrier(n, c, s));
     if (call->op == COMM_REDUCE_SCATTER) TRY(device_reduce(c, call));
     return call->mark ? device_set_flag(call->mark, s) : STATUS_OK;
 }
@@ -383,13 +384,13 @@ static status by_kernel(struct p2p_comm *n, const struct comm *c, const struct c
                                   .count = (int64_t)(call->bytes / sizeof(float)),
                                   .dt = comm_op_sums(call->op) ? call->dt : DTYPE_F32,
                                   .blocks = blocks < most ? blocks : most,
-                                  .gone = n->gone,
+                                  .abort_flag = n->abort_flag,
                                   .mark = call->mark};
     TRY(p2p_schedule_fill(&schedule, p2p_op_of(call->op), way, c->rank, c->ranks));
     for (int r = 0; r < c->ranks; r++) {
         a.in[r] = (const float *)route->in[r];
         a.out[r] = (float *)route->out[r];
-        a.flags[r] = &heartbeat_of(n, c, r)->flags[c->plane];
+        a.flags[r] = &flags_of(n, c, r)->flags[c->plane];
     }
     a.in[c->rank] = call->send; /* LL needs no shared memory of its own data */
     a.out[c->rank] = result_of(call);
@@ -420,19 +421,19 @@ static enum tuner_op tuner_op_of(const struct comm_call *call)
 }
 
 /* The algorithms that support the call: the same on all ranks. */
-static unsigned ways_of(const struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
-                        const struct p2p_comm_route *route)
+static unsigned algos_of(const struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
+                         const struct p2p_comm_route *route)
 {
-    const bool beside = call->stream->side;
+    const bool side = call->stream->side;
     const size_t all = call->bytes * (size_t)c->ranks;
     const int64_t count = (int64_t)(call->bytes / sizeof(float));
     unsigned ways = route->in_shared ? 1U << TUNER_COPY_ENGINE : 0;
     if (!n->paths[c->plane].timed || comm_op_one(call->op)) return ways;
     const enum p2p_op op = p2p_op_of(call->op);
     if (route->align >= P2P_LL_ALIGN && p2p_algo_supports(P2P_LL, op, c->ranks, count) &&
-        (!beside || all <= SIDE_STREAM_LL_BYTES))
+        (!side || all <= SIDE_STREAM_LL_BYTES))
         ways |= 1U << TUNER_LL;
-    if (route->align >= P2P_ALIGN && p2p_algo_supports(P2P_DIRECT, op, c->ranks, count) && !beside &&
+    if (route->align >= P2P_ALIGN && p2p_algo_supports(P2P_DIRECT, op, c->ranks, count) && !side &&
         (op == P2P_REDUCE_SCATTER ? route->in_shared : route->out_shared))
         ways |= 1U << TUNER_KERNEL_16 | 1U << TUNER_KERNEL_32 | 1U << TUNER_KERNEL_64;
     return ways & n->ways;
@@ -444,12 +445,12 @@ status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call 
     *carried = false;
     if (!p2p_comm_all(n, c)) return STATUS_OK;
     TRY(find_route(n, c, call, &route));
-    const unsigned ways = ways_of(n, c, call, route);
+    const unsigned ways = algos_of(n, c, call, route);
     *carried = ways != 0;
     if (ways == 0) return STATUS_OK;
     const enum tuner_algo path =
         tuner_choose(&n->paths[c->plane], tuner_op_of(call), call->bytes * (size_t)c->ranks, ways);
-    if (path == TUNER_COPY_ENGINE) return by_engines(n, c, call, route);
+    if (path == TUNER_COPY_ENGINE) return by_copy_engines(n, c, call, route);
     return by_kernel(n, c, call, route, path);
 }
 
@@ -461,18 +462,19 @@ status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_ca
     struct stream *s = call->stream;
     const bool sends = call->op == COMM_SEND;
     const int p = c->plane, way = call->way, depth = (int)c->mail.depth;
-    struct p2p_comm_flags *mine = n->board, *other = heartbeat_of(n, c, comm_neighbour(c, call));
+    struct p2p_comm_flags *mine = n->flags, *other = flags_of(n, c, comm_neighbour(c, call));
     char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
     if (sends) {
         /* Slots are used round robin since the last sync, when all of them were empty. */
         const int behind = (int)number < depth - 1 ? (int)number : depth - 1;
         TRY(p2p_comm_wait_queue(
-            &(struct p2p_comm_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->gone}, s));
+            &(struct p2p_comm_wait){&mine->taken[p][way], &mine->has_sent[p][way], -behind, n->abort_flag},
+            s));
         TRY(dev_copy(s, there(n, c, comm_neighbour(c, call), slot), call->send, call->bytes));
         return p2p_comm_signal_queue(&mine->has_sent[p][way], &other->sent[p][way], s);
     }
     TRY(p2p_comm_wait_queue(
-        &(struct p2p_comm_wait){&mine->sent[p][way], &mine->has_taken[p][way], 1, n->gone}, s));
+        &(struct p2p_comm_wait){&mine->sent[p][way], &mine->has_taken[p][way], 1, n->abort_flag}, s));
     TRY(dev_copy(s, call->recv, slot, call->bytes));
     return p2p_comm_signal_queue(&mine->has_taken[p][way], &other->taken[p][way], s);
 }

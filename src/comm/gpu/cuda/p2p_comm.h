@@ -32,15 +32,15 @@ struct p2p_comm_memory {
 };
 /* Of the world. */
 struct p2p_comm {
-    struct p2p_comm_flags *board;   /* this rank's; memory[0] */
+    struct p2p_comm_flags *flags;   /* this rank's; memory[0] */
     struct p2p_comm_memory memory[P2P_COMM_REGISTERED_MAX];
     int count;
     struct p2p_comm_route *routes;  /* [route_count], owned: calls so far, and where the others have their data */
     int route_count, route_room, route_last;
-    volatile uint32_t *gone;    /* in the host's memory: all waits end */
+    volatile uint32_t *abort_flag;    /* in the host's memory: all waits end */
     struct tuner paths[COMM_GROUPS];
     unsigned ways;              /* paths that may be chosen: all of them, but while they are timed */
-    struct dev card;            /* a copy: what opened it is closed before */
+    struct dev dev;            /* a copy: what opened it is closed before */
     struct stream own;          /* the own part of a collective is copied here, while the others' are on their way */
     struct event forked, joined;
 };
@@ -49,12 +49,12 @@ struct p2p_comm_barrier {
     uint32_t *told[COMM_RANKS_MAX]; /* where rank r wants to be told; this rank's place */
     const uint32_t *come;       /* [ranks] what the others have told this one */
     uint32_t *met;
-    volatile uint32_t *gone;
+    volatile uint32_t *abort_flag;
     int rank, ranks;
 };
 /* Kernels. p2p_comm_wait: until *flag has come to *count + plus. p2p_comm_signal: *flag = ++*count, after everything queued before. */
 status p2p_comm_barrier_queue(const struct p2p_comm_barrier *m, struct stream *s) WARN_UNUSED;
-struct p2p_comm_wait { const uint32_t *flag, *count; int plus; volatile uint32_t *gone; };
+struct p2p_comm_wait { const uint32_t *flag, *count; int plus; volatile uint32_t *abort_flag; };
 status p2p_comm_wait_queue(const struct p2p_comm_wait *w, struct stream *s) WARN_UNUSED;
 status p2p_comm_signal_queue(uint32_t *count, uint32_t *flag, struct stream *s) WARN_UNUSED;
 /* A copy inside the GPU by a few multiprocessors, so that it has not to wait for copy engines. Both lie on 16 bytes, of which `bytes` is a multiple. */

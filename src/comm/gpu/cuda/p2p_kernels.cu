@@ -17,7 +17,7 @@ namespace {
 enum { THREADS = 512, EACH = 4 };
 enum : unsigned { LOOKS = 1024 }; // between two looks at the clock and at the host's memory
 
-struct card_args {
+struct kernel_args {
     p2p_schedule schedule;
     const float *memory[3][P2P_RANKS_MAX]; // by buffer and rank
     p2p_flags *flags[P2P_RANKS_MAX];
@@ -25,7 +25,7 @@ struct card_args {
     int64_t vectors; // of four floats, in a chunk
     int64_t part;    // of a block
     uint64_t deadline_ns;
-    const volatile uint32_t *gone;
+    const volatile uint32_t *abort_flag;
     volatile unsigned char *mark;
 };
 
@@ -49,14 +49,14 @@ __device__ inline void flag_store(uint32_t *flag, uint32_t x)
 }
 
 // Whoever has looked in vain for long is in no hurry any more.
-__device__ inline bool given_up(const card_args &a, unsigned look, uint64_t begin_ns)
+__device__ inline bool given_up(const kernel_args &a, unsigned look, uint64_t begin_ns)
 {
     if (look > LOOKS) __nanosleep(100);
     if (look % LOOKS != 0) return false;
-    return (a.gone && *a.gone) || (a.deadline_ns && time_ns() - begin_ns > a.deadline_ns);
+    return (a.abort_flag && *a.abort_flag) || (a.deadline_ns && time_ns() - begin_ns > a.deadline_ns);
 }
 
-__device__ inline bool wait_for(const card_args &a, const uint32_t *flag, uint32_t value)
+__device__ inline bool wait_for(const kernel_args &a, const uint32_t *flag, uint32_t value)
 {
     const uint64_t begin = time_ns();
     for (unsigned look = 1; int32_t(flag_load(flag) - value) < 0; look++)
@@ -65,14 +65,14 @@ __device__ inline bool wait_for(const card_args &a, const uint32_t *flag, uint32
 }
 
 // For people who ask what a rank waits for: it orders nothing, and a fence would cost as much as a little exchange.
-__device__ inline void leave_mark(const card_args &a)
+__device__ inline void leave_mark(const kernel_args &a)
 {
     if (a.mark) *a.mark = 1;
 }
 
 // Tells some ranks that this block has come to a step, and waits until those of `wait` have. After a wait that was given up nobody waits
 // any more: the kernel ends with wrong results and says so in `lost`.
-__device__ void meet(const card_args &a, uint32_t tell, uint32_t wait, uint32_t value, bool *lost)
+__device__ void meet(const kernel_args &a, uint32_t tell, uint32_t wait, uint32_t value, bool *lost)
 {
     const int me = a.schedule.rank, other = int(threadIdx.x), block = int(blockIdx.x);
     __syncthreads();
@@ -103,7 +103,7 @@ template <typename T, int N, int FIRST, int APART, typename W, int R> __device__
 }
 template <typename T, typename W, int R> __device__ inline W tree_sum(const W (&x)[R]) { return addends_rounded<T>(tree_of<T, R, 0, 1>(x)); }
 
-__device__ inline float4 *chunk(const card_args &a, int rank, p2p_place p)
+__device__ inline float4 *chunk(const kernel_args &a, int rank, p2p_place p)
 {
     float4 *memory = reinterpret_cast<float4 *>(const_cast<float *>(a.memory[p.buffer][rank]));
     return memory + p.chunk * a.vectors;
@@ -123,7 +123,7 @@ __device__ void move_part(const float4 *from, const float4 *plus, float4 *to, in
     for (; i < end; i += THREADS) to[i] = PLUS ? sum(__ldcg(from + i), __ldcg(plus + i)) : __ldcg(from + i);
 }
 
-template <typename T, int R> __device__ void tree_part(const card_args &a, p2p_place from, float4 *to, int64_t begin, int64_t end)
+template <typename T, int R> __device__ void tree_part(const kernel_args &a, p2p_place from, float4 *to, int64_t begin, int64_t end)
 {
     // Each rank begins with its own term, so that not all of them ask the same GPU first. Exchanging the halves of a node of the tree
     // changes no bit, and with a power of two that is all that this does.
@@ -147,7 +147,7 @@ template <typename T, int R> __device__ void tree_part(const card_args &a, p2p_p
     }
 }
 
-template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_schedule_kernel(const __grid_constant__ card_args a)
+template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_schedule_kernel(const __grid_constant__ kernel_args a)
 {
     __shared__ bool lost;
     const p2p_schedule &s = a.schedule;
@@ -197,7 +197,7 @@ __device__ inline void packet_store(uint32_t *at, uint32_t number, float2 x)
                  : "memory");
 }
 
-__device__ bool packet_wait(const card_args &a, const uint32_t *at, uint32_t number, float2 *x)
+__device__ bool packet_wait(const kernel_args &a, const uint32_t *at, uint32_t number, float2 *x)
 {
     const uint64_t begin = time_ns();
     for (unsigned look = 1; !packet_load(at, number, x); look++)
@@ -207,14 +207,14 @@ __device__ bool packet_wait(const card_args &a, const uint32_t *at, uint32_t num
 
 // Little: thread i of all has pair i. A box is written again two exchanges later, when what came in between has shown that its owner had read
 // it: a rank sends only what follows its last exchange in the stream. So nobody waits at the end.
-template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1) p2p_ll_kernel(const __grid_constant__ card_args a)
+template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1) p2p_ll_kernel(const __grid_constant__ kernel_args a)
 {
     const int me = a.schedule.rank, block = int(blockIdx.x), thread = int(threadIdx.x), op = a.schedule.op;
     const bool splits = op == P2P_ALL_TO_ALL || op == P2P_REDUCE_SCATTER;
     const int64_t chunk = a.count / 2, pairs = op == P2P_ALL_REDUCE ? chunk * R : chunk;
     const int64_t i = int64_t(block) * P2P_LL_THREADS + thread;
     p2p_flags *mine = a.flags[me];
-    const uint32_t number = mine->littles[block] + 1, turn = number % 2;
+    const uint32_t number = mine->ll_number[block] + 1, turn = number % 2;
     const float2 *in = reinterpret_cast<const float2 *>(a.memory[P2P_IN][me]);
     float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[P2P_OUT][me]));
     float2 x[R];
@@ -237,13 +237,13 @@ template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1
             for (int p = 0; p < R; p++) out[p * chunk + i] = x[p];
     }
     __syncthreads();
-    if (thread == 0) mine->littles[block] = number;
+    if (thread == 0) mine->ll_number[block] = number;
     if (thread == 0 && block == 0) leave_mark(a);
 }
 
-using kernel = void (*)(card_args);
+using kernel = void (*)(kernel_args);
 struct kernels {
-    kernel exchange[P2P_RANKS_MAX + 1], little[P2P_RANKS_MAX + 1];
+    kernel collective[P2P_RANKS_MAX + 1], ll[P2P_RANKS_MAX + 1];
 };
 #define OF_RANKS(name, T) {nullptr, name<T, 1>, name<T, 2>, name<T, 3>, name<T, 4>, name<T, 5>, name<T, 6>, name<T, 7>, name<T, 8>}
 static_assert(P2P_RANKS_MAX == 8, "a kernel for every number of ranks");
@@ -277,8 +277,8 @@ bool adds_up_on_the_way(const p2p_schedule *s)
 void check(const struct p2p_schedule_args *a)
 {
     const p2p_schedule *p = a->schedule;
-    const int64_t units = p->little ? 2 : 4;
-    const uintptr_t align = p->little ? P2P_LL_ALIGN : P2P_ALIGN;
+    const int64_t units = p->ll ? 2 : 4;
+    const uintptr_t align = p->ll ? P2P_LL_ALIGN : P2P_ALIGN;
     CHECK(a->blocks >= 1 && a->blocks <= P2P_BLOCKS_MAX, "%d blocks", a->blocks);
     CHECK(a->count >= 0 && a->count % units == 0, "chunks of %lld floats", (long long)a->count);
     CHECK(a->dt == DTYPE_F32 || !adds_up_on_the_way(p), "sums of %s on their way", dtype_name(a->dt));
@@ -295,8 +295,8 @@ status p2p_schedule_load(int ranks)
     const dtype dts[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
     cudaFuncAttributes loaded;
     for (dtype dt : dts) {
-        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->exchange[ranks])));
-        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->little[ranks])));
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->collective[ranks])));
+        TRY_CUDA(cudaFuncGetAttributes(&loaded, reinterpret_cast<const void *>(kernels_of(dt)->ll[ranks])));
     }
     return STATUS_OK;
 }
@@ -304,24 +304,24 @@ status p2p_schedule_load(int ranks)
 status p2p_schedule_launch(const struct p2p_schedule_args *a, struct stream *s)
 {
     const struct p2p_schedule *p = a->schedule;
-    card_args args = {*p, {}, {}, a->count, a->count / 4, 0, uint64_t(a->deadline_s * 1e9), a->gone, a->mark};
+    kernel_args args = {*p, {}, {}, a->count, a->count / 4, 0, uint64_t(a->deadline_s * 1e9), a->abort_flag, a->mark};
     check(a);
     if (a->count == 0) return STATUS_OK;
     for (int r = 0; r < p->ranks; r++) {
         args.memory[P2P_IN][r] = a->in[r], args.memory[P2P_OUT][r] = a->out[r], args.memory[P2P_WORK][r] = a->work[r];
         args.flags[r] = a->flags[r];
     }
-    if (p->little) {
+    if (p->ll) {
         const int64_t pairs = a->count / 2 * (p->op == P2P_ALL_REDUCE ? p->ranks : 1);
         CHECK(2 * pairs <= P2P_LL_FLOATS, "%lld floats are not little", (long long)(2 * pairs));
         const unsigned grid = unsigned((pairs + P2P_LL_THREADS - 1) / P2P_LL_THREADS);
-        kernels_of(a->dt)->little[p->ranks]<<<grid, P2P_LL_THREADS, 0, cuda_queue(s)>>>(args);
+        kernels_of(a->dt)->ll[p->ranks]<<<grid, P2P_LL_THREADS, 0, cuda_queue(s)>>>(args);
         return launched(s);
     }
     // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
     int64_t blocks = (a->count + P2P_PART_FLOATS - 1) / P2P_PART_FLOATS;
     if (blocks > a->blocks) blocks = a->blocks;
     args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;
-    kernels_of(a->dt)->exchange[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);
+    kernels_of(a->dt)->collective[p->ranks]<<<unsigned(blocks), THREADS, 0, cuda_queue(s)>>>(args);
     return launched(s);
 }

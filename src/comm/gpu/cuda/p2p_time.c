@@ -14,7 +14,7 @@ enum { RUNS = 3, SMALL_BYTES = 256 << 10, MIDDLE_BYTES = 4 << 20 };
 enum { GATE, ZERO, WORDS };
 
 struct timing {
-    struct p2p_comm *near;
+    struct p2p_comm *p2p;
     struct stream *s;
     char *memory;             /* [2][TUNER_BYTES_MAX], shared */
     volatile uint32_t *words; /* in host memory */
@@ -42,9 +42,9 @@ static struct comm_call call_of(const struct timing *t, enum tuner_op op, size_t
 static status call_by(const struct timing *t, struct comm *c, const struct comm_call *call,
                       enum tuner_algo path, bool *serves)
 {
-    t->near->ways = 1U << path;
-    const status st = p2p_comm_call(t->near, c, call, serves);
-    t->near->ways = TUNER_ALL;
+    t->p2p->ways = 1U << path;
+    const status st = p2p_comm_call(t->p2p, c, call, serves);
+    t->p2p->ways = TUNER_ALL;
     return st;
 }
 
@@ -54,14 +54,14 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static status queue_turns(struct timing *t, struct comm *c, const struct comm_call *call,
-                          enum tuner_algo path, int times)
+static status queue_runs(struct timing *t, struct comm *c, const struct comm_call *call, enum tuner_algo path,
+                         int times)
 {
     bool serves;
     const struct p2p_comm_wait gate = {.flag = (const uint32_t *)&t->words[GATE],
                                        .count = (const uint32_t *)&t->words[ZERO],
                                        .plus = 1,
-                                       .gone = t->near->gone};
+                                       .abort_flag = t->p2p->abort_flag};
     TRY(p2p_comm_wait_queue(&gate, t->s));
     TRY(call_by(t, c, call, path, &serves));
     for (int run = 0; run < RUNS; run++) {
@@ -78,7 +78,7 @@ static status time_path(struct timing *t, struct comm *c, const struct comm_call
     const int times = bytes <= SMALL_BYTES ? 8 : bytes <= MIDDLE_BYTES ? 3 : 1;
     double all[RUNS];
     t->words[GATE] = 0;
-    status st = queue_turns(t, c, call, path, times);
+    status st = queue_runs(t, c, call, path, times);
     t->words[GATE] = 1;
     TRY(st);
     TRY(dev_sync(t->s));
@@ -136,13 +136,13 @@ static struct comm *comm_at(struct comm *world, int i)
 static status time_comm(struct timing *t, struct comm *world, int at)
 {
     struct comm *c = comm_at(world, at);
-    struct tuner mine = {.timed = true}, *paths = &t->near->paths[c->plane];
+    struct tuner mine = {.timed = true}, *paths = &t->p2p->paths[c->plane];
     const double begin = clock_s();
     char text[TUNER_TEXT];
-    if (!p2p_comm_all(t->near, c) || c->ranks > P2P_RANKS_MAX) return STATUS_OK;
+    if (!p2p_comm_all(t->p2p, c) || c->ranks > P2P_RANKS_MAX) return STATUS_OK;
     for (int i = 0; i < at; i++)
         if (same_ranks(c, comm_at(world, i))) {
-            *paths = t->near->paths[comm_at(world, i)->plane];
+            *paths = t->p2p->paths[comm_at(world, i)->plane];
             return STATUS_OK;
         }
     TRY(p2p_schedule_load(c->ranks));
@@ -175,7 +175,7 @@ static void close_timing(struct timing *t)
 
 status p2p_comm_time(struct p2p_comm *n, struct comm *world, struct stream *s)
 {
-    struct timing t = {.near = n, .s = s};
+    struct timing t = {.p2p = n, .s = s};
     const int shared = n->count;
     if (shared == 0) return STATUS_OK;
     /* Without memory for it the ranks share none, and nothing is timed. */

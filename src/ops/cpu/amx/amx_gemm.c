@@ -186,21 +186,21 @@ static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int
                   panel = steps * 2 * AMX_TILE;
     _Alignas(64) float tiles[2][PANEL * PANEL];
     struct finish last = {.rows = 0};
-    int turn = 0;
+    int parity = 0;
     /* A panel of B is 32 lines per step over k; the panel after this one comes from beyond L2. */
     const int64_t share = chunk_count(32, chunk_count(m, PANEL));
     for (int64_t j = 0; j < n; j += PANEL, b += panel) {
         struct ahead next = {(const char *)(b + panel), j + PANEL < n ? share : 0};
-        for (int64_t i = 0; i < m; i += PANEL, turn ^= 1) {
+        for (int64_t i = 0; i < m; i += PANEL, parity ^= 1) {
             struct finish now = to;
-            now.tile = tiles[turn];
+            now.tile = tiles[parity];
             now.rows = m - i < PANEL ? m - i : PANEL;
             now.cols = n - j < PANEL ? n - j : PANEL;
             now.sum = to.sum + i * to.sum_ld + j;
             if (to.out) now.out = to.out + i * to.out_ld + j;
             if (to.bias) now.bias = to.bias + j;
             now.stream = to.stream && now.cols == PANEL;
-            micro(steps, a + i / PANEL * panel, b, tiles[turn], &last, &now, &next);
+            micro(steps, a + i / PANEL * panel, b, tiles[parity], &last, &now, &next);
             last = now;
         }
     }
@@ -284,13 +284,13 @@ static status others(const struct gemm_args *g, dev_stream s)
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    CHECK(gemm_dt(g) == DTYPE_BF16, "product of %s on AMX", dtype_name(g->a.dt));
+    CHECK(gemm_dt(g) == DTYPE_BF16, "GEMM of %s on AMX", dtype_name(g->a.dt));
     if (g->m <= FEW_ROWS) return others(g, s);
-    CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "product of BF16 into %s", dtype_name(g->cdt));
+    CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "GEMM of BF16 into %s", dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
     CHECK(g->epilogue.kind == EPILOGUE_NONE || g->epilogue.kind == EPILOGUE_BIAS,
           "the fast set fuses a bias alone");
-    CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
+    CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "GEMM %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     struct packed b = {.k = k_blocks(g->k)};
     const int64_t depth = b.k.count * b.k.length, fit = SHARED_MAX / (int64_t)sizeof(bf16) / depth;
     const int64_t width = fit < CHUNK_N ? CHUNK_N : fit / CHUNK_N * CHUNK_N;

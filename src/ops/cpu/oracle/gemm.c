@@ -59,7 +59,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     CHECK(supports(g, s), "the oracle fuses no such epilogue");
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
           (long long)g->k);
-    CHECK(g->cdt == g->a.dt || g->cdt == dtype_acc(g->a.dt), "%s product into %s", dtype_name(g->a.dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == dtype_acc(g->a.dt), "%s GEMM into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == dtype_acc(g->a.dt), "accumulates in %s", dtype_name(g->cdt));
     int64_t across = chunk_count(g->n, TILE);

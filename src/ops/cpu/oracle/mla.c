@@ -21,8 +21,8 @@ static void check_shape(const struct shape *a)
 struct pair {
     double x, y;
 };
-static struct pair turned(struct pair p, const void *cosines, const void *sines, int64_t at, dtype acc,
-                          double sign)
+static struct pair rotated(struct pair p, const void *cosines, const void *sines, int64_t at, dtype acc,
+                           double sign)
 {
     double c = get(cosines, at, acc), s = sign * get(sines, at, acc);
     return (struct pair){p.x * c - p.y * s, p.y * c + p.x * s};
@@ -54,10 +54,10 @@ static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
             for (int64_t i = 0; i < a->half; i++) {
                 if (a->q)
                     pair_put(a->q, q + 2 * i, dt,
-                             turned(pair_get(a->q, q + 2 * i, dt), a->cos, a->sin, angle + i, acc, 1));
+                             rotated(pair_get(a->q, q + 2 * i, dt), a->cos, a->sin, angle + i, acc, 1));
                 if (!a->k) continue;
                 const struct pair p = pair_get(a->k_rope, t * a->k_rope_stride + 2 * i, dt);
-                pair_put(a->k, k + a->nope + 2 * i, dt, turned(p, a->cos, a->sin, angle + i, acc, 1));
+                pair_put(a->k, k + a->nope + 2 * i, dt, rotated(p, a->cos, a->sin, angle + i, acc, 1));
             }
         }
     }
@@ -80,7 +80,7 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
                 put(a->dk_nope, t * a->dk_nope_stride + h * a->nope + i, dt, get(a->dk, k + i, dt));
             for (int64_t i = 0; a->dq && i < a->half; i++)
                 pair_put(a->dq, q + 2 * i, dt,
-                         turned(pair_get(a->dq, q + 2 * i, dt), a->cos, a->sin, angle + i, acc, -1));
+                         rotated(pair_get(a->dq, q + 2 * i, dt), a->cos, a->sin, angle + i, acc, -1));
         }
         for (int64_t i = 0; i < a->half; i++) {
             struct pair sum = {0, 0};
@@ -89,7 +89,7 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
                 sum = (struct pair){sum.x + p.x, sum.y + p.y};
             }
             pair_put(a->dk_rope, t * a->dk_rope_stride + 2 * i, dt,
-                     turned(sum, a->cos, a->sin, angle + i, acc, -1));
+                     rotated(sum, a->cos, a->sin, angle + i, acc, -1));
         }
     }
     return STATUS_OK;

@@ -213,7 +213,7 @@ static int64_t row_of(const struct expert_gemm_args *a, enum expert_gather who, 
 
 static void expert_rows(const struct expert_gemm_args *a, int64_t e)
 {
-    const bool fwd = a->product == EXPERT_FWD;
+    const bool fwd = a->pass == EXPERT_FWD;
     const int64_t in = fwd ? a->k : a->n, out = fwd ? a->n : a->k, begin = a->offsets[e],
                   real = begin + a->counts[e];
     PARALLEL_CHUNKS(c, a->offsets[e + 1] - begin)
@@ -250,10 +250,10 @@ static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
     (void)s;
     check_dt(expert_gemm_dt(a));
-    CHECK(a->product == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
-    CHECK(a->product == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
+    CHECK(a->pass == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
+    CHECK(a->pass == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     for (int64_t e = 0; e < a->experts; e++) {
-        if (a->product == EXPERT_WGRAD)
+        if (a->pass == EXPERT_WGRAD)
             expert_wgrad(a, e);
         else
             expert_rows(a, e);
@@ -382,7 +382,7 @@ static size_t moe_scratch(const struct moe_shape *m, enum moe_memory what)
     switch (what) {
     case MOE_ROUTE_FWD: return (size_t)chunk_count(m->rows, MOE_CHUNK_TOKENS) * row;
     case MOE_ROUTE_BWD: return (size_t)m->docs * row;
-    case MOE_PRODUCT: break;
+    case MOE_GEMM: break;
     }
     return (size_t)(m->rows * m->top_k * m->d) * dtype_bytes(m->dt); /* gathered rows */
 }

@@ -381,11 +381,11 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     (void)s;
     CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no GEMMs in %s",
           dtype_name(g->a.dt));
-    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "product of %s into %s", dtype_name(g->a.dt),
+    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "GEMM of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
     CHECK(supports(g, s), "the fast set fuses a bias alone");
-    CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "product %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
+    CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "GEMM %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
     if (g->m <= FEW_ROWS && !g->a.trans && g->b.trans) {
         few_rows(g);

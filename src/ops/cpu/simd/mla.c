@@ -58,18 +58,18 @@ static void angles_of_row(const struct shape *a, const struct angles *g, int64_t
     }
 }
 
-VEC_INLINE vf turned(vf x, const struct angles *g, int64_t i)
+VEC_INLINE vf rotated(vf x, const struct angles *g, int64_t i)
 {
     return x * vec_load(g->c, i, VEC, DTYPE_F32) + vec_swap(x) * vec_load(g->s, i, VEC, DTYPE_F32);
 }
 
 /* Rope columns from `from` to `to`, which may alias. */
-VEC_INLINE void turn(const struct angles *g, int64_t width, const void *src, int64_t from, void *dst,
-                     int64_t to, dtype dt)
+VEC_INLINE void rotate_columns(const struct angles *g, int64_t width, const void *src, int64_t from,
+                               void *dst, int64_t to, dtype dt)
 {
     for (int64_t i = 0; i < width; i += VEC) {
         const int n = vec_n(width - i);
-        vec_store(dst, to + i, n, dt, turned(vec_load(src, from + i, n, dt), g, i));
+        vec_store(dst, to + i, n, dt, rotated(vec_load(src, from + i, n, dt), g, i));
     }
 }
 
@@ -85,10 +85,10 @@ VEC_INLINE void fwd_row(const struct latent_fwd_args *a, const struct angles *g,
     const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
     for (int64_t h = 0; a->q && h < a->heads; h++) {
         const int64_t at = t * a->q_stride + h * hd + a->nope;
-        turn(g, tail, a->q, at, a->q, at, dt);
+        rotate_columns(g, tail, a->q, at, a->q, at, dt);
     }
     if (a->k == NULL) return;
-    turn(g, tail, a->k_rope, t * a->k_rope_stride, a->k, k + a->nope, dt);
+    rotate_columns(g, tail, a->k_rope, t * a->k_rope_stride, a->k, k + a->nope, dt);
     for (int64_t h = 0; h < a->heads; h++) {
         if (a->nope) copy(a->k_nope, t * a->k_nope_stride + h * a->nope, a->k, k + h * hd, a->nope, dt);
         if (h) copy(a->k, k + a->nope, a->k, k + h * hd + a->nope, tail, dt);
@@ -123,7 +123,7 @@ VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g,
     const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
     for (int64_t h = 0; a->dq && h < a->heads; h++) {
         const int64_t at = t * a->dq_stride + h * hd + a->nope;
-        turn(g, tail, a->dq, at, a->dq, at, dt);
+        rotate_columns(g, tail, a->dq, at, a->dq, at, dt);
     }
     for (int64_t h = 0; a->nope && h < a->heads; h++)
         copy(a->dk, k + h * hd, a->dk_nope, t * a->dk_nope_stride + h * a->nope, a->nope, dt);
@@ -131,7 +131,7 @@ VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g,
         const int n = vec_n(tail - i);
         vf sum = {0};
         for (int64_t h = 0; h < a->heads; h++) sum += vec_load(a->dk, k + h * hd + a->nope + i, n, dt);
-        vec_store(a->dk_rope, t * a->dk_rope_stride + i, n, dt, turned(sum, g, i));
+        vec_store(a->dk_rope, t * a->dk_rope_stride + i, n, dt, rotated(sum, g, i));
     }
 }
 

@@ -30,11 +30,11 @@ static struct pipeline_simulated simulate(const struct pipeline_schedule *s, str
 static double formula(const struct pipeline_schedule *s, struct pipeline_stage_time t)
 {
     const double late = s->ranks - 1;
-    if (s->kind == PIPE_ZB_H1) return late * (t.forward + t.dgrad - t.wgrad);
+    if (s->kind == PIPELINE_ZB_H1) return late * (t.forward + t.dgrad - t.wgrad);
     return late * (t.forward + t.dgrad + t.wgrad) / s->chunks;
 }
 
-static void bubble_is_the_formula(enum pipe kind, int ranks, int micros, int chunks)
+static void bubble_is_the_formula(enum pipeline_kind kind, int ranks, int micros, int chunks)
 {
     struct pipeline_schedule s;
     assert_int_equal(pipeline_schedule_build(&s, kind, ranks, micros, chunks), STATUS_OK);
@@ -57,11 +57,11 @@ static void bubbles_are_the_formulas(void **state)
     (void)state;
     for (int p = 1; p <= 8; p++) {
         for (int m = 1; m <= 4 * p + 3; m++) {
-            bubble_is_the_formula(PIPE_GPIPE, p, m, 1);
-            bubble_is_the_formula(PIPE_1F1B, p, m, 1);
-            if (m >= 2 * p) bubble_is_the_formula(PIPE_ZB_H1, p, m, 1);
+            bubble_is_the_formula(PIPELINE_GPIPE, p, m, 1);
+            bubble_is_the_formula(PIPELINE_1F1B, p, m, 1);
+            if (m >= 2 * p) bubble_is_the_formula(PIPELINE_ZB_H1, p, m, 1);
             for (int v = 2; v <= 4 && p > 1; v++)
-                if (m >= p) bubble_is_the_formula(PIPE_INTERLEAVED, p, m, v);
+                if (m >= p) bubble_is_the_formula(PIPELINE_INTERLEAVED, p, m, v);
         }
     }
 }
@@ -77,20 +77,20 @@ static void what_is_held_is_the_formula(void **state)
     struct pipeline_schedule s;
     for (int p = 1; p <= 8; p++) {
         for (int m = 1; m <= 3 * p; m++) {
-            assert_int_equal(pipeline_schedule_build(&s, PIPE_GPIPE, p, m, 1), STATUS_OK);
+            assert_int_equal(pipeline_schedule_build(&s, PIPELINE_GPIPE, p, m, 1), STATUS_OK);
             for (int i = 0; i < p; i++) assert_int_equal(s.rank[i].slots, m);
             pipeline_schedule_free(&s);
-            assert_int_equal(pipeline_schedule_build(&s, PIPE_1F1B, p, m, 1), STATUS_OK);
+            assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, p, m, 1), STATUS_OK);
             for (int i = 0; i < p; i++) assert_int_equal(s.rank[i].slots, at_most(m, p - i));
             pipeline_schedule_free(&s);
-            assert_int_equal(pipeline_schedule_build(&s, PIPE_ZB_H1, p, m, 1), STATUS_OK);
+            assert_int_equal(pipeline_schedule_build(&s, PIPELINE_ZB_H1, p, m, 1), STATUS_OK);
             for (int i = 0; i < p; i++) {
                 assert_int_equal(s.rank[i].slots, at_most(m, p - i));
                 assert_int_equal(s.rank[i].stores, at_most(m, i + 1));
             }
             pipeline_schedule_free(&s);
             for (int v = 2; v <= 3 && p > 1 && m % p == 0; v++) {
-                assert_int_equal(pipeline_schedule_build(&s, PIPE_INTERLEAVED, p, m, v), STATUS_OK);
+                assert_int_equal(pipeline_schedule_build(&s, PIPELINE_INTERLEAVED, p, m, v), STATUS_OK);
                 for (int i = 0; i < p; i++)
                     assert_int_equal(s.rank[i].slots, at_most(m * v, 2 * (p - i - 1) + (v - 1) * p + 1));
                 pipeline_schedule_free(&s);
@@ -104,10 +104,12 @@ static void nothing_is_shared_while_it_is_used(void **state)
 {
     (void)state;
     static const struct {
-        enum pipe kind;
+        enum pipeline_kind kind;
         int ranks, micros, chunks;
-    } cases[] = {
-        {PIPE_GPIPE, 4, 8, 1}, {PIPE_1F1B, 4, 9, 1}, {PIPE_INTERLEAVED, 4, 9, 3}, {PIPE_ZB_H1, 4, 9, 1}};
+    } cases[] = {{PIPELINE_GPIPE, 4, 8, 1},
+                 {PIPELINE_1F1B, 4, 9, 1},
+                 {PIPELINE_INTERLEAVED, 4, 9, 3},
+                 {PIPELINE_ZB_H1, 4, 9, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct pipeline_schedule s;
         assert_int_equal(
@@ -120,13 +122,13 @@ static void nothing_is_shared_while_it_is_used(void **state)
             for (int k = 0; k < s.rank[r].count; k++) {
                 const struct pipeline_action *a = &s.rank[r].actions[k];
                 const int me = a->chunk * s.micros + a->micro;
-                const bool takes = a->what == PIPE_F, keeps = a->what == PIPE_BI;
-                if (a->what != PIPE_W) {
+                const bool takes = a->what == PIPELINE_F, keeps = a->what == PIPELINE_BI;
+                if (a->what != PIPELINE_W) {
                     assert_in_range(a->slot, 0, s.rank[r].slots - 1);
                     assert_int_equal(slots[a->slot], takes ? -1 : me);
                     slots[a->slot] = takes ? me : -1;
                 }
-                if (keeps || a->what == PIPE_W) {
+                if (keeps || a->what == PIPELINE_W) {
                     assert_in_range(a->store, 0, s.rank[r].stores - 1);
                     assert_int_equal(stores[a->store], keeps ? -1 : me);
                     stores[a->store] = keeps ? me : -1;
@@ -142,11 +144,12 @@ static void the_unread_of_a_walk_are_room_enough(void **state)
 {
     (void)state;
     struct pipeline_schedule s;
-    for (int kind = PIPE_GPIPE; kind <= PIPE_ZB_H1; kind++) {
+    for (int kind = PIPELINE_GPIPE; kind <= PIPELINE_ZB_H1; kind++) {
         for (int p = 2; p <= 8; p++) {
             for (int m = p; m <= 3 * p + 1; m++) {
-                for (int v = 1; v <= (kind == PIPE_INTERLEAVED ? 4 : 1); v++) {
-                    assert_int_equal(pipeline_schedule_build(&s, (enum pipe)kind, p, m, v), STATUS_OK);
+                for (int v = 1; v <= (kind == PIPELINE_INTERLEAVED ? 4 : 1); v++) {
+                    assert_int_equal(pipeline_schedule_build(&s, (enum pipeline_kind)kind, p, m, v),
+                                     STATUS_OK);
                     const int unread = simulate(&s, TIMES[0], 0, 0).unread;
                     const double free = simulate(&s, TIMES[0], 0, 0).makespan,
                                  roomy = simulate(&s, TIMES[0], 0, unread).makespan;
@@ -166,13 +169,13 @@ static void time_of_messages_and_of_uneven_stages_is_counted(void **state)
     struct pipeline_schedule s;
     struct pipeline_simulated out;
     /* One micro-batch passes p stages and back: 2 (p - 1) messages. */
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_1F1B, 4, 1, 1), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, 4, 1, 1), STATUS_OK);
     assert_true(fabs(simulate(&s, TIMES[0], 0.5, 0).makespan - (4 * 3 + 6 * 0.5)) < 1e-12);
     pipeline_schedule_free(&s);
     /* The slowest stage sets the pace. Beside its own time it waits for the first F (1), for stage 2's B of that one (3, less its own second F,
      * which takes 2), and stage 0 ends with a B (2). */
     const struct pipeline_stage_time stages[] = {{1, 1, 1}, {2, 2, 2}, {1, 1, 1}};
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_1F1B, 3, 30, 1), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, 3, 30, 1), STATUS_OK);
     assert_int_equal(pipeline_simulate(&s, &(struct pipeline_simulate_args){.stages = stages}, &out),
                      STATUS_OK);
     assert_true(fabs(out.makespan - (30 * 6 + 1 + 1 + 2)) < 1e-9);
@@ -203,7 +206,7 @@ static void broken_schedules_are_found(void **state)
     struct pipeline_schedule s;
 
     /* rank 0: F0 F1 F2 B0 ... -> F0 B0 F1 F2: fine. Rank 1 with two forwards ahead of rank 0's sends: waits for ever. */
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_1F1B, 2, 4, 1), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, 2, 4, 1), STATUS_OK);
     swap(&s.rank[0], 1, 2); /* F0 B0 F1 ...: slower, and allowed */
     assert_int_equal(pipeline_schedule_check(&s), STATUS_OK);
     assert_int_equal(pipeline_simulate(&s, &a, &out), STATUS_OK);
@@ -213,13 +216,13 @@ static void broken_schedules_are_found(void **state)
     pipeline_schedule_free(&s);
 
     /* The order of messages: rank 1 takes micro-batch 1's before 0's. */
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_INTERLEAVED, 2, 2, 2), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_INTERLEAVED, 2, 2, 2), STATUS_OK);
     swap(&s.rank[1], 1, 2);
     assert_int_equal(pipeline_schedule_check(&s), STATUS_OK);
     says(pipeline_simulate(&s, &a, &out), "rank 1, F of micro-batch 0, chunk 1, waits for stage 2 and finds");
     pipeline_schedule_free(&s);
 
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_ZB_H1, 2, 4, 1), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_ZB_H1, 2, 4, 1), STATUS_OK);
     s.rank[1].count--; /* a W is lost */
     says(pipeline_schedule_check(&s), "rank 1: chunk 0 ends with 4 F, 4 B or BI, 3 W of 4 micro-batches");
     s.rank[1].count++;
@@ -228,7 +231,7 @@ static void broken_schedules_are_found(void **state)
     pipeline_schedule_free(&s);
 
     /* Gradients would be summed in another order. */
-    assert_int_equal(pipeline_schedule_build(&s, PIPE_GPIPE, 2, 4, 1), STATUS_OK);
+    assert_int_equal(pipeline_schedule_build(&s, PIPELINE_GPIPE, 2, 4, 1), STATUS_OK);
     swap(&s.rank[1], 4, 5);
     says(pipeline_schedule_check(&s), "rank 1: B of micro-batch 1, chunk 0, comes before its turn");
     swap(&s.rank[1], 4, 5);
@@ -241,14 +244,15 @@ static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
     struct pipeline_schedule s;
-    says(pipeline_schedule_build(&s, PIPE_INTERLEAVED, 4, 3, 2),
+    says(pipeline_schedule_build(&s, PIPELINE_INTERLEAVED, 4, 3, 2),
          "3 micro-batches for an interleaved pipeline of 4 ranks");
     pipeline_schedule_free(&s);
-    says(pipeline_schedule_build(&s, PIPE_1F1B, 4, 8, 2), "only the interleaved schedule has more than one");
+    says(pipeline_schedule_build(&s, PIPELINE_1F1B, 4, 8, 2),
+         "only the interleaved schedule has more than one");
     pipeline_schedule_free(&s);
-    says(pipeline_schedule_build(&s, PIPE_INTERLEAVED, 1, 8, 2), "a pipeline of several ranks");
+    says(pipeline_schedule_build(&s, PIPELINE_INTERLEAVED, 1, 8, 2), "a pipeline of several ranks");
     pipeline_schedule_free(&s);
-    says(pipeline_schedule_build(&s, PIPE_GPIPE, PIPE_RANKS_MAX + 1, 8, 1), "at most 64");
+    says(pipeline_schedule_build(&s, PIPELINE_GPIPE, PIPELINE_RANKS_MAX + 1, 8, 1), "at most 64");
     pipeline_schedule_free(&s);
 }
 

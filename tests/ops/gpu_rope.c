@@ -63,7 +63,7 @@ struct call {
     bf16 *got, *want; /* [rows + GUARD, stride], on the host */
 };
 
-static void *on_card(struct gpu *g, const void *from, size_t bytes)
+static void *on_gpu(struct gpu *g, const void *from, size_t bytes)
 {
     void *to = arena_take(&g->mem, bytes, "operand");
     assert_int_equal(dev_upload(&g->s, to, from, bytes), STATUS_OK);
@@ -83,7 +83,7 @@ static bf16 *normal(int64_t count, uint64_t seed)
 static void *normal_on_gpu(struct gpu *g, int64_t count, uint64_t seed)
 {
     bf16 *p = normal(count, seed);
-    void *to = on_card(g, p, sizeof *p * (size_t)count);
+    void *to = on_gpu(g, p, sizeof *p * (size_t)count);
     free(p);
     return to;
 }
@@ -100,9 +100,9 @@ static void turn_open(struct gpu *g, struct call *c)
             table[1][p * HALF + i] = (float)sin(angle);
         }
     for (int64_t i = 0; i < c->rows; i++) positions[i] = (int32_t)((i * 2654435761u + 17) % PLACES);
-    c->rope = (struct rotation){.positions = on_card(g, positions, sizeof *positions * (size_t)c->rows),
-                                .cos = on_card(g, table[0], sizeof(float) * POSITIONS * HALF),
-                                .sin = on_card(g, table[1], sizeof(float) * POSITIONS * HALF)};
+    c->rope = (struct rotation){.positions = on_gpu(g, positions, sizeof *positions * (size_t)c->rows),
+                                .cos = on_gpu(g, table[0], sizeof(float) * POSITIONS * HALF),
+                                .sin = on_gpu(g, table[1], sizeof(float) * POSITIONS * HALF)};
     free(positions);
     free(table[0]);
     free(table[1]);
@@ -136,7 +136,7 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
         .q_stride = c->stride,
         .k_stride = c->stride,
         .v_stride = c->stride,
-        .cu_seqlens = on_card(g, cu, sizeof cu),
+        .cu_seqlens = on_gpu(g, cu, sizeof cu),
         .docs = x->docs,
         .rows = c->rows,
         .heads = x->heads,
@@ -191,7 +191,7 @@ static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
     memset(to, 0xff, bytes); /* NaN */
     assert_int_equal(dev_upload(&g->s, b.dq, to, bytes), STATUS_OK);
     assert_int_equal(g->ops.attn_bwd(&b, &g->s), STATUS_OK);
-    const struct rope_bwd_args turn = {.dout = b.dq,
+    const struct rope_bwd_args rope = {.dout = b.dq,
                                        .din = b.dq,
                                        .dout_stride = c->stride,
                                        .din_stride = c->stride,
@@ -205,7 +205,7 @@ static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
                                        .half = HALF,
                                        .pos_count = POSITIONS,
                                        .dt = DTYPE_BF16};
-    if (!together) assert_int_equal(g->ops.rope_bwd(&turn, &g->s), STATUS_OK);
+    if (!together) assert_int_equal(g->ops.rope_bwd(&rope, &g->s), STATUS_OK);
     assert_int_equal(dev_download(&g->s, to, b.dq, bytes), STATUS_OK);
     assert_int_equal(dev_sync(&g->s), STATUS_OK);
 }
@@ -269,7 +269,7 @@ static void together_is_as_apart(void **state)
     gpu_close(&g);
 }
 
-static void other_widths_and_types_are_turned_apart(void **state)
+static void other_widths_and_types_are_rotated_apart(void **state)
 {
     (void)state;
     struct gpu g;
@@ -320,7 +320,7 @@ static void project(struct gpu *g, const struct projection *x)
     fused.epilogue = (struct epilogue){
         .kind = EPILOGUE_ROPE,
         .rope = {.rotation = c.rope, .heads = x->heads, .heads_kv = x->heads_kv, .hd = x->hd}};
-    const struct rope_fwd_args turn = {.in = qkv,
+    const struct rope_fwd_args rope = {.in = qkv,
                                        .out = qkv,
                                        .in_stride = c.stride,
                                        .out_stride = c.stride,
@@ -344,7 +344,7 @@ static void project(struct gpu *g, const struct projection *x)
         assert_int_equal(dev_upload(&g->s, qkv, to, bytes), STATUS_OK);
         if (way) assert_int_equal(g->ops.gemm(&fused, &g->s), STATUS_OK);
         if (!way) assert_int_equal(g->ops.gemm(&plain, &g->s), STATUS_OK);
-        if (!way) assert_int_equal(g->ops.rope_fwd(&turn, &g->s), STATUS_OK);
+        if (!way) assert_int_equal(g->ops.rope_fwd(&rope, &g->s), STATUS_OK);
         assert_int_equal(dev_download(&g->s, to, qkv, bytes), STATUS_OK);
         assert_int_equal(dev_sync(&g->s), STATUS_OK);
     }
@@ -388,7 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(projected_together_is_as_apart),
         cmocka_unit_test(together_is_as_apart),
-        cmocka_unit_test(other_widths_and_types_are_turned_apart),
+        cmocka_unit_test(other_widths_and_types_are_rotated_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

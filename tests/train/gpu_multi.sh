@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
-# out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_cards.sh INGOT [PART]...
+# out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
 #   parts: data zero offload tensor pipe moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
