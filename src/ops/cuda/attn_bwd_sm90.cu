@@ -1,73 +1,78 @@
-// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_bwd_wide_sm90.cu): five matmuls in
-// one kernel (after FlashAttention-3, Shah et al., arXiv:2407.08608), and yet equal bits in every run.
+// Attention's backward on Hopper, heads of 64 and 128 (keys wider than values: attn_bwd_wide_sm90.cu). Five matmuls
+// in one kernel, after FlashAttention-3 (Shah et al., arXiv:2407.08608), with equal bits in every run.
 //
-// A work item is a block of KEYS = 128 key rows of one kv head. Its block of threads walks over the blocks of M query
-// rows that see the keys (128 rows for heads of 64, 64 for heads of 128), and for each over the query heads of the
-// group. dK and dV stay in registers all the way. One step, of each of two warpgroups, which hold 64 keys each:
+//   work item   a block of KEYS = 128 key rows of one kv head; loops over the blocks of M query rows that see the keys
+//               (M = 128 for heads of 64, 64 for heads of 128), inside over the query heads of the group
+//   registers   dK and dV of the item, all the way
+//   warps       warpgroup 0: a producer (TMA: Q, dO, their lse and delta, K, V), and one warp per consumer that adds
+//               its dQ to global memory; warpgroups 1, 2: consumers, 64 keys each
 //
-//   dP^T = V dO^T - delta           [64 keys x M queries], as S^T: so P^T and dS^T lie in registers as the next
-//                                   matmuls' operand A
-//   P^T  = exp2(scale2 S^T - lse2)  beside dP^T
+// One step of a consumer:
+//
+//   dP^T = V dO^T - delta           [64 keys x M queries], like S^T: so P^T and dS^T are in registers as operand A
+//   P^T  = exp2(scale2 S^T - lse2)  overlaps dP^T
 //   dV  += P^T dO
-//   dS^T = P^T dP^T                 beside dV; goes to shared memory also, for dQ, which sums over the keys of both
-//                                   warpgroups
-//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile in each warpgroup]; goes to who
-//                                   adds it beside the next two
+//   dS^T = P^T dP^T                 overlaps dV; also to shared memory, for dQ, which sums over both consumers' keys
+//   dQ   = dS K                     of the step before: [64 x 64 of the M x HD tile per consumer]; added to global
+//                                   memory during the next two matmuls
 //   S^T  = K Q^T                    of the next step
 //   dK  += dS^T Q
 //
-// Since dQ waits for dS of a step ago, the warpgroups need not keep pace: named barriers let one at a time do its
-// exponentials and dS, while the other one keeps the tensor cores busy (heads of 64, 8 x 4096 and 32 x 2048 rows, under
-// lasting load, each in turn with its like: 4 and 6 % slower without turns, 2.5 and 3.5 % with delta subtracted behind
-// the matmul, 0 and 2 % with dQ behind S^T and handed over when all matmuls are done; with no dQ added to anything 8 %
-// faster). What did not pay: a part of the exponentials as polynomials, dS in bf16x2, lse and delta in the order of the
-// threads for loads of 16 bytes. A step is one chain of waits, mostly for shared memory: tensor cores work for 58 % of
-// it.
+// Since dQ is one step late, the consumers need not run in lockstep. Ping-pong by named barriers: one consumer
+// computes exponentials and dS while the other keeps the tensor cores busy.
 //
-// Which matmuls are open at the same time is decided by what ptxas accepts: it must not say that it serializes wgmma
-// (C7512, C7514, C7515).
+//   measured: heads of 64, 8 x 4096 and 32 x 2048 rows, sustained load, alternating   slower by
+//     without ping-pong                                                               4 and 6 %
+//     delta subtracted after the matmul                                               2.5 and 3.5 %
+//     dQ after S^T, handed over when all matmuls are done                             0 and 2 %
+//     dQ not added to anything (wrong)                                                8 % faster
+//   no gain: some exponentials as polynomials; dS in bf16x2; lse and delta permuted for 16-byte loads
+//   limit: a step is one chain of waits, mostly for shared memory; tensor cores are busy for 58 % of it
 //
-// Warps: warpgroup 0 has a producer (TMA brings Q, dO, their lse and delta, K and V), and for each of the two consuming
-// warpgroups a warp that adds its dQ to global memory.
+// Which matmuls may be open at once is limited by ptxas: it must not report that it serializes wgmma (C7512, C7514,
+// C7515).
 //
 // ---- dQ in a fixed order.
 //
-// The query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both limits never decrease
-// along the rows, attn_docs.cuh). They add in the order of the walk: a count per (i, head, warpgroup) in global memory
-// says whose turn it is. The first stores, so nothing is zeroed; the last one reads what the others left, scales,
-// rounds, and writes dq. The walk has two directions:
+// Query block i of a head is seen by the key blocks first_block(i) .. own_block(i) (both never decrease along the
+// rows, attn_docs.cuh). They add in the order of the walk, by a semaphore per (i, head, warpgroup) in global
+// memory. The first one stores, so nothing is zeroed. The last one reads the partial sum, scales, rounds and writes
+// dq. The walk has two directions:
 //
-//   down  key blocks in ascending order, each from the last query block that sees it down to its own. The longest items
-//         of a document come first: a short tail. Each key block follows the one before it by a step.
-//   up    key blocks in descending order, each from its own query block upwards. Nobody waits for more than what began
-//         before it, but the longest items come last, and blocks of one head are further apart. For short documents
-//         where a step is one head (group 1): down, all items of a document end at the same time, and those of the next
-//         one begin with waiting for each other (64 x 1024 rows, 12/12 heads of 64: 270 TFLOP/s up, 211 down; 4 x 4096,
-//         32/32 of 128: 336 and 430).
+//   down   key blocks ascending, each from the last query block that sees it down to its own. The longest items of a
+//          document come first, so the tail is short. Each key block follows the one before it by a step.
+//   up     key blocks descending, each from its own query block upwards. Waits are only for earlier items, but the
+//          longest items come last, and blocks of one head are further apart. For short documents whose step is one
+//          head (group 1): down, all items of a document end together, and those of the next one begin with waits for
+//          each other.
 //
-// Work items are taken from a ticket counter in the order of the walk. Whoever waits waits for a smaller ticket, which
-// some block already has or has done: so no deadlock, however few blocks are resident. Blocks of one head that run at
-// the same time read the same tiles of Q and dO and add to the same tile of dQ while these are in L2.
+//   measured, TFLOP/s          up    down
+//     64 x 1024, 12/12 of 64   270   211
+//     4 x 4096, 32/32 of 128   336   430
 //
-// The partial sums of dQ lie in the order of the accumulators of wgmma: [query block][head][warpgroup][8][128 threads]
-// float4. Nobody but this file reads them.
+// Work items are taken by tickets in the order of the walk. Waits are only for smaller tickets, which a block
+// already has or has finished: no deadlock, however few blocks are resident. Concurrent blocks of one head read the
+// same tiles of Q and dO and add to the same tile of dQ while these are in L2.
+//
+// Partial sums of dQ have the layout of wgmma accumulators: [query block][head][warpgroup][8][128 threads] float4.
+// Only this file reads them.
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
 }
 
-enum { ELEMENTWISE = 1 }; // and 2: named barriers at which a warpgroup waits for its turn
+enum { ELEMENTWISE = 1 }; // and 2: named barriers of the ping-pong
 enum { KEYS = 128, GROUPS = 2, THREADS = (1 + GROUPS) * WARPGROUP, DQ_FLOATS = 64 * 64 };
 
 template <int HD> struct bwd_tile {
     enum {
         M = HD == 64 ? 128 : 64, // query rows of a step
-        REGISTERS = 240,         // of a consumer; the producer's warpgroup has the rest of 3 * 168
+        REGISTERS = 240,         // registers per consumer thread; the producer's warpgroup has the rest of 3 * 168
         GIVEN = 3 * 168 - 2 * REGISTERS,
         Q_STAGES = HD == 64 ? 2 : 3,
         O_STAGES = 2,
-        DS_STAGES = 3, // one is written, one read by this warpgroup, one still read by the other
+        DS_STAGES = 3, // one being written, one read by this warpgroup, one still read by the other
         KV = KEYS * HD * 2,
         Q = M * HD * 2,
         DS = KEYS * M * 2,
@@ -87,10 +92,10 @@ template <int HD> struct bwd_tile {
     enum { BYTES = mode_smem::END };
 };
 
-// Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are filled up to a multiple of
-// KEYS: a row that does not exist has lse2 = inf, so that its probabilities are 0, and sees and is seen by nothing.
+// Tables that the first kernel makes, and partial sums, in attention's scratch. Rows are padded to a multiple of
+// KEYS: padding has lse2 = inf, so its probabilities are 0, and it sees nothing and is seen by nothing.
 struct bwd_scratch {
-    float *dq;                  // as above
+    float *dq;                  // the padded rows
     float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
     int *row_end;               // [rows_pad]: query_end of a key row
     int *first_block;           // [rows_pad / M]: the first key block that a query block sees
@@ -106,15 +111,15 @@ struct bwd_args {
     int rows, heads, heads_kv, group, items;
     int upward; // the direction of the walk
     float scale, scale2;
-    const int *positions; // heads of 64: dq and dk are rotated back (RoPE) by the angles there; NULL: not
+    const int *positions; // heads of 64: rotates dq and dk back (RoPE) by these angles; NULL: does not
     const float *cos, *sin; // [positions, 32]
 };
 
-// What becomes of a warpgroup's part of dQ: others add to it, or it is finished, alone or with what others left.
+// What happens to a warpgroup's part of dQ: others add to it, or it is finished, alone or with a partial sum.
 enum dq_mode { DQ_ADD, DQ_LAST, DQ_ONLY };
 
-// A work item, as its producer tells the others: its key block (-1: no more), its kv head, its query blocks in the
-// order of the walk.
+// A work item as the producer passes it on: key block (-1: no more), kv head, query blocks in the order of the
+// walk.
 struct bwd_item { int block, kv, first, last; };
 
 // ---- What the kernel's warps share.
@@ -215,7 +220,7 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
             bulk_load(tile::delta_smem::at(sh.base, o.stage), a.x.delta + stats, tile::M * 4, sh.o_full(o.stage));
             q.next();
             o.next();
-            if (step == 0) { // behind the first tiles, which need not wait until the item before is done
+            if (step == 0) { // after the first tiles, which need not wait for the item before
                 mbar_wait(sh.kv_empty(), parity ^ 1);
                 sh.put_item(item);
                 mbar_arrive_expect(sh.kv_full(), 2 * tile::KV);
@@ -230,7 +235,7 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
     }
 }
 
-// ---- dQ of one warpgroup to global memory, in turn: one thread.
+// ---- dQ of one warpgroup to global memory, in order: one thread.
 
 template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_shared<HD> sh, int group)
 {
@@ -287,15 +292,14 @@ template <int HD> struct consumer {
     float dk[HD / 2], dv[HD / 2], s[M / 2], dp[M / 2];
     uint32_t p[M / 16][4], ds[M / 16][4];
     struct places { int at[2]; };              // positions of this thread's two rows
-    struct angles { float2 cos[2][4], sin[2][4]; }; // of their columns below 32
+    struct angles { float2 cos[2][4], sin[2][4]; }; // their columns below 32
 
     __device__ consumer(const bwd_args &a_, const bwd_shared<HD> &sh_, int group_)
         : a(a_), sh(sh_), group(group_), thread(threadIdx.x % WARPGROUP), lane(threadIdx.x % WARP)
     {
     }
 
-    // What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read
-    // it.
+    // d is dead here: else the compiler keeps it until the matmul that overwrites it, since that could read it.
     template <int COUNT> __device__ static void fresh(float (&d)[COUNT])
     {
 #pragma unroll
@@ -335,8 +339,7 @@ template <int HD> struct consumer {
             wgmma_ss<64, 1, 1>(dq, operand_step(x, step_mn(k)), operand_step(keys, step_mn(k)), k > 0);
     }
 
-    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's
-    // two keys.
+    // Masks queries of a tile outside [from, to), counted from its first query; from, to of this thread's two keys.
     __device__ void mask(const int (&from)[2], const int (&to)[2])
     {
         const int t2 = lane % 4 * 2;
@@ -346,7 +349,7 @@ template <int HD> struct consumer {
             if (col < from[half] || col >= to[half]) s[i] = -INFINITY;
         }
     }
-    // What dP^T is added to: -delta of each query.
+    // The initial value of dP^T: -delta of each query.
     __device__ void deltas(uint32_t delta_at)
     {
 #pragma unroll
@@ -356,7 +359,7 @@ template <int HD> struct consumer {
             dp[i + 1] = dp[i + 3] = delta.y;
         }
     }
-    // lse of the first queries of a tile, which are asked for while matmuls run. There are registers for no more.
+    // Prefetches lse of a tile's first queries during the matmuls. There are no registers for more.
     enum { AHEAD = 4 };
     __device__ void lse_ahead(float2 (&ahead)[AHEAD], uint32_t lse_at) const
     {
@@ -381,7 +384,7 @@ template <int HD> struct consumer {
 #pragma unroll
         for (int c = 0; c < M / 16; c++) hold(p[c]);
     }
-    // From the rounded P: it is what dV takes, and its registers are those that are left.
+    // From the rounded P: dV reads it, and its registers are the ones left.
     __device__ void score_gradients()
     {
 #pragma unroll
@@ -405,7 +408,7 @@ template <int HD> struct consumer {
         for (int c = 0; c < M / 16; c++)
             store8x8x4((at ^ (c % 4 << 5)) + c / 4 * (KEYS * SLAB_ROW), ds[c][0], ds[c][1], ds[c][2], ds[c][3]);
     }
-    // Adds what other key blocks left.
+    // Adds the partial sum of other key blocks.
     __device__ void dq_gather(float (&dq)[32], int query, int head)
     {
         const int64_t at = ((int64_t)(query / M) * a.heads + head) * GROUPS + group;
@@ -431,8 +434,7 @@ template <int HD> struct consumer {
         __syncwarp();
         if (lane == 0) mbar_arrive(sh.dq_full(group));
     }
-    // Heads of 64 as rotation pairs them, columns i and i + 32: both are this thread's. Rows that do not exist turn as
-    // the last one.
+    // Rotates heads of 64 back, columns i and i + 32: both are this thread's. Rows past the last use its position.
     __device__ places places_of(int row) const
     {
         places x = {};
@@ -442,7 +444,7 @@ template <int HD> struct consumer {
                 x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
         return x;
     }
-    // To L1 a step before they are loaded: four threads have the same two rows of both tables.
+    // Prefetches to L1 one step ahead: four threads read the same two rows of both tables.
     __device__ void angles_ahead(const places &x) const
     {
         const float *table = lane % 4 < 2 ? a.cos : a.sin;
@@ -482,17 +484,17 @@ template <int HD> struct consumer {
         if (lane == 0) mbar_arrive(bar);
     }
 
-    // ---- The phases of an item and of a step. `w`: the item that this warpgroup works on, and where it is.
+    // ---- The phases of an item and of a step. `w`: the item of this warpgroup, and its position in it.
 
     struct walk {
         bwd_item item;
-        // the warpgroup's first key, this thread's; where the queries end that see this thread's two and key0
+        // this warpgroup's first key, this thread's; end of the queries that see this thread's two keys and key0
         int key0, key, end[2], end0;
         int steps, onward;
         int query, h;                // of this step: the first query, the head in the group
-        pipeline_state<tile::DS_STAGES> before; // dS of the step before, whose dQ comes next
+        pipeline_state<tile::DS_STAGES> before; // dS of the step before, whose dQ is next
         int query_before, head_before;
-        places keys_at; // and, downwards, of the query block that is finished here: M = KEYS
+        places keys_at; // and, in direction down, of the query block that is finished here: M = KEYS
         float2 ahead[AHEAD];
     };
     pipeline_state<tile::Q_STAGES> q;
@@ -504,7 +506,7 @@ template <int HD> struct consumer {
     __device__ __forceinline__ uint32_t o_at() const { return tile::o_smem::at(sh.base, o.stage); }
     __device__ __forceinline__ uint32_t lse_at() const { return tile::lse_smem::at(sh.base, q.stage); }
 
-    // Waits for the producer's next item. False: there is none.
+    // Waits for the producer's next item. False: no more.
     __device__ __forceinline__ bool item_next(walk &w, uint32_t parity)
     {
         mbar_wait(sh.kv_full(), parity);
@@ -564,11 +566,11 @@ template <int HD> struct consumer {
         ds_store(tile::ds_smem::at(sh.base, d.stage));
         named_arrive(ELEMENTWISE + 1 - group, GROUPS * WARPGROUP);
     }
-    // dQ of the step before, S^T of the next one, and dK. `q_now`: the stage of this step's Q, which lies at q_now_at.
+    // dQ of the step before, S^T of the next one, and dK. `q_now`: the stage of this step's Q, at q_now_at.
     __device__ __forceinline__ void gradients_step(walk &w, int step, int q_now, uint32_t q_now_at)
     {
-        // dQ of the step before; in the first step one of garbage, which nobody reads: queued under a condition, it
-        // would keep the compiler from leaving matmuls open. So is S^T behind the last step.
+        // dQ of the step before. The first step computes garbage that is not used: a condition would keep the
+        // compiler from leaving matmuls open. The same for S^T after the last step.
         if (step > 0) mbar_wait(sh.ds_full(w.before.stage), w.before.parity);
         float dq[32];
         dq_matmul(dq, tile::ds_smem::at(sh.base, w.before.stage));
@@ -607,7 +609,7 @@ template <int HD> struct consumer {
             w.query += w.onward;
         }
     }
-    // The tile of dS has been read; what becomes of the dQ that it gave.
+    // The tile of dS has been read: passes on the dQ that it gave.
     __device__ __forceinline__ int dq_next(const walk &w)
     {
         release(sh.ds_empty(w.before.stage));
@@ -615,7 +617,7 @@ template <int HD> struct consumer {
         dq_parity ^= 1;
         return sh.mode(group);
     }
-    // dQ that no other key block adds to: scaled, rounded and stored.
+    // dQ without other key blocks: scaled, rounded and stored.
     __device__ __forceinline__ void dq_finish(const walk &w, float (&dq)[32], int mode)
     {
         if constexpr (HD == 64)
@@ -726,7 +728,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-// ---- Before: delta = <dO, O>, lse for exp2, the tables.
+// ---- First kernel: delta = <dO, O>, lse for exp2, the tables.
 
 struct before_args {
     attn_docs docs;

@@ -1,16 +1,17 @@
-// dQ of attention's backward on Hopper, heads of 192 and 128: two kernels, of which attn_bwd_wide_sm90.cu queues one.
+// dQ of attention's backward on Hopper, heads of 192 (keys) and 128 (values). attn_bwd_wide_sm90.cu queues one of
+// two kernels:
 //
-//   stored    dQ = scale dS K from the tiles of dS that the kernel of dK and dV stored. A block has 256 rows, so that a
-//             tile of keys, which comes from L2, serves four tiles of dS, which come from memory. A step, of each of
-//             two warpgroups, which hold 128 queries each, over tiles of 64 keys: dQ += dS K.
-//   alone     where the tiles of one head are more than there is memory for: S and dP are formed again. A step, of each
-//             of two warpgroups, which hold 64 queries each, over tiles of N keys:
-//               S = Q K^T, dP = dO V^T of this tile, dQ += dS K of the one before
-//               dS = exp2(scale2 S - lse2) (dP - delta)   beside dQ
-//             What did not pay: tiles of 96 keys, which leave room for two stages (358 TFLOP/s instead of 709), tiles
-//             of 80 (no faster than 64, and more registers).
+//   stored     dQ = scale dS K, from the tiles of dS that the dK/dV kernel stored
+//     block      256 rows, so a tile of keys (from L2) serves four tiles of dS (from memory)
+//     step       each of two warpgroups, 128 queries, over tiles of 64 keys: dQ += dS K
+//   alone      if dS of one head does not fit in memory: recomputes S and dP
+//     block      128 rows
+//     step       each of two warpgroups, 64 queries, over tiles of N keys:
+//                  S = Q K^T, dP = dO V^T of this tile, dQ += dS K of the one before
+//                  dS = exp2(scale2 S - lse2) (dP - delta), overlapped with dQ
+//     slower     tiles of 96 keys, with two stages (358 TFLOP/s instead of 709); 80 keys (no faster, more registers)
 //
-// Warpgroup 0 loads. Blocks of the SM stay and take blocks of rows by tickets, the longest first.
+// Warpgroup 0 loads. Blocks are persistent and take blocks of rows by tickets, the longest first.
 #include "ops/cuda/attn_bwd_wide_sm90.cuh"
 
 // ---- Alone.
@@ -105,7 +106,7 @@ struct dq_group {
     {
         if (lane == 0) mbar_arrive(bar);
     }
-    // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
+    // Ping-pong: the warpgroups queue their matmuls alternately, once per tile.
     __device__ void pingpong_wait() const { named_sync(1 + group, GROUPS * WARPGROUP); }
     __device__ void pingpong_arrive() const { named_arrive(2 - group, GROUPS * WARPGROUP); }
     __device__ void keys_wait() const
@@ -113,7 +114,7 @@ struct dq_group {
         tile::k_pipe::consumer_wait(at, k);
         tile::v_pipe::consumer_wait(at, v);
     }
-    // S and dP of the tile that comes next.
+    // S and dP of the next tile.
     __device__ void scores_queue()
     {
         const uint64_t q = operand_k(tile::q_smem::at(at, group)), key = operand_k(tile::k_smem::at(at, k.stage));
@@ -140,7 +141,7 @@ struct dq_group {
         for (int i = 0; i < N / 16; i++) wgmma_rs<HD, 1>(dq, ds[i], operand_step(b, step_mn(i)), 1);
         wgmma_commit();
     }
-    // Keys outside [from, to], counted from the tile's first, are not seen: from, to of this thread's two rows.
+    // Masks keys outside [from, to], counted from the tile's first key; from, to of this thread's two rows.
     __device__ void mask(const int (&from)[2], const int (&to)[2])
     {
 #pragma unroll
@@ -180,7 +181,7 @@ struct dq_group {
         values_done();
         release(tile::k_pipe::empty(at, k_before));
     }
-    // Rows row .. last of the block at item; tiles high, high - 1, .. low, all that some row sees.
+    // Rows row .. last of the block at item; tiles high, high - 1, .. low, each of which some row sees.
     __device__ void attend(const int4 &item, int row, int high, int low)
     {
         const int mine = row + acc_row(thread, 0), base = item.z + lane % 4 * 2;
@@ -240,7 +241,7 @@ struct dq_group {
     __device__ void run()
     {
         uint32_t parity = 0;
-        if (group == 1) pingpong_arrive(); // the first turn is warpgroup 0's
+        if (group == 1) pingpong_arrive(); // warpgroup 0 goes first
         for (pipeline_state<SLOTS> slot;; slot.next(), parity ^= 1) {
             const int4 item = slot_take(tile::slots_smem::at(at, slot.stage), tile::slot_pipe::full(at, slot.stage),
                                         tile::slot_pipe::empty(at, slot.stage), slot.parity);
@@ -311,8 +312,8 @@ void wide_dq_alone_queue(const wide_args &a, const CUtensorMap &q, const CUtenso
 // row < 0: no more; tiles of keys high, high - 1, .. low that some row sees
 struct dqs_slot { int row, head, high, low; };
 
-// Block: M rows, of which each of two warpgroups has two tiles of 64. STAGES of N keys, and of those tiles of dS which
-// a warpgroup needs.
+// Block: M rows; each of two warpgroups has two tiles of 64. STAGES of N keys, and of the tiles of dS that a
+// warpgroup needs.
 struct dqs_tile {
     enum { M = 256, HALVES = M / 64 / GROUPS, N = 64, STAGES = 4, REGISTERS = 232, REGISTERS_LOAD = 40 };
     enum { DS = GROUPS * HALVES * TILE, K = N * HD * 2, STAGE = DS + K }; // bytes
@@ -324,14 +325,14 @@ struct dqs_tile {
 };
 
 #ifdef TILE90
-// The end of the unit that a row lies in.
+// The end of the unit that contains a row.
 __device__ inline int dqs_end(const wide_args &a, int row)
 {
     const int rows = a.layout.blocks * ROWS;
     return min((row / rows + 1) * rows, a.rows);
 }
 
-// Tiles of keys that a warpgroup's rows see; the first of each half. None: high < low.
+// Tiles of keys that a warpgroup's rows see; the first tile of each half. None: high < low.
 struct dqs_range { int high, low[dqs_tile::HALVES]; };
 __device__ inline dqs_range dqs_range_of(const wide_args &a, int row, int end)
 {
@@ -372,8 +373,7 @@ __device__ inline void dqs_load_keys(const wide_args &a, uint32_t at, const CUte
     }
 }
 
-// Loads warpgroup g's tiles of dS. A tile that holds nothing, since its rows see none of its keys, was not stored:
-// zeros take its place.
+// Loads warpgroup g's tiles of dS. Tiles in which nothing is visible were not stored: zeros instead.
 __device__ inline void dqs_load_tiles(const wide_args &a, uint32_t at, int g)
 {
     using tile = dqs_tile;

@@ -1,32 +1,38 @@
-// Attention's backward on Hopper where keys are wider than values: heads of 192 and 128, as in multi-head latent
-// attention. Two kernels: one for dK and dV by blocks of keys, which stores the gradients of the scores, dS, as it
-// goes; then one for dQ = dS K by blocks of queries (attn_bwd_wide_dq_sm90.cu).
+// Attention's backward on Hopper with keys wider than values: heads of 192 and 128 (multi-head latent attention).
 //
-// dK and dV of 128 keys take 160 registers of each thread of two warpgroups: dQ has no room beside them, nor in shared
-// memory beside K, V, Q and dO; and its sum over blocks of keys, in a fixed order, would take waits and four bytes of
-// memory for each value (attn_bwd_sm90.cu). dS is two bytes for each pair of rows, written once and read once while
-// memory is idle (H200, 32768 rows: 1.0 TB/s beside the first kernel, 3.4 TB/s in the second, which still runs at 650
-// TFLOP/s). So there are five matmuls of 832 columns (192 + 128 + 128 + 192 and 192), where dQ from scores of its own
-// takes 1152; every sum has one writer: equal bits in every run, whatever runs when. What dS takes of memory is bounded
-// by slabs (attn_bwd_wide_sm90.cuh, wide_plan_of); beyond that dQ is formed alone.
+//   kernel 1   dK and dV by blocks of keys; also stores dS, the gradients of the scores
+//   kernel 2   dQ = dS K by blocks of queries (attn_bwd_wide_dq_sm90.cu)
 //
-// H200, whole backward in ms with dQ formed alone, and as here: 3 x 32768 rows, 8 heads 42.4, 33.8; 4 x 8192, 8 heads
-// 3.67, 3.00; 4 x 4096, 32 heads 4.08, 3.37; 24 documents in 16384 rows, 32 heads 1.28, 1.16. dK and dV then take 10 to
-// 15 % longer, dQ 0.42 to 0.58 of its time. dS comes from the rounded P, as in dK: dQ is off by 3.0e-3 of its norm,
-// from scores of its own by 2.5e-3.
+// Why two kernels: dK and dV of 128 keys take 160 registers of each thread of two warpgroups. dQ fits neither
+// beside them nor in shared memory beside K, V, Q and dO. Its sum over blocks of keys in a fixed order would take
+// waits and four bytes per value (attn_bwd_sm90.cu).
 //
-// What did not pay: turns for the exponentials of dK and dV (587 TFLOP/s of its own matmuls instead of 719); dS through
-// shared memory and TMA (as fast, with more to wait for); stores while dV is open (registers run out: 4 % slower);
-// slabs of 2 to 4 GiB instead of 1 (2 % at most).
+//   dS         two bytes per pair of rows, written once and read once while memory is idle (H200, 32768 rows: 1.0 TB/s
+//              during kernel 1, 3.4 TB/s in kernel 2, which still runs at 650 TFLOP/s)
+//   matmuls    five of 832 columns (192 + 128 + 128 + 192 and 192); with recomputed scores dQ takes 1152
+//   bits       every sum has one writer: equal in every run
+//   memory     bounded by slabs (attn_bwd_wide_sm90.cuh, wide_plan_of); beyond that dQ recomputes its scores
+//   accuracy   dS is computed from the rounded P, as in dK: dQ is off by 3.0e-3 of its norm, 2.5e-3 if recomputed
 //
-//   a step, of each of two warpgroups, which hold 64 keys each, over blocks of 64 queries and the heads of the group:
-//     P^T  = exp2(scale2 S^T - lse2)  beside dK of the step before
+//   whole backward, ms, H200               recomputed   stored dS
+//     3 x 32768 rows, 8 heads              42.4         33.8
+//     4 x 8192, 8 heads                    3.67         3.00
+//     4 x 4096, 32 heads                   4.08         3.37
+//     24 documents in 16384, 32 heads      1.28         1.16
+//   dK and dV then take 10 to 15 % longer, dQ 0.42 to 0.58 of its time.
+//
+//   no gain: ping-pong for the exponentials of dK and dV (587 TFLOP/s of its own matmuls instead of 719); dS by shared
+//   memory and TMA (as fast, with more waits); stores while dV is open (registers run out: 4 % slower); slabs of 2 to
+//   4 GiB instead of 1 (2 % at most)
+//
+//   a step of each of two warpgroups, 64 keys, over blocks of 64 queries and the heads of the group:
+//     P^T  = exp2(scale2 S^T - lse2)  overlaps dK of the step before
 //     dP^T = V dO^T,  dV += P^T dO
-//     dS^T = P^T (dP^T - delta)       beside dV; to memory
+//     dS^T = P^T (dP^T - delta)       overlaps dV; to memory
 //     S^T  = K Q^T of the next step,  dK += dS^T Q
-//   P^T and dS^T stay in registers: they are operand A of the matmuls that take them.
+//   P^T and dS^T stay in registers: they are operand A of the following matmuls.
 //
-// Warpgroup 0 loads. Blocks of the SM stay and take blocks of rows by tickets, the longest first.
+// Warpgroup 0 loads. Blocks are persistent and take blocks of rows by tickets, the longest first.
 #include "ops/cuda/attn_bwd_wide_sm90.cuh"
 
 struct dkv_slot { int block, kv, first, steps; };       // key block (-1: no more), kv head, its last query block, steps
@@ -74,7 +80,8 @@ __device__ inline void shared_u64_write(uint32_t at, uint64_t x)
 
 // ---- dK and dV: loaders, one thread each.
 
-// STORES: with each tile of queries, where the warpgroups' tiles of dS go: NULL where no query of it sees their keys.
+// STORES: with each tile of queries, the addresses for the warpgroups' tiles of dS; NULL if none of its queries
+// sees their keys.
 template <int STORES>
 __device__ inline void dkv_load_queries(const wide_args &a, uint32_t at, const CUtensorMap *map_q,
                                         const CUtensorMap *map_o)
@@ -150,7 +157,7 @@ __device__ inline void dkv_load_keys(uint32_t at, const CUtensorMap *map_k, cons
 
 // ---- dK and dV: a warpgroup of 64 keys.
 
-// STORES: dS goes to memory too, for dQ.
+// STORES: dS goes to memory, too, for dQ.
 template <int STORES> struct dkv_group {
     using tile = dkv_tile;
     enum { M = tile::M };
@@ -201,8 +208,7 @@ template <int STORES> struct dkv_group {
         for (int k = 0; k < M / 16; k++) wgmma_rs<COLS, 1>(c, x[k], operand_step(b, step_mn(k)), 1);
         wgmma_commit();
     }
-    // Queries of a tile outside [from, to), counted from its first query, do not see a key: from, to of this thread's
-    // two keys.
+    // Masks queries of a tile outside [from, to), counted from its first query; from, to of this thread's two keys.
     __device__ void mask(const int (&from)[2], const int (&to)[2])
     {
 #pragma unroll
@@ -227,7 +233,7 @@ template <int STORES> struct dkv_group {
 #pragma unroll
         for (int c = 0; c < M / 16; c++) hold(p[c]);
     }
-    // From the rounded P: it is what dV takes.
+    // From the rounded P: dV reads it.
     __device__ void score_gradients(int stage)
     {
         const uint32_t delta_at = tile::delta_smem::at(at, stage) + lane % 4 * 8;
@@ -246,7 +252,7 @@ template <int STORES> struct dkv_group {
         for (int c = 0; c < M / 16; c++) hold(ds[c]);
     }
 
-    // As the registers lie: each is a block of 8 keys and 8 queries, 128 bytes of the warp's 16 keys.
+    // In register layout: a register is a block of 8 keys and 8 queries, 128 bytes of the warp's 16 keys.
     __device__ void score_gradients_store(int stage)
     {
         uint32_t *to = reinterpret_cast<uint32_t *>(shared_u64(tile::ds_smem::at(at, stage * GROUPS + group)));
@@ -299,8 +305,8 @@ template <int STORES> struct dkv_group {
                 release(tile::o_pipe::empty(at, now));
                 if (STORES) score_gradients_store(now);
                 q.next();
-                // After the last step this is a matmul of garbage, which nobody reads: queued under a condition, it
-                // would keep the compiler from leaving matmuls open.
+                // After the last step this computes garbage that is not used: a condition would keep the compiler
+                // from leaving matmuls open.
                 if (step + 1 < item.w) tile::q_pipe::consumer_wait(at, q);
                 scores_queue(q.stage);
                 rows_queue<HD>(dk, ds, tile::q_smem::at(at, now));
@@ -366,7 +372,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-// ---- Before: delta = <dO, O>, lse for exp2, the tables.
+// ---- First kernel: delta = <dO, O>, lse for exp2, the tables.
 
 struct wide_before {
     attn_docs docs;
@@ -407,14 +413,14 @@ __global__ void __launch_bounds__(BEFORE_THREADS) hopper_wide_before_kernel(cons
 
 // ---- Launchers.
 
-// How a call is cut into slabs of so many units at most. slab == 0: dQ is formed alone.
+// Splits a call into slabs of at most so many units. slab == 0: dQ recomputes its scores.
 struct wide_plan {
     wide_layout layout;
     int64_t units, slab;
 };
 
-// Memory of a slab: as many units as fit into SLAB_WANTED, at least two, which fill the GPU better than one, or one, up
-// to SLAB_MOST. A document of 65536 rows takes 4.01 GiB.
+// Memory of a slab: as many units as fit into SLAB_WANTED; at least two, which fill the GPU better than one; else
+// one, up to SLAB_MOST. A document of 65536 rows takes 4.01 GiB.
 constexpr size_t SLAB_WANTED = (size_t)9 << 27, SLAB_MOST = (size_t)17 << 28;
 
 static wide_plan wide_plan_alone(const struct attn_shape *a)
@@ -485,7 +491,7 @@ template <int STORES>
 static void wide_dkv_queue(const wide_args &a, const wide_maps &m, int resident, cudaStream_t queue)
 {
     const int items = a.layout.blocks * a.units;
-    // A failure shows at the launch.
+    // Errors are checked at the launch.
     cudaFuncSetAttribute(hopper_dkv_kernel<STORES>, cudaFuncAttributeMaxDynamicSharedMemorySize, dkv_tile::BYTES);
     hopper_dkv_kernel<STORES>
         <<<(items < resident ? items : resident), THREADS, dkv_tile::BYTES, queue>>>(a, m.q, m.k, m.v, m.o);
@@ -521,7 +527,7 @@ extern "C" status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream
     wide_plan plan = wide_plan_of(&shape);
     wide_scratch x;
     wide_maps m;
-    // The scratch is that of the largest call. One with fewer rows or documents can be cut so that more of it fits
+    // The scratch is that of the largest call. A call with fewer rows or documents may fit more units into
     // SLAB_WANTED.
     if (wide_scratch_lay(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes)
         plan = wide_plan_alone(&shape);

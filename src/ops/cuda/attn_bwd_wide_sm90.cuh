@@ -1,5 +1,5 @@
-// What the kernels of attention's backward with heads of 192 and 128 share: attn_bwd_wide_sm90.cu (dK and dV, and what
-// queues all of them), attn_bwd_wide_dq_sm90.cu (dQ).
+// Shared by the kernels of attention's backward with heads of 192 and 128: attn_bwd_wide_sm90.cu (dK and dV, and
+// the launches of all), attn_bwd_wide_dq_sm90.cu (dQ).
 #pragma once
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile_sm90.cuh"
@@ -9,8 +9,8 @@ extern "C" {
 
 enum { HD = 192, HDV = 128, GROUPS = 2, THREADS = (1 + GROUPS) * WARPGROUP, REGISTERS = 240, REGISTERS_LOAD = 24 };
 
-// What a kernel that runs first makes, in attention's scratch. Rows are filled up to a multiple of ROWS: a row that
-// does not exist has lse2 = inf, so that its probabilities are 0, and is seen by nothing.
+// Tables of the first kernel, in attention's scratch. Rows are padded to a multiple of ROWS: padding has lse2 =
+// inf, so its probabilities are 0, and nothing sees it.
 enum { ROWS = 128 };
 struct wide_scratch {
     float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2
@@ -21,19 +21,17 @@ struct wide_scratch {
     int rows_pad, ticket_count;
 };
 
-// dS between the two kernels: tiles of 64 keys by 64 queries, bf16, in blocks of 8 keys by 8 queries as wgmma takes
-// them without a swizzle and as a warp's registers hold them: [16 keys][8 queries][8 keys], 128 bytes each. Two tiles,
-// of the first and the last 64 queries of a block of ROWS, are a pair; pairs of a block lie one after the other, by
-// keys. So dQ reads on through memory.
+// dS between the two kernels: tiles of 64 keys by 64 queries, bf16, in blocks of 8 keys by 8 queries, as wgmma
+// reads them without a swizzle and as a warp's registers hold them: [16 keys][8 queries][8 keys], 128 bytes each. A
+// pair is two tiles: of the first and the last 64 queries of a block of ROWS. The pairs of a block are consecutive,
+// by keys, so dQ reads memory in order.
 //
-//   wide == 0    documents of whole blocks, or one document: the pairs of a document's block b are its first 2 b + 2
-//                tiles of keys
-//   else         wide pairs for each block, as many tiles of keys as its rows can see: tile t is pair t % wide
+//   wide == 0   documents of whole blocks, or one document: the pairs of a document's block b are its first 2 b + 2
+//               tiles of keys
+//   else        `wide` pairs per block, as many tiles of keys as its rows can see: tile t is pair t % wide
 //
-// A unit is a document (wide == 0; else all rows) and a kv head with its group: what one needs nobody else does. Unit
-// u: document u / heads_kv, kv head u % heads_kv. A slab is some units, one after the other, whose tiles there is
-// memory for.
-// bytes: to the next 8 keys, 8 queries, 16 keys
+// Unit: a document (wide == 0; else all rows) and a kv head with its group. Units are independent. Unit u is document
+// u / heads_kv, kv head u % heads_kv. Slab: consecutive units whose tiles fit in memory.
 enum { TILE = 64 * 64 * 2, TILE_KEYS = 128, TILE_QUERIES = 256, TILE_STEP = TILE / 4 };
 struct wide_layout {
     int wide;
@@ -51,8 +49,8 @@ struct wide_args {
     unsigned *tickets;          // [2]: the slab's
 };
 
-// Pairs of one tile of keys and the first head of a kv head: that of block b is at + (b - first) * (wide, or b - first
-// + 1).
+// Index of the pair of one tile of keys and the first head of a kv head: at + (b - first) * (wide, or b - first +
+// 1) for block b.
 struct wide_column { int at, first; };
 __device__ inline wide_column wide_column_of(const wide_args &a, int key_tile, int kv)
 {
@@ -60,7 +58,7 @@ __device__ inline wide_column wide_column_of(const wide_args &a, int key_tile, i
     const int doc = key_tile / 2 / l.blocks, first = doc * l.blocks, unit = doc * a.heads_kv + kv - a.unit0;
     return {unit * a.group * l.pairs + (l.wide ? key_tile % l.wide : key_tile - 2 * first), first};
 }
-// Where the pair lies of block b and head h of the group.
+// Address of the pair of block b and head h of the group.
 __device__ inline unsigned char *wide_pair(const wide_args &a, wide_column c, int b, int h)
 {
     const int down = b - c.first;
@@ -68,10 +66,10 @@ __device__ inline unsigned char *wide_pair(const wide_args &a, wide_column c, in
            (int64_t)(h * a.layout.pairs + c.at + down * (a.layout.wide ? a.layout.wide : down + 1)) * (2 * TILE);
 }
 
-// Slots in shared memory in which a loader tells the others what comes next.
+// Slots in shared memory through which a loader announces what comes next.
 enum { SLOTS = 2 };
 
-// Queue dQ of a slab: from what the other kernel stored, or alone.
+// Queues dQ of a slab: from stored dS, or recomputing.
 void wide_dq_stored_queue(const wide_args &a, const CUtensorMap &k, int resident, cudaStream_t queue);
 void wide_dq_alone_queue(const wide_args &a, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
                          const CUtensorMap &o, int resident, cudaStream_t queue);
@@ -92,7 +90,7 @@ __device__ inline void slot_write(uint32_t at, int4 x)
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                  : "memory");
 }
-// A slot once it is filled, the same in all lanes of a converged warp.
+// Reads a filled slot; the same in all lanes of a converged warp.
 __device__ inline int4 slot_take(uint32_t at, uint32_t full, uint32_t empty, uint32_t parity)
 {
     mbar_wait(full, parity);
@@ -104,7 +102,7 @@ __device__ inline int4 slot_take(uint32_t at, uint32_t full, uint32_t empty, uin
     if (threadIdx.x % WARP == 0) mbar_arrive(empty);
     return x;
 }
-// What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read it.
+// d is dead here: else the compiler keeps it until the matmul that overwrites it, since that could read it.
 template <int COUNT> __device__ inline void fresh(float (&d)[COUNT])
 {
 #pragma unroll

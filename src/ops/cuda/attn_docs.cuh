@@ -1,5 +1,5 @@
-// Which rows see each other: documents and the window, as attention's own kernels read them. Both limits never decrease
-// along the packed rows, so the first and the last row of a block bound what the whole block sees.
+// Documents and windows: which rows see each other, as attention's custom kernels read them. Both limits never
+// decrease along the packed rows, so the first and the last row of a block bound what the block sees.
 #pragma once
 #include "ops/cuda/device.cuh"
 #include <limits.h>
@@ -7,7 +7,7 @@
 struct attn_docs {
     const int32_t *cu;  // [docs + 1]
     int docs, rows;
-    int uniform;        // every document has this length; 0: look into cu
+    int uniform;        // length of every document; 0: look into cu
     int window;         // 0: none
 };
 
@@ -26,7 +26,8 @@ template <typename ARGS> static inline attn_docs attn_docs_of(const ARGS *a)
 
 struct doc_span { int begin, end; };
 
-// The document of row t < rows. Empty documents hold no row: the search finds the last one that begins at or before t.
+// The document of row t < rows. Empty documents have no row: the search finds the last one that begins at or before
+// t.
 __device__ inline doc_span doc_of(const attn_docs &d, int t)
 {
     if (d.uniform) {
@@ -54,10 +55,10 @@ __device__ inline int query_end(const attn_docs &d, int u)
     return d.window && end - u > d.window ? u + d.window : end;
 }
 
-// Item i of a walk over all blocks of rows of all heads: the heads of a block one after the other, but where there are
-// many, HEADS of them over BLOCKS blocks before the next ones: so that what blocks of one head read lies in L2,
-// whatever the number of heads. Blocks of one head come in ascending order. (H200, 4096 rows, 128 heads of 192/128,
-// forward / backward: 621 / 436 TFLOP/s, with all heads of a block at once 496 / 409.)
+// Item i of a walk over all blocks of rows of all heads. All heads of a block are consecutive; with many heads,
+// HEADS of them over BLOCKS blocks before the next ones, so what blocks of one head read stays in L2 whatever the
+// number of heads. Blocks of one head come in ascending order. (H200, 4096 rows, 128 heads of 192/128, forward /
+// backward: 621 / 436 TFLOP/s; with all heads of a block at once 496 / 409.)
 struct walk_item { int block, head; };
 template <int HEADS = 32, int BLOCKS = 8> __device__ inline walk_item walk_at(int i, int blocks, int heads, int group)
 {

@@ -1,13 +1,12 @@
-// Attention in tiles for F32: the blocks, limits and orders of attn_sm80.cu, with matmuls on the ordinary units, since
-// tensor cores would round their operands. For training in full precision.
+// Attention in tiles for F32: blocks, limits and orders of attn_sm80.cu, matmuls by FMA, since tensor cores would
+// round their operands. For training in full precision.
 //
-// Both widths of heads are filled up with zeros to HD.
-//
-// 128 threads share a tile of scores of 64 rows: thread (y = tid / 8, x = tid % 8) holds rows 4y + i, i < 4, and
-// columns x + 8j. Of results as wide as a head it holds the same rows and elements 4x + 32j to 4x + 32j + 3. So a row
-// lies in 8 neighbouring lanes of one warp: maxima and sums are exchanged among them, scores pass from one matmul to
-// the next through rows of shared memory that no other warp touches. Rows of tiles are 4 floats longer than they need
-// be: 8 rows at the same element then lie in all banks once.
+//   block      128 threads, a tile of scores of 64 rows; heads are zero-padded to HD
+//   thread     (y = tid / 8, x = tid % 8): rows 4y + i, i < 4, columns x + 8j of scores; elements 4x + 32j .. + 3 of
+//              results as wide as a head
+//   exchange   a row is in 8 neighbouring lanes of one warp: maxima and sums by shuffles; scores pass to the next
+//              matmul through rows of shared memory that no other warp touches
+//   padding    rows of tiles are 4 floats longer: 8 rows at the same element are in all banks once
 #include "ops/cuda/attn_docs.cuh"
 
 enum { THREADS = 128, M = 64, PER = 4 };    // rows of a block and of a thread
@@ -19,7 +18,7 @@ __device__ inline void copy16(float *to, const float *from, bool there)
 }
 __device__ inline void copies_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
-// Row i of the tile comes from `from` + i * stride; rows from `valid` on and elements from hd on are zeros.
+// Row i of the tile comes from `from` + i * stride; zeros from row `valid` and element hd on.
 template <int ROWS, int HD>
 __device__ inline void tile_load(float *to, const float *from, int64_t stride, int valid, int hd)
 {
@@ -57,7 +56,7 @@ template <int HD, int N> __device__ inline void rows_by_rows(float (&s)[PER][N /
     }
 }
 
-// Scores of a thread to rows of N + 4 in shared memory, for the lanes of the same rows.
+// Writes a thread's scores to rows of N + 4 in shared memory, for the lanes of the same rows.
 template <int N> __device__ inline void scores_share(float *to, const float (&s)[PER][N / 8])
 {
 #pragma unroll
@@ -129,7 +128,7 @@ __device__ inline float row_sum(float x)
     return x;
 }
 
-// Late rows, which see most keys, begin first; heads of one group run side by side.
+// Late rows see most keys and start first; heads of one group run side by side.
 struct row_block { int row, head; };
 __device__ inline row_block late_first(int rows, int heads)
 {
@@ -173,7 +172,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     }
     const int end = min(b.row + M, docs.rows);
     for (int key = first_key(docs, b.row); key < end; key += N) {
-        __syncthreads(); // nobody reads the tiles before
+        __syncthreads(); // all threads have read the tiles before
         tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.rows - key, hd);
         tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.rows - key, hd_v);
         copies_wait();

@@ -1,58 +1,58 @@
-// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608): heads of 64 and 128 in BF16,
-// matmuls by wgmma, tiles by TMA (tile_sm90.cuh). What it serves, and lse, are those of attn_sm80.cu: causal, groups of
-// heads, window, documents.
+// Attention's forward on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608). BF16, heads of 64 and 128,
+// wgmma, TMA (tile_sm90.cuh). Supports what attn_sm80.cu does, with the same lse: causal, grouped heads, window,
+// documents.
 //
-// As there, tokens of all documents form one axis, blocks of rows are cut from it without regard to documents, and each
-// row has its limits (attn_docs.cuh). A block is M = 64 WGS query rows: positions on that axis, each of 2^shift heads
-// that share their keys, side by side. So where eight heads have two, 128 rows of a block are 32 positions: of short
-// documents they see little more than their own, and what is masked is less. Row i is position at + (i >> shift) of
-// head head + i % 2^shift, which a map with a dimension for heads loads and stores. Blocks of the SM stay (one per
-// multiprocessor) and take one block of rows after another by tickets, late rows first: they see most keys, and the
-// last tickets are short. What heads of a group remain have neighbouring tickets and read their keys from L2.
+//   rows         all documents are one axis, cut into blocks regardless of documents; each row has its own limits
+//                (attn_docs.cuh)
+//   block        M = 64 WGS query rows: positions, each with 2^shift heads that share their keys. With eight heads
+//                per kv head, 128 rows of a block are 32 positions: short documents see little more than their own
+//                keys, and less is masked. Row i is position at + (i >> shift) of head head + i % 2^shift; a map with
+//                a dimension for heads loads and stores it.
+//   persistent   one block per SM, rows by tickets, late rows first: they see most keys, so the last tickets are
+//                short. Other heads of a group have neighbouring tickets and read their keys from L2.
 //
-//   warps 0-3         of which three work, with few registers
-//     scheduler       draws tickets, finds the limits of the rows, loads the query rows of each warpgroup
-//     keys, values    load tiles of N keys, from the last that the block sees to the first, into rings of STAGES tiles
+//   warps 0-3         three are used, with few registers
+//     scheduler       draws tickets, finds the limits of rows, loads the query rows of each warpgroup
+//     keys, values    load tiles of N keys, last to first, into rings of STAGES tiles
 //   warpgroups 1..    64 rows each: S = Q K^T, softmax in registers, O += P V with P from registers
 //
-// Two overlaps keep the tensor cores busy. Within a warpgroup, S of the next tile is queued before O += P V of this
-// one, so that the softmax of the next tile runs beside P V. Between warpgroups, matmuls are queued in turns: while one
-// computes its softmax, the others' matmuls run.
+// Two overlaps keep the tensor cores busy: S of the next tile is queued before O += P V of this one, so the next
+// softmax overlaps P V; and warpgroups ping-pong, so one computes softmax during the other's matmuls.
 //
-// A row's max is looked for in the tiles at the limits alone (the last tiles of keys, which come first, and those at a
-// document's or window's beginning), and moved when it grows by more than 2^LAZY. Inner tiles take it as it is:
-// whatever it is, it divides out of O and is known to lse. (H200, heads of 64, 8 x 4096, medians in TFLOP/s: 500; with
-// a max for each tile: 441.) What bounds it:
+// A row's max is updated only in tiles at the limits (the last tiles of keys, which come first, and those at the
+// start of a document or window), and only if it grows by more than 2^LAZY. Inner tiles use it as it is: it divides
+// out of O, and lse includes it. (H200, heads of 64, 8 x 4096, median TFLOP/s: 500; with a max per tile: 441.)
+// Bounds:
 //
-//   - Weights are positive, and a row's sum shrinks only where the max is moved, together with O. Sums are held against
-//     SUM_MAX there and at the end, so at all times weight <= sum <= 2^64 in a row that passes, and |O| <= 2^64 max|v|:
-//     in range while |v| < 2^63. A sum that was infinite or not a number stays so. The range of bf16 is that of f32:
-//     weights keep their 8 bits wherever they are.
-//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. What exp2 flushes to
-//     zero is below 2^-126, a nothing beside that sum.
-//   - A row that does not pass (a later score is 2^64 times as heavy as those beside the diagonal) is not stored. The
-//     scheduler gives its block out once more, to be done with a max for each tile, where weights are at most 2^LAZY.
-//     So a NaN is what it would have been, and which way a row is computed depends on its values alone.
+//   - Weights are positive, and a row's sum shrinks only when the max moves, together with O. Sums are compared with
+//     SUM_MAX there and at the end, so in a row that passes weight <= sum <= 2^64 at all times, and |O| <= 2^64
+//     max|v|: in range for |v| < 2^63. A sum that was infinite or NaN stays so. bf16 has the range of f32: weights
+//     keep 8 bits.
+//   - When the max was found, its key had weight 1, and the sum has not been below 2^-LAZY since. exp2 flushes to zero
+//     below 2^-126, which is negligible in that sum.
+//   - A row that fails (a later score is 2^64 times as heavy as those near the diagonal) is not stored. The scheduler
+//     repeats its block with a max per tile, where weights are at most 2^LAZY. So a NaN is what it would have been,
+//     and the path of a row depends only on its values.
 #include "ops/cuda/attn_docs.cuh"
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
 }
 
-// What the kernel takes beside the maps.
+// Arguments beside the maps.
 struct hopper_fwd {
     attn_docs docs;
     int heads, group;
-    int shift;           // 2^shift heads of a group lie in a block side by side
+    int shift;           // 2^shift heads of a group are side by side in a block
     float scale, scale2; // scale2: for exp2
     __nv_bfloat16 *o;
     float *lse;          // [heads, rows]; NULL: not saved
-    int *drawn;          // tickets that blocks drew beyond their first; 0 at the launch
+    int *drawn;          // tickets that blocks drew after their first; 0 at the launch
 };
 
-// HD: of queries and keys, HDV: of values. KEYS: of a tile, 64 where documents are short: less of it is masked, and at
-// heads of 128 three warpgroups have room. At 192/128 shared memory has room for one Q of each warpgroup alone, and
-// none for O.
+// HD: width of queries and keys, HDV: of values. KEYS: of a tile; 64 for short documents (less is masked; heads of
+// 128 then have space for three warpgroups). At 192/128 shared memory has space for one Q per warpgroup and none
+// for O.
 template <int HD, int HDV, int KEYS> struct fwd_tile {
     enum {
         WGS = HD == 64 || KEYS == 64 ? 3 : 2,
@@ -64,8 +64,8 @@ template <int HD, int HDV, int KEYS> struct fwd_tile {
     enum { REGISTERS = WGS == 3 ? 160 : 240, REGISTERS_LOAD = WGS == 3 ? 32 : 24, Q_STAGES = HD == 192 ? 1 : 2 };
     // bytes: of a warpgroup, of stages, of a warp
     enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 };
-    // A block of rows; at < 0: no more. careful: 0, or the warps that do it again, a bit each. redo: the warps that
-    // have to.
+    // A block of rows; at < 0: no more. careful: 0, or a bit for each warp that repeats it. redo: the warps that
+    // must.
     struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
     using q_smem = smem_field<0, Q, Q_STAGES * WGS>;
     using k_smem = smem_field<q_smem::END, K, STAGES>;
@@ -83,7 +83,7 @@ template <int HD, int HDV, int KEYS> struct fwd_tile {
 constexpr float LAZY = 8;
 constexpr float SUM_MAX = 18446744073709551616.0f; // 2^64
 
-// ---- Warps that load.
+// ---- Producer warps.
 
 // The first key of row t whose document begins at `begin`.
 __device__ inline int fwd_first(const attn_docs &d, int t, int begin)
@@ -91,9 +91,10 @@ __device__ inline int fwd_first(const attn_docs &d, int t, int begin)
     return d.window && t - begin >= d.window ? t - d.window + 1 : begin;
 }
 
-// first[i] of the rows from position `at` on, by a warp; returns the first one's. Where a document begins is found
-// once, in two or three loads one after the other, and the others from the boundaries behind it: a search for each row
-// took longer than the matmuls of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400 clocks).
+// first[i] of the rows from position `at` on, by a warp; returns the first one. The start of a document is searched
+// once, in two or three dependent loads, the others are derived from the following boundaries. One search per row
+// took longer than the matmuls of a block of short documents (H200, 100 documents in 15.5k rows: 6500 of 10400
+// clocks).
 template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs &d, int at, int shift)
 {
     constexpr int EACH = ROWS / WARP;
@@ -105,7 +106,7 @@ template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs
 #pragma unroll
         for (int j = 0; j < EACH; j++) begin[j] = t[j] / d.uniform * d.uniform;
     } else {
-        int doc = 0; // among `left` from this on is the last that begins at or before the first row
+        int doc = 0; // candidates from here on: the last that begins at or before the first row
         for (int left = d.docs; left > 1;) {
             const int step = (left + WARP - 1) / WARP, ahead = lane * step;
             const bool below = ahead < left && __ldg(d.cu + doc + ahead) <= at;
@@ -116,7 +117,7 @@ template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs
         const int found = __ldg(d.cu + doc);
 #pragma unroll
         for (int j = 0; j < EACH; j++) begin[j] = found;
-        for (int next = doc + 1;; next += WARP) { // cu[docs] is beyond the last row
+        for (int next = doc + 1;; next += WARP) { // cu[docs] is past the last row
             const int bounds = __ldg(d.cu + min(next + lane, d.docs));
             int bound = 0;
             for (int i = 0; i < WARP && (bound = __shfl_sync(0xffffffffu, bounds, i)) <= last; i++)
@@ -167,7 +168,7 @@ __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, u
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
-            // all blocks were given out: is the last one, which lies in the other slot, to be done again?
+            // no blocks left: must the last one, in the other slot, be repeated?
             if (s.redo == 0) {
                 mbar_wait(tile::slot_pipe::empty(at, slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
                 const int again = other.redo ? other.at : -1;
@@ -200,7 +201,7 @@ __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, u
     }
 }
 
-// Keys or values, heads of COLS columns, by one thread, into a field by its pipeline.
+// Loads keys or values, heads of COLS columns, by one thread, into a field, with its pipeline.
 template <int HD, int HDV, int KEYS, int COLS, typename FIELD, typename PIPE>
 __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared)
 {
@@ -222,23 +223,23 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
     }
 }
 
-// ---- Warpgroups that compute.
+// ---- Consumer warpgroups.
 
-// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2, in N / 2 scores and HDV / 2
-// elements of O.
+// One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2: N / 2 scores and HDV /
+// 2 elements of O.
 template <int HD, int HDV, int KEYS> struct fwd_group {
     using tile = fwd_tile<HD, HDV, KEYS>;
     using slot = typename tile::slot;
     enum { N = tile::N, WGS = tile::WGS };
     const hopper_fwd &a;
     const CUtensorMap *map_o;
-    const slot *slots; // what is needed of a block is read from there again and again: registers are what is short
+    const slot *slots; // block data are re-read from shared memory: registers are scarce
     uint32_t at;       // of the shared memory
     int wg, warp, lane;
     float s[N / 2], o[HDV / 2];
     uint32_t p[N / 16][4];  // s as operand A
-    float max[2], sum[2];   // of raw scores, as far as it was moved; of this thread's columns
-    // of keys whose S was queued; of rows. Tile n lies in stage n % STAGES, block n in slot n % 2
+    float max[2], sum[2];   // max of raw scores, as last moved; sum over this thread's columns
+    // tiles of keys queued for S; blocks of rows. Tile n is in stage n % STAGES, block n in slot n % 2
     uint32_t tiles, blocks;
 
     __device__ fwd_group(const CUtensorMap *map, const hopper_fwd &a_, unsigned char *shared)
@@ -251,7 +252,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     __device__ uint32_t q_stage() const { return blocks % tile::Q_STAGES * WGS + wg; }
     __device__ static uint32_t stage(uint32_t n) { return n % tile::STAGES; }
     __device__ static uint32_t parity(uint32_t n) { return n / tile::STAGES & 1; }
-    // This warp has done reading.
+    // This warp has finished reading.
     __device__ void release(uint32_t bar) const
     {
         if (lane == 0) mbar_arrive(bar);
@@ -261,7 +262,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
     // Values of tile n.
     __device__ void values_wait(uint32_t n) const { mbar_wait(tile::v_pipe::full(at, stage(n)), parity(n)); }
     __device__ void values_done(uint32_t n) const { release(tile::v_pipe::empty(at, stage(n))); }
-    // The warpgroups queue their matmuls in turns, one turn for each tile of the block.
+    // Ping-pong: the warpgroups queue their matmuls alternately, once per tile.
     __device__ void pingpong_wait() const { named_sync(1 + wg, 2 * WARPGROUP); }
     __device__ void pingpong_arrive() const { named_arrive(1 + (wg + 1) % WGS, 2 * WARPGROUP); }
 
@@ -286,14 +287,14 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 
     // Of row r of this warpgroup.
     __device__ int position(int r) const { return block().at + ((wg * 64 + r) >> a.shift); }
-    // Does every row see all of tile j of the block, and keys behind it?
+    // True: every row sees all of tile j of the block, and keys after it.
     __device__ bool inner(int j) const
     {
         const slot &b = block();
         const int key = b.begin + j * N;
         return key + N <= position(0) && key >= b.first[wg * 64 + 63] && !b.careful;
     }
-    // Of a row's elements in this thread, columns 0, 1, 8, 9, 16, .., those up to column `to`: a bit each.
+    // Bit mask of a row's elements in this thread, columns 0, 1, 8, 9, 16, ..: those up to column `to`.
     __device__ static uint32_t bits_up_to(int to)
     {
         const int count = (to >> 3) * 2 + ::min(to & 7, 1) + 1;
@@ -315,8 +316,8 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             if (!(seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1)) s[i] = -INFINITY;
     }
 
-    // Takes one tile of scores in: s becomes exp(s - max). True when O is to be multiplied by factor: the same answer
-    // in the whole warp.
+    // Adds one tile of scores: s becomes exp(s - max). True: O must be multiplied by factor; the same in the whole
+    // warp.
     __device__ bool softmax(float (&factor)[2])
     {
         float top[2] = {s[0], s[2]};
@@ -328,7 +329,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         for (int half = 0; half < 2; half++) {
             top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
             top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
-            grown = grown || (top[half] - max[half]) * a.scale2 > LAZY; // not a number while no key was seen: not grown
+            grown = grown || (top[half] - max[half]) * a.scale2 > LAZY; // NaN if no key was seen yet: not grown
         }
         grown = __any_sync(0xffffffffu, grown);
         if (grown) {
@@ -375,7 +376,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         values_done(tiles - 1);
     }
 
-    // Tiles high, high - 1, .. low of the block, all that some row sees.
+    // Tiles high, high - 1, .. low of the block, each of which some row sees.
     __device__ void attend(int high, int low)
     {
         float factor[2];
@@ -392,7 +393,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         keys_done();
         for (int j = high;; j--) {
             if (inner(j)) {
-                // behind the exponentials, held there by a branch, it is 1 % slower (H200 at 700 W): the others'
+                // after the exponentials, kept there by a branch, it is 1 % slower (H200 at 700 W): the others'
                 // matmuls run here
                 wgmma_wait<0>();
                 hold(o);
@@ -435,7 +436,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         values_done(tiles - 1);
     }
 
-    // Every warp stores its rows once: not those that left the range of floats, which are done again.
+    // Each warp stores its rows once, except rows out of range, which are repeated.
     __device__ void finish()
     {
         const uint32_t bit = 1u << (wg * 4 + warp);
@@ -443,7 +444,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
         if (careful ? careful & bit : !__any_sync(0xffffffffu, !(sum[0] < SUM_MAX && sum[1] < SUM_MAX))) store();
         else if (!careful && lane == 0) atomicOr((int *)&block().redo, (int)bit);
     }
-    // This warp's part of lse, and of O by way of its own 16 rows of shared memory.
+    // This warp's part of lse, and of O through its own 16 rows of shared memory.
     __device__ void store()
     {
         const int head = block().head;
@@ -455,7 +456,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
             inverse[half] = __fdividef(1, sum[half]);
         }
-        // lse: a lane for each of the two rows.
+        // lse: one lane for each of the two rows.
         const int half = lane % 2, r = warp * 16 + 8 * half + lane / 4, t = position(r),
                   h = head + (r & ((1 << a.shift) - 1));
         if (a.lse && lane % 4 < 2 && t < a.docs.rows)
@@ -485,7 +486,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 
     __device__ void run()
     {
-        if (wg == WGS - 1) pingpong_arrive(); // the first turn is warpgroup 0's
+        if (wg == WGS - 1) pingpong_arrive(); // warpgroup 0 goes first
         for (;; blocks++) {
             mbar_wait(tile::slot_pipe::full(at, blocks & 1), blocks >> 1 & 1);
             const slot &b = block();
@@ -553,7 +554,7 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
 
 // ---- Launcher.
 
-// Up to eight heads of a group lie side by side: as many as the greatest power of two in the group.
+// Up to eight heads of a group side by side: the greatest power of two that divides the group.
 template <int HD, int HDV, int KEYS> static int fwd_shift(int64_t group)
 {
     int shift = 0;
@@ -591,9 +592,9 @@ template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_f
     return cuda_set_launched(s, "attn_fwd (hopper)");
 }
 
-// Do rows see so few keys that tiles of 64 pay? (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and 128: 16384 rows
-// in 100 documents 245, 218, in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of 64: in 100
-// documents 152, 145, in 24 324, 336.) The shape alone decides: graphs are captured with it.
+// True: rows see so few keys that tiles of 64 are faster. (H200, 32/8 heads of 128, TFLOP/s with tiles of 64 and
+// 128: 16384 rows in 100 documents 245, 218, in 24 494, 478; documents of 1024 480, 465, of 2048 535, 552. Heads of
+// 64: in 100 documents 152, 145, in 24 324, 336.) A function of the shape alone, since graphs capture the choice.
 static bool few_keys(const struct attn_fwd_args *a)
 {
     const int64_t few = a->hd == 64 ? 256 : 1024;

@@ -1,10 +1,10 @@
-// Attention, plain: one warp for each row and head, scores one key after the other, sums in F32, no shared memory. Lane
-// i holds the elements i, i + 32, ... of a head, so any head dim and any alignment will do. Forward keeps the running
-// maximum m and the sum of exp(s - m); backward computes dq by query row, then dk and dv by key row over the queries
-// that see it: no sum has two writers.
+// Attention, plain: one warp per row and head, key by key, sums in F32, no shared memory. Any head dim and
+// alignment: lane i has elements i, i + 32, ... of a head. Forward keeps the running maximum m and the sum of exp(s
+// - m). Backward computes dq by query row, then dk and dv by key row over the queries that see it, so every sum has
+// one writer.
 //
-// It serves what the fast backends refuse and is what they are checked against. Also here: decode, one query per
-// sequence.
+// The fallback for what fast backends do not support, and their reference in tests. Also here: decode, one query
+// per sequence.
 #include "ops/cuda/attn_docs.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
@@ -33,8 +33,7 @@ template <int PER> __device__ inline float head_dot(const float (&x)[PER], const
     return warp_sum(sum);
 }
 
-// Online softmax over AT_ONCE keys at a time: their matmuls are independent, which hides the latency of the sums over
-// lanes.
+// Online softmax over AT_ONCE keys at a time: independent dot products hide the latency of the sums over lanes.
 template <int PER> struct softmax_state {
     enum { AT_ONCE = PER <= 4 ? 4 : 2 };
     float o[PER], max, sum;
@@ -79,7 +78,7 @@ template <int PER> struct softmax_state {
     }
 };
 
-// What one warp works on: heads of a row lie side by side, so that neighbours read the same keys.
+// The work of one warp. Heads of a row are neighbours, so they read the same keys.
 struct warp_item { int row, head, lane; bool any; };
 __device__ inline warp_item warp_item_of(int rows, int heads)
 {
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 6 : 2) reference_dkv_k
     head_store((T *)a.dv + w.row * a.dv_stride + w.head * hd_v, dv, 1.0f, hd_v, w.lane);
 }
 
-// `lanes` (a power of two) neighbours share a row and head, in packs of 16 bytes when VECTOR.
+// `lanes` (a power of two) neighbours share a row and head, in 16-byte packs if VECTOR.
 template <typename T, bool VECTOR>
 __global__ void __launch_bounds__(256)
     delta_kernel(const T *o, const T *grad, float *delta, int rows, int heads, int hd_v, int lanes)
@@ -205,7 +204,7 @@ template <typename ARGS> static void check_widths(const ARGS *a)
     CHECK(a->hd_v > 0 && a->hd_v <= HD_MAX, "hd_v %lld, the limit is %d", (long long)a->hd_v, HD_MAX);
 }
 
-// PER = elements of a head in one lane: two sizes, so that a head of 128 does not carry the registers of one of 512.
+// PER = elements of a head per lane. Two sizes, so a head of 128 does not need the registers of 512.
 #define BY_HEAD(a_, ...)                            \
     BY_DTYPE((a_)->dt, {                            \
         if ((a_)->hd <= 128 && (a_)->hd_v <= 128) { \
@@ -246,8 +245,8 @@ extern "C" status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_str
     return cuda_set_launched(s, "attn_bwd (reference)");
 }
 
-// One block for each sequence and query head. Its warps take every DECODE_WARPS-th key; warp 0 then joins their sums,
-// in their order.
+// One block per sequence and query head. Its warps take every DECODE_WARPS-th key; warp 0 then combines their sums
+// in order.
 enum { DECODE_WARPS = 8 };
 template <typename T, int PER>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_kernel(attn_decode_args a)

@@ -1,26 +1,22 @@
-// Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691): matmuls on the tensor cores by
-// mma.m16n8k16, tiles in shared memory by cp.async, one tile ahead. It runs on every GPU from sm_80 on. F32 is in
-// attn_f32.cu.
+// Attention in tiles for BF16, after FlashAttention-2 (Dao, arXiv:2307.08691), for every GPU from sm_80 on: matmuls
+// by mma.m16n8k16, tiles in shared memory by cp.async, one tile ahead. F32: attn_f32.cu.
 //
-// Tokens of all documents form one axis, and blocks are cut from it without regard to documents: the grid depends on
-// the number of rows alone. Each row has its own limits (attn_docs.cuh); the limits of a block's first and last row
-// bound the tiles it visits, a warp skips tiles that none of its rows sees, and compares indices only in tiles that its
-// limits cross.
+//   forward   block = 128 query rows of one head (64 for heads of 192); 32 rows per warp: O, running max and sum in
+//             registers
+//   dq        the same blocks; S and dP = dO V^T recomputed per tile of keys, dQ = sum of dS K in registers
+//   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so P^T and dS^T are in registers
+//             as the next matmul needs them: dV = sum of P^T dO, dK = sum of dS^T Q over the queries that see the
+//             keys, head after head of the group
 //
-//   forward   block = 128 query rows of one head (64 for heads of 192); its warps hold 32 rows each: O and the running
-//             max and sum in registers
-//   dq        the same blocks; S and dP = dO V^T again for each tile of keys, dQ = sum of dS K in registers
-//   dk, dv    block = 64 key rows (128 for heads of 64) of one kv head; S^T and dP^T, so that P^T and dS^T leave the
-//             tensor core in the layout in which the next matmul takes them: dV = sum of P^T dO, dK = sum of dS^T Q
-//             over the queries that see the keys, head after head of the group
-//
-// So each result has one writer and one order of sums: equal bits in every run. The price is that backward forms S and
-// dP twice, seven matmuls instead of five.
-//
-// A tile in shared memory has rows of HD bf16. The 16-byte chunk c of row r lies at chunk c ^ (r & 7): ldmatrix, which
-// reads one chunk of eight rows, and the copies, which write the chunks of one row, both touch all banks once. Heads
-// shorter than HD (values: HDV) are filled up with zeros, as are rows beyond the last. Rows of 192 lie 256 apart: so
-// the chunk's bits are not the row's.
+//   rows      all documents are one axis, cut into blocks regardless of documents: the grid depends on the number of
+//             rows alone. Each row has its own limits (attn_docs.cuh). The limits of a block's first and last row
+//             bound its tiles; a warp skips tiles that none of its rows sees, and masks only in tiles that its limits
+//             cross.
+//   bits      each result has one writer and one order of sums: equal in every run. The price: backward computes S
+//             and dP twice, seven matmuls instead of five.
+//   tiles     rows of HD bf16, zero-padded (heads shorter than HD, values than HDV, rows past the last). The 16-byte
+//             chunk c of row r is at chunk c ^ (r & 7), so ldmatrix (one chunk of eight rows) and copies (the chunks
+//             of one row) touch all banks once. Rows of 192 are 256 apart: the bits of chunk and row stay separate.
 #include "ops/cuda/attn_docs.cuh"
 extern "C" {
 #include "ops/cuda/attn_backends.h"
@@ -29,14 +25,14 @@ extern "C" {
 enum { THREADS = 128, WARPS = THREADS / WARP };
 constexpr float LOG2E = 1.44269504088896340736f;
 
-// ---- Tiles and fragments. Addresses are those of the shared window, 32 bits.
+// ---- Tiles and fragments. Addresses are 32-bit addresses of shared memory.
 
 // Bytes from row to row of a tile.
 template <int HD> __device__ constexpr int row_bytes() { return HD == 192 ? 512 : HD * 2; }
 
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-// Asynchronous copies; what is not `there` is written as zeros and not read.
+// cp.async; if not `there`, zeros are written and nothing is read.
 __device__ inline void copy16(uint32_t to, const void *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
@@ -48,15 +44,15 @@ __device__ inline void copy4(uint32_t to, const void *from, bool there)
 __device__ inline void copies_close() { asm volatile("cp.async.commit_group;\n" ::); }
 __device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;\n" ::: "memory"); }
 
-// Queues a tile: row i comes from `from` + i * stride, of which the first `valid` exist (none when negative), `chunks`
-// of each.
+// Queues a tile: row i comes from `from` + i * stride; the first `valid` rows exist (none if negative), `chunks` of
+// each.
 template <int ROWS, int HD>
 __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t stride, int valid, int chunks)
 {
     // STEP is a multiple of 8: the swizzle is the same in all steps
     constexpr int PER_ROW = HD == 128 ? 16 : 8, STEP = THREADS / PER_ROW;
     int thread;
-    // anew each time: nothing of this is worth a register between tiles
+    // recomputed each time: none of this is worth a register between tiles
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     const int row = thread / PER_ROW, c = thread % PER_ROW;
     const uint32_t at = to + row * row_bytes<HD>() + ((c ^ (row & 7)) << 4);
@@ -68,9 +64,9 @@ __device__ inline void tile_load(uint32_t to, const __nv_bfloat16 *from, int64_t
             copy16(at + i * row_bytes<HD>() + j * 16, p + i * stride + j * 8, row + i < valid && c + j < chunks);
 }
 
-// Where a lane points ldmatrix.x4 for a 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k << 5); row 16
-// i: add.
-//   lane_mn: the four 8 x 8 matrices in order down, right: operand A as it lies, operand B from a tile of rows k
+// The address of a lane for ldmatrix.x4 of the 16 x 16 piece at row 0, column 0 of a tile. Column 16 k: xor (k <<
+// 5); row 16 i: add.
+//   lane_mn: the four 8 x 8 matrices in order down, right: operand A as stored, operand B from a tile of rows k
 //       (transposed load)
 //   lane_nm: in order right, down: operand B from a tile of rows n, two neighbouring n8 pieces
 template <int HD> __device__ inline uint32_t lane_mn(int lane)
@@ -96,8 +92,8 @@ __device__ inline void ldmatrix_trans(uint32_t (&r)[4], uint32_t at)
                  : "r"(at)
                  : "memory");
 }
-// c += a b. Lane (g = lane / 4, t = lane % 4) holds of c the rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and
-// 2t + 1.
+// c += a b. Lane (g = lane / 4, t = lane % 4) has rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and 2t + 1
+// of c.
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
@@ -175,7 +171,7 @@ __device__ inline void registers_by_tile(float (&c)[M][HD / 8][4], const float (
     }
 }
 
-// Writes a warp's accumulators to global memory as bf16, by way of its own rows of a tile that it has done reading
+// Stores a warp's accumulators to global memory as bf16, through its own rows of a tile that it no longer reads
 // (`at`: their first byte). factor[m][half] multiplies a row; the first `valid` rows exist.
 template <int HD, int M>
 __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&factor)[M][2], uint32_t at,
@@ -210,7 +206,7 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
 
 // ---- Rows and their limits.
 
-// Limits lie in shared memory: registers are what these kernels are short of.
+// Limits are in shared memory: these kernels are short of registers.
 
 // Query rows of one warp in forward and dq: 16 MT from `row` on; this lane's rows are row + 16 m + 8 half + g.
 template <int MT> struct query_rows {
@@ -224,19 +220,19 @@ template <int MT> struct query_rows {
         if (lane < 16 * MT) first_[lane] = first_key(docs, min(row + lane, docs.rows - 1));
         __syncwarp();
     }
-    // Of keys [key, key + N): does any row see one, does every row see all?
+    // Of keys [key, key + N): does any row see one; does every row see all?
     template <int N> __device__ bool any(int key) const { return key <= last && key + N > first[0]; }
     template <int N> __device__ bool all(int key) const { return key + N - 1 <= row && key >= first[16 * MT - 1]; }
 };
 
-// What the kernels take. Chunks of 16 bytes in a head of keys and of values.
+// Arguments of the kernels. Chunks of 16 bytes in a head of keys and of values.
 struct own_shape {
     attn_docs docs;
     int heads, group, chunks, chunks_v; // group: query heads of one kv head
     float scale, scale2;      // scale2: for exp2
 };
 
-// Block `blockIdx.x` of `rows_each` rows: late rows, which see most keys, begin first; heads of one group run side by
+// Block `blockIdx.x` of `rows_each` rows. Late rows see most keys and start first; heads of one group run side by
 // side.
 struct row_block { int row, head; };
 __device__ inline row_block late_first(const own_shape &a, int rows_each)
@@ -262,7 +258,7 @@ template <int HD, int HDV> struct fwd_tile {
     enum { LIMITS = Q + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
 };
 
-// One tile of scores in s: the running max and sum take it in, o is scaled to the new max, s becomes exp(s - max).
+// Adds one tile of scores: updates running max and sum, rescales o, s becomes exp(s - max).
 template <int HDV, int N, int MT>
 __device__ inline void softmax_tile(float (&s)[MT][N / 8][4], float (&o)[MT][HDV / 8][4], float (&max)[MT][2],
                                     float (&sum)[MT][2], float scale2)
@@ -278,7 +274,7 @@ __device__ inline void softmax_tile(float (&s)[MT][N / 8][4], float (&o)[MT][HDV
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
             const float safe = top == -INFINITY ? 0.0f : top; // a row that has seen no key yet
             const float base = safe * scale2;
-            const float factor = exp2_fast((max[m][half] - safe) * scale2); // exactly 1 where the max stays
+            const float factor = exp2_fast((max[m][half] - safe) * scale2); // exactly 1 if the max did not change
             max[m][half] = top;
             float part = 0;
 #pragma unroll
@@ -346,7 +342,7 @@ __global__ void __launch_bounds__(THREADS, fwd_tile<HD, HDV>::BLOCKS) own_fwd_ke
     int stage = 0;
     for (int key = begin; key < end; key += N, stage ^= 1) {
         copies_wait();
-        __syncthreads(); // this tile is there, and nobody reads the one before
+        __syncthreads(); // this tile has arrived, and all have read the one before
         if (key + N < end) load(key + N, stage ^ 1);
         if (!rows.template any<N>(key)) continue;
         const uint32_t at = kv_at + stage * (tile::K + tile::V);
@@ -449,7 +445,7 @@ __global__ void __launch_bounds__(THREADS, dq_tile<HD, HDV>::BLOCKS) own_dq_kern
                    c.chunks);
 }
 
-// MT: pieces of 16 key rows in a warp. Its two accumulators take 128 registers, 160 for heads of 192.
+// MT: pieces of 16 key rows per warp. Its two accumulators take 128 registers, 160 for heads of 192.
 template <int HD, int HDV> struct dkv_tile {
     enum {
         MT = HD == 64 ? 2 : 1,
@@ -479,7 +475,7 @@ template <int MT> struct key_rows {
         if (lane < 16 * MT) end_[lane] = query_end(docs, min(row + lane, docs.rows - 1));
         __syncwarp();
     }
-    // Of queries [query, query + N): is any seen by one, are all seen by every row?
+    // Of queries [query, query + N): is any seen by one; are all seen by every row?
     template <int N> __device__ bool any(int query) const
     {
         return row <= last && query + N > row && query < end[16 * MT - 1];
@@ -487,8 +483,8 @@ template <int MT> struct key_rows {
     template <int N> __device__ bool all(int query) const { return query >= last && query + N <= end[0]; }
 };
 
-// s = P^T and dp = dS^T of one tile, from S^T and dP^T. stats: lse [N] and delta [N] of the tile's queries, in shared
-// memory.
+// Turns S^T and dP^T of one tile into s = P^T and dp = dS^T. stats: lse [N] and delta [N] of the tile's queries, in
+// shared memory.
 template <int MT, int N>
 __device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4],
                                            const key_rows<MT> &rows, int query, bool masked, const float *stats,
@@ -613,7 +609,7 @@ static bool rows_aligned(const void *p, int64_t stride, dtype dt)
 {
     return aligned16(p) && stride * (int64_t)dtype_bytes(dt) % 16 == 0;
 }
-// Of q, k, v. A scale that is not positive takes the same way out: the running max is one of raw scores.
+// Checks q, k, v. A scale that is not positive is rejected, too: the running max is one of raw scores.
 template <typename ARGS> static bool inputs_fit(const ARGS *a)
 {
     return a->scale > 0 && rows_aligned(a->q, a->q_stride, a->dt) && rows_aligned(a->k, a->k_stride, a->dt) &&
@@ -626,7 +622,7 @@ template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
             (int)(a->hd / 8),    (int)(a->hd_v / 8), (float)a->scale, (float)(a->scale * 1.4426950408889634)};
 }
 
-// Blocks for `rows` in pieces of `each`, `heads` times, with more shared memory than a kernel has unasked.
+// Blocks for `rows` in pieces of `each`, `heads` times; requests more shared memory than the default.
 template <typename ARGS>
 static void queue_kernel(void (*kernel)(ARGS), const ARGS &a, int rows, int each, int heads, int bytes,
                          cudaStream_t queue)

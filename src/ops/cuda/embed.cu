@@ -1,21 +1,22 @@
-// Embedding: gather, and its backward as a sorted sum.
+// Embedding: gather; backward is a sorted segmented sum. Bound: memory bandwidth.
 //
-// Backward must add rows of dx that share a token in token order, the same way every time. Rows are sorted by token
-// (stable: equal tokens stay in row order), and the sorted order is cut into windows of 32 rows, one warp for each
-// window and range of columns:
+//   order     rows of dx with the same token are added in token order. Rows are sorted by token (stable), so every run
+//             has the same bits, and every table row has one writer.
+//   window    32 sorted rows: one warp per window and range of columns
+//   run       the sorted rows of one token. Inside a window it goes to the table at once; a longer one goes in pieces
+//             of one window each to `pieces`.
 //
-//   sorted tokens   |  3 3 3 5 7 7 . . 9 |  9 9 9 9 . . . 9  |  9 9 12 12 . . .   |
-//   pass 1             3: whole, added      9: one piece         9: last piece         a run inside a window goes to
-//       the table at
-//                      9: first piece                            12: ...               once, pieces of longer runs to
-//                      `pieces`
-//   pass 2             9: first piece + next pieces in order                           by the window in which the run
-//       begins
+//   sorted   | 3 3 3 5 7 7 .. 9 | 9 9 9 9 .. 9 | 9 9 12 12 .. |
+//   pass 1     3, 5, 7: table     9: piece       9: last piece
+//              9: first piece                    12: ..
+//   pass 2     9: first piece + next pieces, in order, by the window in which the run begins
 //
-// So a token that fills a third of the batch is summed by many warps, in pieces of 32 rows in token order and then the
-// pieces in order; every table row has one writer. The same code sums positions. Ids outside the table, which the
-// loader excludes, make rows of NaN forward and are left out backward; so is TOKEN_NONE, which makes zeros forward, and
-// so are ids whose rows other ranks hold.
+// So a token that fills a third of the batch is summed by many warps. The same code sums position embeddings.
+//
+//   id                              forward   backward
+//   outside the table               NaN       ignored (the loader excludes it)
+//   TOKEN_NONE                      zeros     ignored
+//   of a row that another rank has  zeros     ignored
 #include "ops/cuda/device.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -34,7 +35,7 @@ typedef uint32_t key;
 template <typename T> struct embed_row {
     const T *table, *pos; // rows; NULL: none
     T *x;
-    float blank; // without a row of the table
+    float blank; // ids without a row of the table
 };
 template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fwd_args &a, int64_t t)
 {
@@ -42,7 +43,7 @@ template <typename T> __device__ inline embed_row<T> embed_row_at(const embed_fw
     const int64_t row = token - a.first;
     embed_row<T> r = {nullptr, nullptr, static_cast<T *>(a.x) + t * a.d, NAN};
     if (token == TOKEN_NONE && a.pos_table == nullptr) r.blank = 0;
-    if (token >= 0 && token < a.ids) r.blank = 0; // on another rank, if it is not here
+    if (token >= 0 && token < a.ids) r.blank = 0; // the row of the id in the shard of this rank
     if (token >= 0 && row >= 0 && row < a.vocab) r.table = static_cast<const T *>(a.table) + row * a.d;
     if (a.pos_table) {
         const int32_t position = a.positions[t];
@@ -67,8 +68,8 @@ template <typename T> __device__ inline pack<T> embed_pack(const embed_row<T> &r
     return x;
 }
 
-// LANES neighbours for each row: a warp, or a few of it, so that narrow rows are under way together. WIDE: rows are
-// whole accesses of 16 bytes.
+// LANES neighbours per row: a warp or part of it, so that several narrow rows are in flight. WIDE: rows consist of
+// 16-byte accesses.
 template <typename T, bool WIDE, int LANES>
 __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(const embed_fwd_args a)
 {
@@ -122,7 +123,7 @@ status embed_fwd(const struct embed_fwd_args *a, dev_stream s)
 
 // ---- backward
 
-// One table to be added to: rows of dx in the order of their sorted keys.
+// The table of one launch: rows of dx in the order of their sorted keys.
 struct scatter {
     const void *dx;
     float *table;       // [table_rows, d]
@@ -206,7 +207,7 @@ __device__ inline place place_of(const scatter &a, int64_t windows)
     const int64_t begin = a.first + warp % ranges * COLUMNS, end = a.first + a.width;
     return {warp / ranges < windows ? warp / ranges : -1, begin, begin + COLUMNS < end ? begin + COLUMNS : end};
 }
-// A piece's row is as wide as the launch.
+// Pieces are as wide as the launch.
 __device__ inline float *piece_row(const scatter &a, int64_t window, int which)
 {
     return a.pieces + (window * 2 + which) * a.width - a.first;
@@ -225,8 +226,8 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS, 2) r
     const int lane = threadIdx.x % WARP;
     const int64_t at = p.window * WINDOW, left = a.rows - at;
     const int count = left < WINDOW ? int(left) : int(WINDOW);
-    // Each lane knows one row of the window; keys are sorted, so a run that holds the first row's key holds the first
-    // row.
+    // Each lane knows one row of the window. Keys are sorted, so a run that contains the first row's key contains
+    // the first row.
     const key none = key(a.table_rows), mine = lane < count ? a.keys[at + lane] : none;
     const int32_t from = lane < count ? a.from[at + lane] : 0;
     const key before = at > 0 ? a.keys[at - 1] : none, after = at + count < a.rows ? a.keys[at + count] : none;
@@ -268,7 +269,7 @@ template <typename T, bool WIDE> __global__ void __launch_bounds__(THREADS, 2) r
     }
 }
 
-// Windows after `window` that the run of `k` reaches: those that begin with it.
+// Number of windows after `window` that the run of `k` reaches: those that begin with it.
 __device__ inline int64_t windows_reached(const scatter &a, int64_t window, key k)
 {
     const int lane = threadIdx.x % WARP;
@@ -279,7 +280,7 @@ __device__ inline int64_t windows_reached(const scatter &a, int64_t window, key 
     }
 }
 
-// Pass 2: the window in which a run of several windows begins adds up its pieces.
+// Pass 2: the window in which a multi-window run begins adds its pieces.
 template <bool WIDE> __global__ void __launch_bounds__(THREADS) pieces_kernel(const scatter a)
 {
     enum { PIECES = 8 };
@@ -311,15 +312,15 @@ size_t rounded_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-// The workspace of one sort and the pieces behind it.
+// The workspace of one sort, followed by the pieces.
 struct sorting {
     key *keys_in, *keys;
     int32_t *from_in, *from;
     void *temp;
-    size_t temp_bytes, fixed; // fixed: of all but the pieces
+    size_t temp_bytes, fixed; // fixed: all but the pieces
     float *pieces;
-    int64_t pieces_count; // floats that there is room for
-    int bits;             // of a key
+    int64_t pieces_count; // capacity in floats
+    int bits;             // bits of a key
 };
 sorting sorting_sizes(const scatter &a, dev_stream s)
 {
@@ -334,7 +335,7 @@ size_t pieces_bytes(const scatter &a, int64_t columns)
 {
     return size_t(a.rows + WINDOW - 1) / WINDOW * 2 * size_t(columns) * sizeof(float);
 }
-// Rows that the workspace has room for, with the pieces of one launch at least: all of them, or equal parts.
+// Rows that the workspace can hold, with the pieces of at least one launch: all of them, or equal parts.
 int64_t rows_at_once(scatter a, dev_stream s)
 {
     const int64_t least = a.d < COLUMNS ? a.d : int64_t(COLUMNS);
@@ -366,13 +367,13 @@ template <typename T, bool WIDE> void launch_sums(const scatter &a, dev_stream s
     if (windows > 1) pieces_kernel<WIDE><<<blocks, THREADS, 0, queue_of(s)>>>(a);
 }
 
-// Wide tables have their columns in several launches when there is no room for the pieces of all.
+// If pieces of all columns do not fit, a wide table takes several launches.
 void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
 {
     sorting w = sorting_of(a, s);
     keys_kernel<<<unsigned((a.rows + SORT_THREADS - 1) / SORT_THREADS), SORT_THREADS, 0, queue_of(s)>>>(
         ids, first_id, a.rows, a.table_rows, w.keys_in, w.from_in);
-    // Its launches' errors are met below.
+    // Errors of its launches are checked below.
     (void)cub::DeviceRadixSort::SortPairs(w.temp, w.temp_bytes, w.keys_in, w.keys, w.from_in, w.from, int(a.rows), 0,
                                           w.bits, queue_of(s));
     a.keys = w.keys, a.from = w.from, a.pieces = w.pieces;
@@ -391,8 +392,8 @@ void scatter_part(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev
     }
 }
 
-// `a` has what the op's arguments say; the rest is filled in. Rows that cannot be sorted at once (a token of an n-gram
-// memory has many) are taken in parts, whose sums the table gets in turn.
+// `a` has the op's arguments; the rest is filled in. If rows cannot be sorted at once (each token of an n-gram
+// memory has many), they are taken in parts, which are added to the table one after the other.
 status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, dev_stream s)
 {
     CHECK(a.rows <= INT32_MAX && a.table_rows < INT32_MAX, "%lld rows into %lld", (long long)a.rows,
@@ -409,7 +410,7 @@ status scatter_add(scatter a, const int32_t *ids, int64_t first_id, dtype dt, de
 
 // ---- distinct ids
 
-// key: the id, or behind all of them where there is none.
+// key: the id, or one past all ids if there is none.
 __global__ void unique_keys_kernel(const rows_unique_args a, key *keys, int32_t *from)
 {
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -16,8 +16,8 @@
 // cancels.
 //
 //   pack, prepare   as in forward
-//   back            the blocks of forward, chunks from last to first, dS in registers: leaves dU of every row and dS of
-//                   every chunk
+//   back            the blocks of forward, chunks from last to first, dS in registers: leaves dU of every row and dS
+//                   of every chunk
 //   gather          block = the chunks that begin in C rows, one value head: everything else, for one value head
 //   fold            sums dq and dk over the value heads of a key head, in their order, and goes back through the
 //                   normalisation
@@ -97,7 +97,7 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
     clear(d);
     clear(other);
     matmul<AS_IS, AS_IS>(other, m.k + row0 * S::LK, S::LK, 0, m.state + column0, S::LV, DK);
-    matmul<TRANSPOSED, AS_IS>(d, m.p + row0, S::LC, 0, m.dout + column0, S::LV, S::C);
+    matmul<TRANS, AS_IS>(d, m.p + row0, S::LC, 0, m.dout + column0, S::LV, S::C);
 #pragma unroll
     for (int n = 0; n < S::NV; n++)
 #pragma unroll
@@ -109,7 +109,7 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
             v = 0;
         });
         __syncthreads();
-        matmul<TRANSPOSED, AS_IS>(d, m.inverse + row0, S::LC, 0, m.d + column0, S::LV, S::C);
+        matmul<TRANS, AS_IS>(d, m.inverse + row0, S::LC, 0, m.d + column0, S::LV, S::C);
     }
     __syncthreads(); // all have read dO and dD
     each(d, row0, 0, column0, [&](int i, int j, float &v) {
@@ -120,14 +120,14 @@ __device__ inline void back_chunk(const call &x, back_shared<T, DK> &m, const ch
     });
     each(state, row0, S::C, column0, [&](int, int, float &s) { s *= m.gate.e[S::C - 1]; });
     __syncthreads();
-    if (x.beta) matmul<TRANSPOSED, AS_IS>(state, m.k + row0, S::LK, S::C, m.x + column0, S::LV, S::C);
+    if (x.beta) matmul<TRANS, AS_IS>(state, m.k + row0, S::LK, S::C, m.x + column0, S::LV, S::C);
     if (!M::BOTH) {
         __syncthreads();
         keys_load<T, DK>(x, x.qn, m.k, now, head);
         tile_wait();
         __syncthreads();
     }
-    matmul<TRANSPOSED, AS_IS>(state, (M::BOTH ? m.q : m.k) + row0, S::LK, S::C, m.dout + column0, S::LV, S::C);
+    matmul<TRANS, AS_IS>(state, (M::BOTH ? m.q : m.k) + row0, S::LK, S::C, m.dout + column0, S::LV, S::C);
     tile_store<S::C, S::DV, S::LV>(sp_rows<T, DK>(x, x.du, now, head, tile), (int64_t)x.heads * x.tiles * S::DV, m.d,
                                    now.rows, S::DV, true);
     __syncthreads();
@@ -257,11 +257,11 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
             ((T *)x.dv)[(now.start + row) * x.dv_stride + (int64_t)head * x.dv_size + tile * S::DV + c] =
                 from_f32<T>(m.gate.beta[row] * to_f32(m.du[row * S::LV + c]));
     }
-    matmul<AS_IS, TRANSPOSED>(to.e, m.dout + row0 * S::LV, S::LV, 0, m.d + square0 * S::LV, S::LV, S::DV);
-    if (x.beta) matmul<AS_IS, TRANSPOSED>(to.h, m.du + row0 * S::LV, S::LV, 0, m.d + square0 * S::LV, S::LV, S::DV);
+    matmul<AS_IS, TRANS>(to.e, m.dout + row0 * S::LV, S::LV, 0, m.d + square0 * S::LV, S::LV, S::DV);
+    if (x.beta) matmul<AS_IS, TRANS>(to.h, m.du + row0 * S::LV, S::LV, 0, m.d + square0 * S::LV, S::LV, S::DV);
     if (!now.first) {
-        matmul<AS_IS, TRANSPOSED>(to.dq, m.dout + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
-        if (x.beta) matmul<AS_IS, TRANSPOSED>(to.dk, m.x + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
+        matmul<AS_IS, TRANS>(to.dq, m.dout + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
+        if (x.beta) matmul<AS_IS, TRANS>(to.dk, m.x + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
     }
     __syncthreads();
     if (now.last) return;
@@ -279,7 +279,7 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
 #pragma unroll
         for (int e = 0; e < 4; e++)
             to.leaving.v[e / 2] += m.gate.f[row0 + e / 2 * 8 + threadIdx.x % WARP / 4] * y[0][n][e] * d[0][n][e];
-    matmul<AS_IS, TRANSPOSED>(to.dk, m.x + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
+    matmul<AS_IS, TRANS>(to.dk, m.x + row0 * S::LV, S::LV, 0, m.state + key0 * S::LV, S::LV, S::DV);
     __syncthreads();
 }
 
@@ -294,7 +294,7 @@ __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, co
     const T *p = (const T *)x.p + ((int64_t)now.start * x.heads + head) * S::C;
     float kk[1][S::NC][4], taken[S::NC][2] = {};
     clear(kk);
-    if (x.beta) matmul<AS_IS, TRANSPOSED>(kk, m.k + row0 * S::LK, S::LK, 0, m.k + square0 * S::LK, S::LK, DK);
+    if (x.beta) matmul<AS_IS, TRANS>(kk, m.k + row0 * S::LK, S::LK, 0, m.k + square0 * S::LK, S::LK, DK);
 #pragma unroll
     for (int n = 0; n < S::NC; n++)
 #pragma unroll
@@ -381,13 +381,13 @@ template <typename T, int DK> __global__ void __launch_bounds__(GATHER_WARPS<T, 
         matmul<AS_IS, AS_IS>(to.dq, m.e + row0 * S::LC, S::LC, 0, m.k + key0, S::LK, S::C);
         if (x.beta) {
             matmul<AS_IS, AS_IS>(to.dk, m.h + row0 * S::LC, S::LC, 0, m.k + key0, S::LK, S::C);
-            matmul<TRANSPOSED, AS_IS>(to.dk, m.h + row0, S::LC, 0, m.k + key0, S::LK, S::C);
+            matmul<TRANS, AS_IS>(to.dk, m.h + row0, S::LC, 0, m.k + key0, S::LK, S::C);
         }
         __syncthreads();
         keys_load<T, DK>(x, x.qn, m.k, now, head);
         tile_wait();
         __syncthreads();
-        matmul<TRANSPOSED, AS_IS>(to.dk, m.e + row0, S::LC, 0, m.k + key0, S::LK, S::C);
+        matmul<TRANS, AS_IS>(to.dk, m.e + row0, S::LC, 0, m.k + key0, S::LK, S::C);
         const int64_t at = ((int64_t)now.start * x.heads + head) * DK, next = (int64_t)x.heads * DK;
         each(to.dq, row0, 0, key0, [&](int i, int j, float &v) {
             if (i < now.rows) ((T *)x.dqs)[at + i * next + j] = from_f32<T>(v);

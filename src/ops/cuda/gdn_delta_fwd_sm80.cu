@@ -135,9 +135,9 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) prepare
             tile_load<S::C, SLICE, M::WIDTH>(m.k, (const T *)x.kn + at + c, stride, now.rows, SLICE, true);
             tile_wait();
             __syncthreads();
-            matmul<AS_IS, TRANSPOSED>(qk, m.q + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
+            matmul<AS_IS, TRANS>(qk, m.q + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH, SLICE);
             if (delta)
-                matmul<AS_IS, TRANSPOSED>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH,
+                matmul<AS_IS, TRANS>(kk, m.k + row0 * M::WIDTH, M::WIDTH, 0, m.k + column0 * M::WIDTH, M::WIDTH,
                                        SLICE);
             __syncthreads();
         }
@@ -243,7 +243,7 @@ __device__ inline void forward_chunk(const call &x, forward_shared<T, DK> &m, co
     each(o, row0, 0, column0, [&](int i, int j, float &v) { m.v[i * S::LV + j] = from_f32<T>(x.scale * v); });
     __syncthreads();
     each(state, row0, S::C, column0, [&](int, int, float &s) { s *= m.gate.e[S::C - 1]; });
-    matmul<TRANSPOSED, AS_IS>(state, m.k + row0, S::LK, S::C, m.d + column0, S::LV, S::C);
+    matmul<TRANS, AS_IS>(state, m.k + row0, S::LK, S::C, m.d + column0, S::LV, S::C);
     tile_store<S::C, S::DV, S::LV>((T *)x.o + ((int64_t)now.start * x.heads + head) * x.dv_size + tile * S::DV,
                                    (int64_t)x.heads * x.dv_size, m.v, now.rows, columns, x.wide_o);
     __syncthreads();

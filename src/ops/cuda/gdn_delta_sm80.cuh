@@ -35,8 +35,8 @@ struct warp_place {
     __device__ explicit warp_place(int m_warps) : m(threadIdx.x / WARP % m_warps), n(threadIdx.x / WARP / m_warps) {}
 };
 
-// f(row, column, value) over a warp's part of a result; row0, column0: of its first piece; pieces below each other are
-// `apart` rows apart.
+// f(row, column, value) over a warp's part of a result; row0, column0: of its first piece; pieces below each other
+// are `apart` rows apart.
 template <int M, int N, typename F>
 __device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column0, F f)
 {
@@ -49,8 +49,8 @@ __device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column
             for (int e = 0; e < 4; e++)
                 f(row0 + m * apart + e / 2 * 8 + g, column0 + n * 8 + 2 * t + e % 2, c[m][n][e]);
 }
-// The same for one piece of rows, and f(row, column, half, value): half 0 or 1, so that a constant tells a thread's two
-// rows apart.
+// The same for one piece of rows, and f(row, column, half, value): half 0 or 1, so that a constant tells a thread's
+// two rows apart.
 template <int N, typename F> __device__ inline void each_half(float (&c)[1][N][4], int row0, int column0, F f)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -71,7 +71,7 @@ template <int M, int N> __device__ inline void clear(float (&c)[M][N][4])
 
 // ---- matmuls
 
-enum side { AS_IS, TRANSPOSED };
+enum side { AS_IS, TRANS };
 
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 __device__ inline void ldmatrix(uint32_t (&r)[4], const void *p)
@@ -95,9 +95,9 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// c[16 M rows][8 N columns] += A B over k. A lies as rows m of columns k, or TURNED as rows k of columns m; B as rows k
-// of columns n, or TURNED as rows n of columns k. Both pointers are the warp's own first row or column of the result;
-// A's pieces are `apart` rows apart.
+// c[16 M rows][8 N columns] += A B over k. A lies as rows m of columns k, or TURNED as rows k of columns m; B as
+// rows k of columns n, or TURNED as rows n of columns k. Both pointers are the warp's own first row or column of
+// the result; A's pieces are `apart` rows apart.
 template <side A, side B, int M, int N>
 __device__ inline void matmul(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart,
                                const __nv_bfloat16 *b, int b_width, int depth)
@@ -165,8 +165,8 @@ __device__ inline void matmul(float (&c)[M][N][4], const float *a, int a_width, 
 
 // ---- tiles between global and shared memory
 
-// Queues a copy of `rows` by `columns` that exist; the rest of the tile is zeros. `wide`: 16-byte accesses are allowed.
-// Ends with tile_wait and a barrier.
+// Queues a copy of `rows` by `columns` that exist; the rest of the tile is zeros. `wide`: 16-byte accesses are
+// allowed. Ends with tile_wait and a barrier.
 template <int ROWS, int COLUMNS, int WIDTH, typename T>
 __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows, int columns, bool wide)
 {
@@ -208,9 +208,9 @@ __device__ inline void tile_store(T *to, int64_t stride, const T *from, int rows
 
 // ---- chunks
 
-// Chunks are cut from where their document begins. All but a document's first begin C rows behind another one, so start
-// / C is a number of their own: the slot of the state that enters them. (The first is entered by no state.) So memory
-// follows rows, not documents.
+// Chunks are cut from where their document begins. All but a document's first begin C rows behind another one, so
+// start / C is a number of their own: the slot of the state that enters them. (The first is entered by no state.)
+// So memory follows rows, not documents.
 struct chunk {
     int start, rows;
     bool first, last; // of its document

@@ -1,26 +1,27 @@
-// Products on Hopper with what follows them at their end, SwiGLU or rotation: what they form is not read again from
-// memory. BF16, f32 sums.
+// GEMMs on Hopper with a fused epilogue, SwiGLU or RoPE: their result is not read again from memory.
 //
-//   matmul   A                    B                                            C
-//   FWD       x [rows][64 of d]    up.weight: 128 gates', 128 ups' [64 of d]    gu [128 rows][128 gates and their ups],
+//   dtypes       BF16 operands and results, f32 accumulators
+//   tile         M 128 x N 256 x K 64; 3 stages
+//   cluster      two blocks with tiles below each other: the same B, of which each loads half into both (multicast)
+//   persistent   a cluster takes every gridDim.x / 2-th pair of tiles; concurrent pairs are neighbours in rows and
+//                columns, so both operands come from L2
+//
+//   GEMM         A                    B                                         C
+//   SWIGLU_FWD   x [rows][64 of d]    up.weight: 128 gates, 128 ups [64 of d]   gu [128 rows][128 gates, their ups],
 //                                                                               m [128][128]
-//   BWD       dy [rows][64 of d]   down.weight [64 of d][256 of f]              dm [128 rows][256], which becomes dgu
-//                                                                               and m with gu
-//   TURN      x [rows][64 of d]    qkv.weight: 128 rows of heads' first halves, qkv [128 rows][128 pairs of columns],
-//                                  q's and k's rotated 128 of their second halves [64 of d]
+//   SWIGLU_BWD   dy [rows][64 of d]   down.weight [64 of d][256 of f]           dm [128 rows][256], from which dgu
+//                                     and,
+//                                                                               with gu, m
+//   ROPE_FWD     x [rows][64 of d]    qkv.weight [64 of d]: 128 rows of first   qkv [128 rows][128 pairs of columns],
+//                                     halves of heads, 128 of second halves     q and k rotated
 //
-// Two blocks, a cluster, take two tiles below each other: the same B, of which each loads a half into both (multicast).
-// Clusters stay and take every gridDim.x / 2-th pair of tiles; pairs that run at the same time are near each other in
-// rows and columns, so that both operands come from L2.
+//   warp 0            producer: one thread, TMA
+//   warps 1 to 3      epilogue: read the tile as BF16 from shared memory and write to global memory, overlapped with
+//                     the matmuls of the next tile
+//   warpgroups 1, 2   64 rows each: m64n256k16 wgmma, 128 accumulators per thread, rounded into shared memory
 //
-//   warp 0               loads: one thread, by TMA
-//   warps 1 to 3         end tiles: read them as BF16 in shared memory, write to global memory, beside the matmuls of
-//                        the next tile
-//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread, rounded into
-//                        shared memory
-//
-// What is rounded to BF16 between matmul and end is what would have been stored there, so m has the same bits whichever
-// kernel forms it again.
+// Between matmul and epilogue values are rounded to BF16 as if stored there, so every kernel that recomputes m has
+// its bits.
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 #include "ops/cuda/tile_sm90.cuh"
@@ -34,7 +35,7 @@ namespace {
 enum fused { SWIGLU_FWD, SWIGLU_BWD, ROPE_FWD };
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
-// warps that end tiles; BWD: pairs of rows of gu that each has asked for, bytes of a pair
+// epilogue warps; SWIGLU_BWD: pairs of rows of gu in flight per warp, bytes of a pair
 enum { EPILOGUE_WARPS = 3, SLOTS = 3, SLOT = 2 * 2 * N * 2 };
 using a_smem = smem_field<0, A_BYTES, STAGES>;
 using b_smem = smem_field<a_smem::END, B_BYTES, STAGES>;
@@ -49,9 +50,9 @@ enum { FILLED = 1, DRAINED = FILLED + CONSUMERS, BOTH = WARPGROUP + EPILOGUE_WAR
 
 struct problem {
     __nv_bfloat16 *gu, *dgu, *m; // [rows][2 f], [rows][f]
-    int rows, f, steps;          // TURN: f pairs of columns, in qkv as gu; steps of K
-    int down, across, group;     // pairs of tiles below and beside each other; so many below each other come first
-    int half, rotated;            // TURN: hd / 2; pairs of columns of q and k
+    int rows, f, steps;          // ROPE_FWD: f pairs of columns, in qkv as gu; steps of K
+    int down, across, group;     // pairs of tiles down and across; down to `group`, then across
+    int half, rotated;           // ROPE_FWD: hd / 2; pairs of columns of q and k
     const int *positions;        // [rows]
     const float *cos, *sin;      // [positions, half]
 };
@@ -104,12 +105,13 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32), operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),
-                                         i > 0 || k > 0);
+                wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32),
+                                                operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),
+                                                i > 0 || k > 0);
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
-                mbar_arrive_both(pipe::empty(at, (now + STAGES - 1) % STAGES)); // both loaders may write there
+                mbar_arrive_both(pipe::empty(at, (now + STAGES - 1) % STAGES)); // both producers may write there
             }
             s.next();
         }
@@ -127,7 +129,7 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
     }
 }
 
-// ---- The end of a tile. 8 columns of a row at a time.
+// ---- Epilogue of a tile: 8 columns of a row at a time.
 
 __device__ inline int4 shared_load16(uint32_t from)
 {
@@ -141,7 +143,7 @@ __device__ inline int4 shared_load16(uint32_t from)
 typedef vec<__nv_bfloat16, 8> eight;
 __device__ inline eight as_eight(const int4 &x) { return *reinterpret_cast<const eight *>(&x); }
 
-// Without a branch: loads of what is stored later would move behind it.
+// No branch here: it would let loads move behind it.
 __device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
 {
     const int4 &v = reinterpret_cast<const int4 &>(x);
@@ -151,17 +153,17 @@ __device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
         : "memory");
 }
 
-// 64 rows of 128 gates and their ups; warps take two rows in turn, several turns at a time.
+// 64 rows of 128 gates and their ups. Warps alternate in steps of ROWS rows, UNROLL steps at a time.
 __device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uint32_t at, int wg)
 {
-    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 }; // of a row; rows at a time
+    enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 };
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
               column = x.column + chunk * 8;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
     for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += UNROLL * STEP) {
         eight gate[UNROLL], up[UNROLL];
 #pragma unroll
-        for (int k = 0; k < UNROLL; k++) { // behind the last row: others' values, for nobody
+        for (int k = 0; k < UNROLL; k++) { // past the last row: values are loaded and not used
             const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
             gate[k] = as_eight(shared_load16(from));
             up[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
@@ -182,7 +184,7 @@ __device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uin
     }
 }
 
-// 64 rows of 128 pairs of columns, as end_fwd has its rows.
+// 64 rows of 128 pairs of columns, in the order of epilogue_swiglu_fwd.
 __device__ inline void epilogue_rope(const problem &p, const place &x, uint32_t at, int wg)
 {
     enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 };
@@ -199,7 +201,7 @@ __device__ inline void epilogue_rope(const problem &p, const place &x, uint32_t 
         for (int k = 0; k < UNROLL; k++)
             position[k] = rotated ? __ldg(p.positions + min(x.row + wg * 64 + i + k * STEP, p.rows - 1)) : 0;
 #pragma unroll
-        for (int k = 0; k < UNROLL; k++) { // behind the last row: others' values, for nobody
+        for (int k = 0; k < UNROLL; k++) { // past the last row: values are loaded and not used
             const uint32_t from = slab + slab_offset(min(wg * 64 + i + k * STEP, M - 1), chunk % 8 * 8);
             first[k] = as_eight(shared_load16(from));
             second[k] = as_eight(shared_load16(from + N / 2 / SLAB_COLS * SLAB));
@@ -232,8 +234,8 @@ __device__ inline void epilogue_rope(const problem &p, const place &x, uint32_t 
     }
 }
 
-// The two rows that a warp ends at a time, in their order: every third two of each tile's that exist. None left: t is
-// behind the last tile.
+// The pairs of rows of a warp, in order: every third pair of each tile, as far as rows exist. t past the last tile:
+// none left.
 struct walk {
     const problem &p;
     int rank, t, in;
@@ -255,18 +257,18 @@ struct walk {
     }
 };
 
-// Asks for their gates and ups: as slabs of 64 columns, 2 rows each.
+// Prefetches their gates and ups: slabs of 64 columns, 2 rows each.
 __device__ inline void ask(const walk &w, const CUtensorMap *gu, uint32_t at, const pipeline_state<SLOTS> &slot)
 {
     const int own = (threadIdx.x / WARP - 1) * SLOTS + slot.stage;
     if (!w.more() || !one_lane()) return;
     mbar_arrive_expect(came_bars::at(at, own), SLOT);
-    // rows are the map's heads
+    // the map's heads are rows
     tma_load_heads(rows_smem::at(at, own), gu, came_bars::at(at, own), w.x.column / SLAB_COLS, w.x.row + w.in);
 }
 
-// Of one tile, the rows of `wg`; each warp has its own ring, in which `ahead` comes next. A step's operands are loaded
-// a step before.
+// The rows of `wg` in one tile. Each warp has its own ring of slots; `ahead` comes next. The operands of a step are
+// loaded one step ahead.
 __device__ inline void epilogue_swiglu_bwd(const problem &p, const CUtensorMap *gu, const place &x, uint32_t at, int wg,
                                walk &ahead, pipeline_state<SLOTS> &slot)
 {
@@ -287,7 +289,7 @@ __device__ inline void epilogue_swiglu_bwd(const problem &p, const CUtensorMap *
             next.dm[i] = as_eight(shared_load16(slab + slab_offset(in + i, chunk % 8 * 8)));
         }
     };
-    // a warp's rows go on from one half of the tile to the next: the first of them in this half
+    // a warp's rows continue from one half of the tile to the next: the first of them in this half
     int in = 2 * (warp + (wg * 32 - warp + EPILOGUE_WARPS - 1) / EPILOGUE_WARPS * EPILOGUE_WARPS);
     if (in < end) fetch(in);
     for (; in < end; in += 2 * EPILOGUE_WARPS) {
@@ -307,7 +309,7 @@ __device__ inline void epilogue_swiglu_bwd(const problem &p, const CUtensorMap *
             store_if(is, to, narrow<__nv_bfloat16>(g));
             store_if(is, to + p.f, narrow<__nv_bfloat16>(u));
         }
-        __syncwarp(); // all have read this step's slot, since they have stored what came of it
+        __syncwarp(); // all lanes have read this step's slot, since they have stored its results
         ask(ahead, gu, at, slot);
         ahead.next();
         slot.next();
@@ -357,11 +359,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     else if (threadIdx.x >= WARP) epilogue<P>(p, &gu, rank, at);
     else if (threadIdx.x == 0) load<P>(&a, &b, p, rank, at);
     __syncwarp();
-    pair_sync(); // the other block may still write to this one's memory
+    pair_sync(); // the other block may still write to this block's memory
 #endif
 }
 
-// So many pairs of tiles below each other: 8 to 16 are alike, 4 and 32 are 1 to 5 % slower (H200).
+// Pairs of tiles that run below each other: 8 to 16 are equal, 4 and 32 are 1 to 5 % slower (H200).
 enum { GROUP = 8 };
 
 template <fused P>
@@ -375,7 +377,7 @@ status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, 
     return cuda_set_launched(s, name);
 }
 
-// The GEMM as the kernels take it: rows x d, by a weight of 2 f or d rows.
+// The GEMM as the kernels see it: rows x d, with a weight of 2 f or d rows.
 template <fused P>
 status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, const struct gemm_args *g,
                     dev_stream s)
@@ -406,7 +408,7 @@ status swiglu_bwd(const struct gemm_args *g, dev_stream s)
     return queue_swiglu<SWIGLU_BWD>(a, b, gu, g, s);
 }
 
-// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as make N / 2 rows.
+// qkv.weight as [heads][hd rows][d]: a box is half the rows of as many heads as give N / 2 rows.
 status rope(const struct gemm_args *g, dev_stream s)
 {
     const struct epilogue_rope &x = g->epilogue.rope;
@@ -425,7 +427,7 @@ status rope(const struct gemm_args *g, dev_stream s)
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
-// What all three take: BF16 on Hopper, whole tiles along K, sizes of 31 bits, aligned operands.
+// Requirements of all three: BF16 on Hopper, whole tiles along K, 31-bit sizes, aligned operands.
 bool operands_fit(const struct gemm_args *g, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);

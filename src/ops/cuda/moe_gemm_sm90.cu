@@ -1,5 +1,5 @@
-// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has is
-// known to the device alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by
+// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has
+// is known to the device alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by
 // cp.async.
 //
 //   matmul   A                       B                       C                        sum over
@@ -8,21 +8,22 @@
 //   WGRAD     [64 rows][128 of n]     [64 rows][256 of k]     [128 of n][256 of k]     the expert's rows
 //   WGRAD^T   [64 rows][128 of k]     [64 rows][256 of n]     its transpose            the same, where b is gathered
 //
-// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other: the
-// same B, of which each loads a half into both (multicast). Where the two belong to different experts, each loads its
-// own B. Clusters stay and take every gridDim.x / 2-th pair of tiles. Pairs that run at the same time are neighbours in
-// rows and columns: an expert's weights come from L2 while its rows pass by, and its rows while the weights' columns
-// do. Offsets are multiples of 128, so a tile of rows has one expert.
+// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other:
+// the same B, of which each loads a half into both (multicast). Where the two belong to different experts, each
+// loads its own B. Clusters stay and take every gridDim.x / 2-th pair of tiles. Pairs that run at the same time are
+// neighbours in rows and columns: an expert's weights come from L2 while its rows pass by, and its rows while the
+// weights' columns do. Offsets are multiples of 128, so a tile of rows has one expert.
 //
 //   warps 0-3            load: one thread by TMA; where rows are gathered all threads, 16 bytes at a time
 //   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread
 //
-// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves by
-// way of 4 KiB per warp, in two pieces that take turns; the stores of one tile run beside the matmuls of the next. +=
-// is done by the stores themselves (cp.reduce, at L2): every element gets one addend, so the result has no order.
+// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves
+// by way of 4 KiB per warp, in two pieces that take turns; the stores of one tile run beside the matmuls of the
+// next. += is done by the stores themselves (cp.reduce, at L2): every element gets one addend, so the result has no
+// order.
 //
-// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros in
-// shared memory.
+// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros
+// in shared memory.
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -56,8 +57,9 @@ struct grouped {
 
 // ---- What loaders and consumers agree upon.
 
-// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it (0:
-// the other block does the last tile alone, and this one accompanies it). shared: the other block's B is the same.
+// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it
+// (0: the other block does the last tile alone, and this one accompanies it). shared: the other block's B is the
+// same.
 struct tile {
     int row, column, steps, expert, first, valid;
     bool shared;
@@ -323,7 +325,7 @@ template <int PASS, bool GATHER> struct consumer {
     // The same in F32, 32 columns at a time; WGRAD_T: these are rows of C.
     __device__ void store_weights(const tile &x)
     {
-        enum { COLUMNS = 32, TRANSPOSED = PASS == WGRAD_T };
+        enum { COLUMNS = 32, TRANS = PASS == WGRAD_T };
         const int row = wg * 64 + warp * 16;
         const bool some = x.steps > 0; // else d is not written
         if (x.row + row >= g.down || (g.add && !some)) return;
@@ -337,7 +339,7 @@ template <int PASS, bool GATHER> struct consumer {
             for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
                 const int r = i / 2 % 2 * 8 + lane / 4, column = i / 4 * 8 + lane % 4 * 2;
                 const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
-                if (TRANSPOSED) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                if (TRANS) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
                     const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
                     asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left),
                                  "f"(right)
@@ -350,8 +352,8 @@ template <int PASS, bool GATHER> struct consumer {
             fence_async();
             __syncwarp();
             if (lane == 0) {
-                const int c_row = x.expert * g.n + (TRANSPOSED ? x.column + piece * COLUMNS : x.row + row);
-                const int slab = TRANSPOSED ? (x.row + row) / 16 : x.column / COLUMNS + piece;
+                const int c_row = x.expert * g.n + (TRANS ? x.column + piece * COLUMNS : x.row + row);
+                const int slab = TRANS ? (x.row + row) / 16 : x.column / COLUMNS + piece;
                 if (g.add) tma_add(c, to, c_row, slab);
                 else tma_store(c, to, c_row, slab);
                 bulk_commit();

@@ -1,34 +1,36 @@
-// Tiles on Hopper (sm_90a): what a warp-specialised kernel is made of. Kernels for attention, grouped matmuls and
-// linear attention share it.
+// Building blocks of warp-specialised kernels on Hopper (sm_90a): attention, GEMMs, linear attention.
 //
-//   what                              here                                    PTX
-//   tile in shared memory             slab_offset, SLAB_ROW                   128-byte swizzle
-//   matmuls of a warpgroup           wgmma_ss, wgmma_rs                      wgmma.mma_async m64nNk16, bf16 -> f32
-//     their operands                  operand_k, operand_mn, operand_blocks,  matrix descriptors
-//                                     step_k, step_mn
-//     their order                     wgmma_fence, _commit, _wait, hold       wgmma.fence, commit_group, wait_group
-//     where an accumulator lies       acc_row, acc_col; pack_a, rows_store
-//   waiting for copies and readers    mbar_*                                  mbarrier
-//   copies by one thread              tma_load, tma_store, bulk_load,         cp.async.bulk(.tensor)
-//                                     bulk_load_once, bulk_add_f32, bulk_wait cp.reduce.async.bulk
-//     their maps, made on the host    tile_map_rows, _heads                   cuTensorMapEncodeTiled
-//   pairs of blocks                   pair_*, tma_load_both, launch_pairs     clusters, multicast
-//   registers, warps, barriers        registers_take, _give, one_lane, named_sync, named_arrive, store8x8x4, load8x8x4
+//   what                           here                                      PTX
+//   tile in shared memory          slab_offset, SLAB_ROW                     128-byte swizzle
+//   matmul of a warpgroup          wgmma_ss, wgmma_rs                        wgmma.mma_async m64nNk16, bf16 -> f32
+//     operands                     operand_k, operand_mn, operand_blocks,    matrix descriptors
+//                                  step_k, step_mn
+//     ordering                     wgmma_fence, _commit, _wait, hold         wgmma.fence, commit_group, wait_group
+//     accumulator layout           acc_row, acc_col; pack_a, rows_store
+//   waiting                        mbar_*; pipeline: producer_*, consumer_*  mbarrier
+//   copies by one thread           tma_load, tma_store, bulk_load,           cp.async.bulk(.tensor)
+//                                  bulk_load_once, bulk_add_f32, bulk_wait   cp.reduce.async.bulk
+//     maps, made on the host       tile_map_rows, _heads                     cuTensorMapEncodeTiled
+//   pairs of blocks                pair_*, tma_load_both, launch_pairs       clusters, multicast
+//   registers                      registers_take, _give                     setmaxnreg
+//   warps, named barriers          one_lane, named_sync, named_arrive        elect.sync, bar.sync, bar.arrive
+//   8 x 8 matrices                 store8x8x4, load8x8x4                     stmatrix, ldmatrix
 //
-// Only code for sm_90a may call the device part: bodies of such kernels stand in #ifdef TILE90, so that the other
-// architectures of the build have an empty kernel that nobody launches.
+// Only sm_90a code may call the device part: bodies of such kernels are inside #ifdef TILE90, so other
+// architectures of a build get empty kernels that are never launched.
 //
-// A tile of R rows and C columns of bf16, C a multiple of 64, lies as C / 64 slabs, one after the other, each of R rows
-// of 128 bytes. The 16-byte chunk c of a slab's row r lies at chunk c ^ (r & 7). A slab begins at a multiple of 1024
-// bytes, so R is a multiple of 8. This is what TMA writes and reads with maps from tile_map_rows, and what operand_k
-// and operand_mn describe.
+// Tile: R rows x C columns of bf16, C a multiple of 64, is stored as C / 64 slabs of R rows of 128 bytes. The
+// 16-byte chunk c of a slab's row r is at chunk c ^ (r & 7). A slab begins at a multiple of 1024 bytes, so R is a
+// multiple of 8. TMA with maps from tile_map_rows writes and reads this layout; operand_k and operand_mn describe
+// it.
 //
-// The accumulator d[N / 2] of m64nN in a thread of the warpgroup: element i is row acc_row(i), column acc_col(i) of the
-// 64 x N tile. So the elements 8 k .. 8 k + 7 are, rounded and packed by pack_a, operand A of the k-th k16 step of a
-// next matmul over these columns.
+// Accumulator: d[N / 2] of m64nN in a thread of the warpgroup. Element i is row acc_row(i), column acc_col(i) of
+// the 64 x N tile. Elements 8 k .. 8 k + 7, rounded and packed by pack_a, are operand A of the k-th k16 step of a
+// following matmul over these columns.
 //
-// wgmma reads shared memory through the async proxy. What threads wrote themselves needs fence_async() by the writers
-// and then a barrier before it is read by wgmma or by TMA; what TMA wrote needs only the wait on its mbarrier.
+// Proxies: wgmma reads shared memory through the async proxy. Data that threads wrote need fence_async() by the
+// writers and then a barrier before wgmma or TMA reads them. Data that TMA wrote need only the wait on its
+// mbarrier.
 #pragma once
 #include "ops/cuda/device.cuh"
 #include <cuda.h>
@@ -38,27 +40,27 @@
 #define TILE90 1
 #endif
 
-enum { WARPGROUP = 128, SLAB_COLS = 64, SLAB_ROW = 128 }; // threads; columns of bf16 and bytes of a slab's row
+enum { WARPGROUP = 128, SLAB_COLS = 64, SLAB_ROW = 128 }; // threads; bf16 columns and bytes of a slab's row
 
 // ---- Addresses in the shared window: 32 bits.
 
 __device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-// Bytes from a slab's beginning to row, col (below 64).
+// Bytes from the start of a slab to row, col (below 64).
 __device__ constexpr uint32_t slab_offset(int row, int col)
 {
     return row * SLAB_ROW + (((col >> 3) ^ (row & 7)) << 4) + (col & 7) * 2;
 }
 
-// ---- Operands of wgmma. `at` is the shared address of the first row and column used.
+// ---- Operands of wgmma. `at`: shared address of the first row and column.
 //
-//   operand_k    the tile's columns are the matmul's k: A [64][k] or B [n][k]. It begins at a multiple of 8 rows.
-//   operand_mn   the tile's rows are k: A [k][64] or B [k][n], the "transposed" forms. n above 64 goes on in the
-//                slab `slab` bytes behind.
-//   operand_blocks   the same without a swizzle, in blocks of 8 rows and 8 columns: each 128 bytes, row after row. The
-//                next one along n, and along k, lies so many bytes behind.
+//   operand_k        k runs along columns: A [64][k] or B [n][k]. Begins at a multiple of 8 rows.
+//   operand_mn       k runs along rows: A [k][64] or B [k][n], the "transposed" forms. n above 64 continues `slab`
+//                    bytes further.
+//   operand_blocks   like operand_mn without a swizzle, in blocks of 8 rows and 8 columns, 128 bytes each, row by row;
+//                    with the distance in bytes to the next block along n, and along k.
 //
-// The k-th k16 step of a matmul: operand_step(the operand of the tile, step_k or step_mn of it), one addition.
+// The k-th k16 step of a matmul: operand_step(operand of the tile, its step_k or step_mn), one addition.
 
 __device__ inline uint64_t operand_of(uint32_t at, uint32_t lead, uint32_t stride)
 {
@@ -70,25 +72,25 @@ __device__ inline uint64_t operand_blocks(uint32_t at, uint32_t along_n, uint32_
 {
     return (uint64_t)(along_n >> 4) << 32 | (uint64_t)(along_k >> 4) << 16 | (at & 0x3ffff) >> 4;
 }
-// The operand `bytes` further on (not across the end of the shared window).
+// The operand `bytes` further (not past the end of the shared window).
 __device__ inline uint64_t operand_step(uint64_t operand, uint32_t bytes)
 {
     return (operand >> 32) << 32 | ((uint32_t)operand + (bytes >> 4));
 }
-// rows: of the tile, which is the distance of its slabs.
+// rows: of the tile: the distance of its slabs.
 __device__ constexpr uint32_t step_k(int k, int rows) { return k / 4 * (rows * SLAB_ROW) + k % 4 * 32; }
 __device__ constexpr uint32_t step_mn(int k) { return k * (16 * SLAB_ROW); }
 
-// ---- Products of a warpgroup: d = a b (add 0) or d += a b (add 1), asynchronous.
+// ---- Matmuls of a warpgroup: d = a b (add 0) or d += a b (add 1), asynchronous.
 //
-//   TA, TB       0: operand_k, 1: operand_mn
-//   wgmma_rs     A in registers, as pack_a made it; they may be written again after the wait
+//   TA, TB     0: operand_k, 1: operand_mn
+//   wgmma_rs   A in registers, from pack_a; they may be overwritten after the wait
 //
-// Before the first matmul and after other instructions wrote d or a: wgmma_fence(). Then matmuls, wgmma_commit(),
+// Order: wgmma_fence() before the first matmul and after other instructions wrote d or a; matmuls; wgmma_commit();
 // wgmma_wait<P>() until at most P commits are open. The compiler does not know that d changes until the wait: call
-// hold(d) after it (and before a fence, where d was computed), or it moves reads of d ahead. The assembler in turn
-// moves a wait ahead of arithmetic in its basic block that needs nothing of it: what is to run beside a matmul must
-// stand before a branch, or be read by an asm volatile before the wait.
+// hold(d) after it (and before a fence, if d was computed), or reads of d move ahead. ptxas in turn moves a wait
+// ahead of arithmetic in its basic block that does not depend on it: put what should overlap a matmul before a
+// branch, or read it by an asm volatile before the wait.
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
@@ -127,7 +129,7 @@ template <int COUNT> __device__ inline void hold(uint32_t (&a)[COUNT])
 #define TILE90_F_64 TILE90_F_48, TILE90_F16(48)
 #define TILE90_F_96 TILE90_F_64, TILE90_F16(64), TILE90_F16(80)
 #define TILE90_F_128 TILE90_F_96, TILE90_F16(96), TILE90_F16(112)
-// The inputs are numbered behind the N / 2 accumulators: p0, p1, ...
+// The inputs are numbered after the N / 2 accumulators: p0, p1, ...
 #define TILE90_SS(N, HALF, p0, p1, p2, p3, p4)                                                                         \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2 ", 0;\n"                                                     \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" TILE90_R_##HALF "}, %" #p0 ", %" #p1     \
@@ -178,7 +180,8 @@ template <int COUNT> __device__ inline void pack_a(uint32_t (&a)[4], const float
     for (int j = 0; j < 4; j++) a[j] = two_bf16(d[8 * k + 2 * j], d[8 * k + 2 * j + 1]);
 }
 
-// r[k] of lane t becomes r[t] of lane k, among the four lanes of a row: then a lane has 16 bytes of one chunk.
+// Transposes among the four lanes of a row: r[k] of lane t becomes r[t] of lane k. Then a lane has 16 bytes of one
+// chunk.
 __device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
 {
 #pragma unroll
@@ -191,8 +194,8 @@ __device__ inline void quad_transpose(uint32_t (&r)[4], int lane)
             else high = got;
         }
 }
-// 64 rows of an accumulator to global memory as bf16: `to` is its first row and column, the first `valid` rows exist,
-// factor scales each of the thread's two rows.
+// Stores 64 rows of an accumulator to global memory as bf16. `to`: first row and column; the first `valid` rows
+// exist; factor scales each of the thread's two rows.
 template <int COUNT>
 __device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)[2], __nv_bfloat16 *to, int64_t stride,
                                   int valid)
@@ -215,9 +218,9 @@ __device__ inline void rows_store(const float (&c)[COUNT], const float (&factor)
     }
 }
 
-// Four 8 x 8 matrices of 16 bits between registers and shared memory: lane i names row i % 8 of matrix i / 8, register
-// j is matrix j as an accumulator holds it (row lane / 4, columns 2 (lane % 4) and + 1). _trans: the matrix is stored,
-// or loaded, transposed.
+// Four 8 x 8 matrices of 16 bits between registers and shared memory (stmatrix, ldmatrix). Lane i addresses row i %
+// 8 of matrix i / 8. Register j is matrix j in accumulator layout (row lane / 4, columns 2 (lane % 4) and + 1).
+// _trans: the matrix is transposed.
 __device__ inline void store8x8x4(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(r0), "r"(r1), "r"(r2),
@@ -245,15 +248,15 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "memory");
 }
 
-// ---- mbarriers: 8 bytes of shared memory each. A phase ends when `count` arrivals and all bytes that were announced
-// have come. A waiter names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a
-// fresh barrier returns at once: so a producer's first wait for an empty stage passes.
+// ---- mbarriers: 8 bytes of shared memory each. A phase ends after `count` arrivals and all announced bytes. A
+// waiter names the parity of the phase whose end it waits for: 0, 1, 0, ... Waiting for parity 1 on a fresh barrier
+// returns at once, so a producer's first wait for an empty stage passes.
 
 __device__ inline void mbar_init(uint32_t bar, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(bar), "r"(count) : "memory");
 }
-// After the inits, by their thread, before the block's barrier.
+// After the inits, by the same thread, before the block's barrier.
 __device__ inline void mbar_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
@@ -263,7 +266,7 @@ __device__ inline void mbar_arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(bar) : "memory");
 }
-// Arrives and announces bytes that copies will bring.
+// Arrives and announces the bytes that copies will bring.
 __device__ inline void mbar_arrive_expect(uint32_t bar, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(bar), "r"(bytes) : "memory");
@@ -282,8 +285,7 @@ __device__ inline void mbar_wait(uint32_t bar, uint32_t parity)
     while (!mbar_try(bar, parity)) {}
 }
 
-// Where a producer or a consumer is in a pipeline: the stage that comes next, and the parity of the phase of its
-// barriers.
+// Position of a producer or consumer in a pipeline: the next stage, and the parity of its barriers' phase.
 template <int STAGES> struct pipeline_state {
     int stage = 0;
     uint32_t parity = 0;
@@ -296,12 +298,12 @@ template <int STAGES> struct pipeline_state {
     }
 };
 
-// The barriers of a pipeline in shared memory, AT bytes behind its beginning (`base`): full of each stage, then empty
-// of each. A stage's life:
+// The barriers of a pipeline in shared memory, AT bytes from `base`: full of each stage, then empty of each. A
+// stage's life:
 //
 //   producer   producer_acquire   waits until its readers have released the stage
-//              producer_expect    arrives at full, and announces bytes that copies will bring; or
-//              producer_commit    arrives at full: what threads wrote is there
+//              producer_expect    arrives at full and announces bytes of copies; or
+//              producer_commit    arrives at full: threads wrote the data
 //   consumer   consumer_wait      waits until the stage is full
 //              consumer_release   arrives at empty: this reader is done
 template <int AT_, int STAGES_> struct pipeline {
@@ -310,7 +312,7 @@ template <int AT_, int STAGES_> struct pipeline {
 
     __device__ static uint32_t full(uint32_t base, int stage) { return base + AT + 8 * stage; }
     __device__ static uint32_t empty(uint32_t base, int stage) { return base + EMPTY + 8 * stage; }
-    // One stage's barriers, by the thread that calls mbar_init_done: how many arrivals end a phase of each.
+    // Initialises one stage's barriers: arrivals that end a phase of each. By the thread that calls mbar_init_done.
     __device__ static void init(uint32_t base, int stage, int producers, int consumers)
     {
         mbar_init(full(base, stage), producers);
@@ -329,15 +331,16 @@ template <int AT_, int STAGES_> struct pipeline {
     __device__ static void consumer_release(uint32_t base, int stage) { mbar_arrive(empty(base, stage)); }
 };
 
-// A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each at
-// the END of the one before it; a pipeline is a field too. What a block needs is the END of the last one.
+// A field of a block's shared memory: COUNT pieces of BYTES bytes, from AT on. A layout is a list of fields, each
+// AT the END of the one before; a pipeline is a field, too. The END of the last one is the block's shared memory.
 template <int AT_, int BYTES_, int COUNT_ = 1> struct smem_field {
     static constexpr int AT = AT_, BYTES = BYTES_, COUNT = COUNT_, END = AT + BYTES * COUNT;
 
     __device__ static uint32_t at(uint32_t base, int i = 0) { return base + AT + i * BYTES; }
 };
 
-// ---- Copies by one thread. Loads end on an mbarrier; stores and adds in groups of the thread that queued them.
+// ---- Copies by one thread. Loads complete on an mbarrier; stores and adds in groups of the thread that queued
+// them.
 
 __device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 __device__ inline void tma_prefetch(const CUtensorMap *map)
@@ -345,7 +348,7 @@ __device__ inline void tma_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
-// A box of a map from tile_map_rows: rows from `row` on, slabs from `slab` on (column / 64). Rows beyond the last are
+// A box of a map from tile_map_rows: rows from `row` on, slabs from `slab` on (column / 64). Rows past the last are
 // loaded as zeros and not stored; their bytes count for the barrier all the same. row may be negative.
 __device__ inline void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int slab)
 {
@@ -360,7 +363,7 @@ __device__ inline void tma_store(const CUtensorMap *map, uint32_t from, int row,
                  "r"(from), "r"(0), "r"(row), "r"(slab)
                  : "memory");
 }
-// A box of a map from tile_map_heads: rows from `row` on, heads from `head` on. What lies beyond the last is as above.
+// A box of a map from tile_map_heads: rows from `row` on, heads from `head` on. Out of range: as above.
 __device__ inline void tma_load_heads(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
@@ -374,7 +377,7 @@ __device__ inline void tma_store_heads(const CUtensorMap *map, uint32_t from, in
                  "r"(from), "r"(0), "r"(head), "r"(row)
                  : "memory");
 }
-// Contiguous bytes, a multiple of 16, both ends on 16-byte boundaries.
+// Contiguous bytes, a multiple of 16, both ends 16-byte aligned.
 __device__ inline void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
@@ -386,7 +389,7 @@ __device__ inline void bulk_store(void *to, uint32_t from, uint32_t bytes)
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(from), "r"(bytes)
                  : "memory");
 }
-// The same for streams that are read once: they leave L2 before what is read again.
+// The same for streams that are read once: evicted first from L2.
 __device__ inline uint64_t policy_once()
 {
     uint64_t x;
@@ -400,7 +403,7 @@ __device__ inline void bulk_load_once(uint32_t to, const void *from, uint32_t by
                  "l"(from), "r"(bytes), "r"(bar), "l"(once)
                  : "memory");
 }
-// to[i] += from[i], f32, each sum formed at L2.
+// to[i] += from[i], f32, added in L2.
 __device__ inline void bulk_add_f32(float *to, uint32_t from, uint32_t bytes)
 {
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(to), "r"(from),
@@ -408,8 +411,8 @@ __device__ inline void bulk_add_f32(float *to, uint32_t from, uint32_t bytes)
                  : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
-// Until at most PENDING groups have not read their source, or (bulk_wait) are not done: visible to this thread's later
-// writes.
+// Waits until at most PENDING groups have not read their source, or (bulk_wait) are not complete: visible to later
+// writes of this thread.
 template <int PENDING> __device__ inline void bulk_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(PENDING) : "memory");
@@ -419,7 +422,7 @@ template <int PENDING> __device__ inline void bulk_wait()
     asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(PENDING) : "memory");
 }
 
-// ---- Pairs: clusters of two blocks, of which one may load for both and tell both that it has read.
+// ---- Pairs: clusters of two blocks, of which one may load for both and arrive at barriers of both.
 
 __device__ inline int pair_rank()
 {
@@ -437,7 +440,7 @@ __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32
                  "l"(map), "r"(bar), "r"(0), "r"(row), "r"(slab), "h"((uint16_t)3)
                  : "memory");
 }
-// The same of a map of four dimensions: a box that begins at x, y of the middle two.
+// The same for a map of four dimensions: a box at x, y of the middle two.
 __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int slab)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
@@ -446,7 +449,7 @@ __device__ inline void tma_load_both(uint32_t to, const CUtensorMap *map, uint32
                  "l"(map), "r"(bar), "r"(0), "r"(x), "r"(y), "r"(slab), "h"((uint16_t)3)
                  : "memory");
 }
-// By a warp: one arrival at this barrier of each block.
+// By a warp: one arrival at this barrier in each block.
 __device__ inline void mbar_arrive_both(uint32_t bar)
 {
     const int lane = threadIdx.x % WARP;
@@ -466,8 +469,8 @@ __device__ inline bool one_lane()
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(is));
     return is;
 }
-// A warpgroup changes how many registers its threads have: a multiple of 8, from 24 to 240. What one takes another has
-// given.
+// A warpgroup changes the number of registers of its threads: a multiple of 8, from 24 to 240. Others must have
+// given what one takes.
 template <int COUNT> __device__ inline void registers_take()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(COUNT));
@@ -493,9 +496,9 @@ __device__ inline float exp2_fast(float x)
     return y;
 }
 
-// ---- The host's part.
+// ---- Host side.
 
-// As many pairs as there are pairs of multiprocessors. A failure shows at the launch.
+// As many pairs as pairs of multiprocessors. Errors are checked at the launch.
 template <typename... P, typename... A>
 static inline void launch_pairs(void (*kernel)(P...), int threads, int bytes, dev_stream s, const A &...arguments)
 {
@@ -532,9 +535,9 @@ static inline status tile_map(CUtensorMap *map, dev_stream s, const void *base, 
     return STATUS_OK;
 }
 
-// The map of a matrix of bf16, rows `stride` elements apart, of which `cols` are used (a multiple of 64). A box is
-// box_rows (at most 256) rows of box_slabs slabs: a tile as above. base and stride are multiples of 16 bytes. A kernel
-// takes the map as a `const __grid_constant__ CUtensorMap`: captured graphs keep a copy.
+// The map of a bf16 matrix: rows `stride` elements apart, of which `cols` are used (a multiple of 64). A box is
+// box_rows (at most 256) rows of box_slabs slabs: a tile as above. base and stride are multiples of 16 bytes.
+// Kernels take the map as a `const __grid_constant__ CUtensorMap`: captured graphs keep a copy.
 static inline status tile_map_rows(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride,
                                    int64_t cols, int box_rows, int box_slabs)
 {
@@ -542,8 +545,8 @@ static inline status tile_map_rows(CUtensorMap *map, dev_stream s, const void *b
     return tile_map<3>(map, s, base, {SLAB_COLS, (cuuint64_t)rows, (cuuint64_t)(cols / SLAB_COLS)},
                        {(cuuint64_t)stride * 2, SLAB_ROW}, {SLAB_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_slabs});
 }
-// The same where rows are of `heads` heads of hd columns. A box is box_rows rows of box_heads heads: a tile of box_rows
-// box_heads rows, the heads of one row after another, and hd columns.
+// The same for rows of `heads` heads of hd columns. A box is box_rows rows of box_heads heads: a tile of box_rows
+// box_heads rows, the heads of a row in order, and hd columns.
 static inline status tile_map_heads(CUtensorMap *map, dev_stream s, const void *base, int64_t rows, int64_t stride,
                                     int64_t heads, int hd, int box_rows, int box_heads)
 {
