@@ -16,7 +16,7 @@ __device__ inline float number(int rank, int64_t i, p2p_numbers numbers)
     return float(bits >> 8) * 0x1p-23f - 1;
 }
 
-// In comm.h's order: even ranks plus odd ranks, each by the same rule; of whole numbers any order is right.
+// In comm.h's order: even ranks plus odd ranks, recursively; for integers any order is right.
 __device__ inline float total(int ranks, int64_t i, p2p_numbers numbers)
 {
     float x[RANKS_MAX];

@@ -1,9 +1,9 @@
-// SwiGLU, GELU and the plain gate, both ways: a block takes a fixed run of vectors, each thread several of them, all
-// loaded before the first is used.
+// SwiGLU, GELU and the plain gate, forward and backward. Bound: memory bandwidth. A block takes a fixed run of
+// vectors, each thread several of them, all loaded before the first is used.
 //
-// sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0. tanh-GELU
-// is written with it, 0.5 (1 + tanh u) = sigmoid(2 u), which keeps the small values of the negative side that 1 + tanh
-// would cancel away. In bf16 exp and the quotient are the hardware's fast ones (some 2^-21), in f32 the exact ones.
+// sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0.
+// tanh-GELU uses it: 0.5 (1 + tanh u) = sigmoid(2 u) keeps small values of the negative side, which cancel in 1 +
+// tanh. BF16: the hardware's fast exp and division (some 2^-21); F32: the exact ones.
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS) swiglu_fwd_kernel(const T *gu, T *m, 
     }
 }
 
-// dgu may be gu and m may be dm: a thread writes only what it has read.
+// dgu may alias gu, and m dm: a thread writes only what it has read.
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
     swiglu_bwd_kernel(const T *dm, const T *gu, T *dgu, T *m, int64_t count, int width)
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// dx may be dy, dz may be z and y may be x: a thread writes only what it has read.
+// dx may alias dy, dz z and y x: a thread writes only what it has read.
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS) gate_bwd_kernel(const struct gate_bwd_args a, int64_t count, int width)
 {
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(THREADS) gate_bwd_kernel(const struct gate_bwd
         widen(dy[k], d);
         widen(in[k], f);
         widen(gate[k], g);
-        if (a.y) { // as forward forms it
+        if (a.y) { // as in forward
             float again[W];
             for (int j = 0; j < W; j++) again[j] = f[j] * sigmoid<T>(g[j]);
             store_vec((T *)a.y + i * W, narrow<T>(again));

@@ -1,4 +1,4 @@
-// For every .cu: the C contracts, and the small things that kernels share. Included by no .c.
+// For every .cu: the C contracts, and small helpers of kernels. Not included by any .c.
 #pragma once
 extern "C" {
 #include "ops/cuda/set.h"
@@ -20,7 +20,7 @@ template <typename T> __device__ inline T from_f32(float x);
 template <> __device__ inline float from_f32<float>(float x) { return x; }
 template <> __device__ inline __nv_bfloat16 from_f32<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 
-// Streams that are read once: keep them out of the way of what is read again.
+// For streams that are read once: keeps them from evicting what is read again.
 template <typename T> __device__ inline pack<T> load_pack(const T *p)
 {
     int4 raw = *reinterpret_cast<const int4 *>(p);

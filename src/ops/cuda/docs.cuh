@@ -1,8 +1,8 @@
-// Documents of packed rows, as kernels walk through them. cu_seqlens lies on the device and is read there alone.
+// Documents of packed rows, as kernels walk through them. cu_seqlens is on the device and read only there.
 #pragma once
 #include "ops/cuda/device.cuh"
 
-// The document that holds a row, moved along as rows pass by. Empty documents hold none.
+// The document of a row, advanced row by row. Empty documents have no row.
 struct doc_cursor {
     const int32_t *cu;
     int doc, begin, end;

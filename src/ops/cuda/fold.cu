@@ -1,4 +1,4 @@
-// Sums that are formed in parts, and weights from and to their halves.
+// Adds partial sums; converts weights from and to split halves.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/rounding.h"
@@ -8,7 +8,7 @@ namespace {
 
 enum { THREADS = 256 };
 
-// At the beginning of a run, and after a step of the few rows that are read in F32.
+// At the start of a run, and after each step for the few rows that are read in F32.
 __global__ void __launch_bounds__(THREADS) halves_kernel(const halves_args a)
 {
     const int64_t stride = (int64_t)gridDim.x * THREADS;

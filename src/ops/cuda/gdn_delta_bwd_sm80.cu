@@ -154,7 +154,7 @@ template <typename T, int DK> __global__ void __launch_bounds__(THREADS) back_ke
 
 // ---- gather
 
-// Its sums take most of a thread's registers: sixteen warps where pieces of columns still come in pairs.
+// Its sums take most of a thread's registers: sixteen warps, as long as pieces of columns still come in pairs.
 template <typename T, int DK> constexpr int GATHER_WARPS = sizeof(T) == 2 && DK <= 128 ? 2 * WARPS : WARPS;
 template <typename T, int DK> using gather_cut = cut<T, DK, GATHER_WARPS<T, DK>>;
 
@@ -192,7 +192,7 @@ __device__ inline void rows_leave(const two_rows &x, float *to)
     }
 }
 
-// What all tiles of dv add up to, in registers.
+// What all tiles of dv add to, in registers.
 template <typename T, int DK> struct gathered {
     typedef gather_cut<T, DK> S;
     float dq[1][S::NK][4], dk[1][S::NK][4], e[1][S::NC][4], h[1][S::NC][4];
@@ -283,7 +283,7 @@ __device__ inline void gather_tile(const call &x, gather_shared<T, DK> &m, const
     __syncthreads();
 }
 
-// E and H into shared memory, and what M and N give to rows and take from columns.
+// E and H to shared memory; what M and N add to rows and subtract from columns.
 template <typename T, int DK>
 __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, const chunk &now, int head,
                                       gathered<T, DK> &to)
@@ -301,7 +301,7 @@ __device__ inline void gather_squares(const call &x, gather_shared<T, DK> &m, co
         for (int e = 0; e < 4; e++) {
             const int i = row0 + e / 2 * 8 + lane / 4, j = square0 + n * 8 + lane % 4 * 2 + e % 2;
             const bool there = i >= j && i < now.rows;
-            // P holds Gam already
+            // P already holds Gam
             const float gam = there ? decay(m.gate, i, j) : 0.f, out = there ? x.scale * to.e[0][n][e] : 0.f;
             float moved = there ? out * to_f32(p[(int64_t)i * x.heads * S::C + j]) : 0.f;                // M
             m.e[i * S::LC + j] = from_f32<T>(out * gam);
@@ -333,7 +333,7 @@ __device__ inline void gather_gates(const call &x, gather_shared<T, DK> &m, cons
     rows_leave(from.dcum, m.rows[0][w.n] + w.m * 16);
     rows_leave(from.dbeta, m.rows[1][w.n] + w.m * 16);
     rows_leave(from.leaving, m.rows[2][w.n] + w.m * 16);
-    const float states = block_sum(from.states, m.exchange); // its barriers are those of rows and columns, too
+    const float states = block_sum(from.states, m.exchange); // its barriers also cover the sums of rows and columns
     const int i = threadIdx.x;
     float dcum = 0, dbeta = 0, leaving = 0;
     if (i < S::C) {

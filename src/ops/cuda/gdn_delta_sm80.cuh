@@ -1,8 +1,8 @@
-// What both passes of the chunked delta rule share: sizes, matmuls of tiles, the walk over chunks, scratch.
-// gdn_delta_fwd_sm80.cu says how the passes are cut.
+// Shared by both passes of the chunked delta rule: sizes, matmuls of tiles, the loop over chunks, scratch.
+// gdn_delta_fwd_sm80.cu describes the passes.
 //
-// One source serves BF16 and F32. A matmul's operands lie in shared memory, its result in registers in the layout of
-// mma.m16n8k16; in F32 the same registers are filled by ordinary multiplications.
+// One source for BF16 and F32. Operands of a matmul are in shared memory, its result in registers in the layout of
+// mma.m16n8k16; in F32 FMAs fill the same registers.
 #pragma once
 #include "ops/cuda/docs.cuh"
 extern "C" {
@@ -11,10 +11,10 @@ extern "C" {
 
 namespace delta {
 
-// SHARED_MAX: bytes that a block may have on sm_120, the least
+// SHARED_MAX: shared memory of a block on sm_120, the least
 enum { THREADS = 256, WARPS = THREADS / WARP, SHARED_MAX = 99 << 10 };
 
-// A chunk has C rows, a head's dk is filled up to DK columns with zeros, and dv is cut into tiles of DV columns.
+// A chunk has C rows; a head's dk is zero-padded to DK columns; dv is cut into tiles of DV columns.
 template <typename T, int DK_, int W = WARPS> struct cut {
     enum {
         NARROW = sizeof(T) == 2,
@@ -35,8 +35,8 @@ struct warp_place {
     __device__ explicit warp_place(int m_warps) : m(threadIdx.x / WARP % m_warps), n(threadIdx.x / WARP / m_warps) {}
 };
 
-// f(row, column, value) over a warp's part of a result; row0, column0: of its first piece; pieces below each other
-// are `apart` rows apart.
+// Calls f(row, column, value) for a warp's part of a result. row0, column0: of its first piece; pieces below each
+// other are `apart` rows apart.
 template <int M, int N, typename F>
 __device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column0, F f)
 {
@@ -49,8 +49,8 @@ __device__ inline void each(float (&c)[M][N][4], int row0, int apart, int column
             for (int e = 0; e < 4; e++)
                 f(row0 + m * apart + e / 2 * 8 + g, column0 + n * 8 + 2 * t + e % 2, c[m][n][e]);
 }
-// The same for one piece of rows, and f(row, column, half, value): half 0 or 1, so that a constant tells a thread's
-// two rows apart.
+// The same for one piece of rows, and f(row, column, half, value): half is a constant 0 or 1 for a thread's two
+// rows.
 template <int N, typename F> __device__ inline void each_half(float (&c)[1][N][4], int row0, int column0, F f)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -95,9 +95,9 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// c[16 M rows][8 N columns] += A B over k. A lies as rows m of columns k, or TURNED as rows k of columns m; B as
-// rows k of columns n, or TURNED as rows n of columns k. Both pointers are the warp's own first row or column of
-// the result; A's pieces are `apart` rows apart.
+// c[16 M rows][8 N columns] += A B over k. A: rows m of columns k, or with TRANS rows k of columns m. B: rows k of
+// columns n, or with TRANS rows n of columns k. Both pointers are the warp's first row or column of the result; A's
+// pieces are `apart` rows apart.
 template <side A, side B, int M, int N>
 __device__ inline void matmul(float (&c)[M][N][4], const __nv_bfloat16 *a, int a_width, int apart,
                                const __nv_bfloat16 *b, int b_width, int depth)
@@ -165,8 +165,8 @@ __device__ inline void matmul(float (&c)[M][N][4], const float *a, int a_width, 
 
 // ---- tiles between global and shared memory
 
-// Queues a copy of `rows` by `columns` that exist; the rest of the tile is zeros. `wide`: 16-byte accesses are
-// allowed. Ends with tile_wait and a barrier.
+// Queues a copy of `rows` by `columns`; the rest of the tile is zeros. `wide`: 16-byte accesses are allowed. Ends
+// with tile_wait and a barrier.
 template <int ROWS, int COLUMNS, int WIDTH, typename T>
 __device__ inline void tile_load(T *to, const T *from, int64_t stride, int rows, int columns, bool wide)
 {
@@ -208,9 +208,9 @@ __device__ inline void tile_store(T *to, int64_t stride, const T *from, int rows
 
 // ---- chunks
 
-// Chunks are cut from where their document begins. All but a document's first begin C rows behind another one, so
-// start / C is a number of their own: the slot of the state that enters them. (The first is entered by no state.)
-// So memory follows rows, not documents.
+// Chunks start at the beginning of each document. Each chunk but a document's first begins C rows after another
+// one, so start / C is unique: the slot of the state that enters it (none enters the first). So memory follows
+// rows, not documents.
 struct chunk {
     int start, rows;
     bool first, last; // of its document
@@ -236,12 +236,12 @@ struct chunk_walk {
     }
 };
 
-// Per row of a chunk: cum, the sum of g up to it; e = exp(cum); f = exp(cum of the last row - cum). Rows that do not
-// exist: g 0, beta 0.
+// Per row of a chunk: cum, the sum of g up to it; e = exp(cum); f = exp(cum of the last row - cum). Missing rows
+// have g 0 and beta 0.
 template <int C> struct gates {
     float cum[C], e[C], f[C], beta[C];
 };
-// Warp 0 fills them; a barrier must follow. exp sees no positive number.
+// Warp 0 fills them; a barrier must follow. exp gets no positive number.
 template <int C>
 __device__ inline void gates_load(gates<C> &to, const float *g, const float *beta, int64_t at, int heads, int rows)
 {
@@ -275,7 +275,7 @@ template <int C> __device__ inline float decay(const gates<C> &g, int i, int j)
 
 // ---- arguments and scratch
 
-// What every kernel may need of one call.
+// Arguments that any kernel of one call may need.
 struct call {
     const void *q, *k, *v, *do_;
     const float *g, *beta;
@@ -290,7 +290,7 @@ struct call {
     bool normalize, wide_v, wide_o; // 16-byte accesses: v; o, or do and dv
     // Scratch. Rows of q and k, of DK columns; of the inverse and of P, of C columns.
     void *qn, *kn, *inverse, *p;
-    float *rho;                     // [rows, heads_k, 2]: what q and k were multiplied by
+    float *rho;                     // [rows, heads_k, 2]: the factors of q's and k's normalisation
     void *states;                   // [slots, heads, tiles, DK, DV]: entering a chunk
     void *dstates, *du, *dqs, *dks; // gradients: of states; [rows, heads, tiles DV]; [rows, heads, DK] twice
 };
@@ -322,7 +322,7 @@ static inline layout layout_of(const struct delta_shape *n)
     return l;
 }
 
-// Sets the places that both passes have in scratch; returns what lies behind them.
+// Sets the scratch of both passes; returns what follows it.
 static inline char *lay_common(call &x, const layout &l, void *scratch)
 {
     char *at = (char *)scratch;
@@ -366,8 +366,8 @@ struct segment {
         doc = bound(x, s);
         end = s + 1 == x.segments && x.state_out ? x.docs : bound(x, s + 1);
     }
-    // The first document that begins at row s * segment_rows or behind it. Behind the last row there may be thousands
-    // of empty ones.
+    // The first document that begins at row s * segment_rows or later. Thousands of empty ones may follow the last
+    // row.
     static __device__ int bound(const call &x, int s)
     {
         const int row = min(s * x.segment_rows, x.rows);
@@ -381,16 +381,16 @@ struct segment {
     }
 };
 
-// Where a chunk's entering state lies, and one tile of it.
+// Address of a chunk's entering state, and of one tile of it.
 template <typename S, typename T> __device__ inline T *state_at(const call &x, T *states, int start, int head, int tile)
 {
     return states + (((int64_t)(start / S::C) * x.heads + head) * x.tiles + tile) * (S::DK * S::DV);
 }
 
-// q and k normalised, the inverses and P: gdn_delta_fwd_sm80.cu. Both passes begin with them.
+// Normalised q and k, the inverses and P: gdn_delta_fwd_sm80.cu. Both passes begin with them.
 void prepare(const call &x, dtype dt, int64_t dk, cudaStream_t queue);
 
-// More shared memory than a kernel has unasked.
+// Requests more shared memory than the default.
 static inline void queue_kernel(void (*kernel)(call), const call &x, dim3 grid, int bytes, cudaStream_t queue,
                                 int threads = THREADS)
 {

@@ -1,15 +1,15 @@
 // The gated delta rule on Hopper in chunks of 64 rows (Yang et al., arXiv:2412.06464), dk = dv = 128, BF16. Chunks
-// begin anew at each document. In a chunk, for one value head, with S [dk, dv] entering it, c_i the sum of g over the
-// chunk's rows up to i, e_i = exp(c_i), f_i = exp(c_last - c_i), Gam_ij = exp(c_i - c_j) for i >= j, s the scale, q and
-// k normalised:
+// begin anew at each document. In a chunk, for one value head, with S [dk, dv] entering it, c_i the sum of g over
+// the chunk's rows up to i, e_i = exp(c_i), f_i = exp(c_last - c_i), Gam_ij = exp(c_i - c_j) for i >= j, s the
+// scale, q and k normalised:
 //
 //   index, prepare (parallel over chunks)
 //     A = strict_tril(diag(beta) (K K^T . Gam)),  T = (I + A)^-1,  P = s tril(Q K^T . Gam)
 //   scan forward (chunk after chunk)
 //     R = beta (V - e K S)    D = T R    O = s e Q S + P D    S' = e_last S + (f K)^T D
 //
-// Solving for D with T after K S was taken needs no W = T (beta e K), which other implementations write to memory and
-// read again. Backward, with dS the gradient of S' and Y = T^T dD that of R:
+// Solving for D with T after K S needs no W = T (beta e K), which other implementations write to memory and read
+// again. Backward, with dS the gradient of S' and Y = T^T dD that of R:
 //
 //   scan backward
 //     dD = P^T dO + f K dS    Y = T^T dD    dV = beta Y    dS_in = e_last dS + (s e Q)^T dO - (beta e K)^T Y
@@ -17,53 +17,53 @@
 //     E  = s tril(dO D^T . Gam)    dA = -strict_tril(Y D^T)    G = strict_tril(beta dA . Gam)
 //     dQ = s e dO S^T + E K        dK = f D dS^T - beta e Y S^T + E^T Q + (G + G^T) K
 //
-// dA is so short because Y S^T cancels in it: T^T dT T^T = Y U^T + X W^T with X = -Y S^T, U = D + W S. The gradients of
-// c are row and column sums of what carries a decay, M = strict E . Q K^T and N = G . K K^T (the diagonals cancel and
-// are left out, so that strong decay leaves no difference of large numbers):
+// dA is this short because Y S^T cancels in it: T^T dT T^T = Y U^T + X W^T with X = -Y S^T, U = D + W S. The
+// gradients of c are row and column sums of everything with a decay, M = strict E . Q K^T and N = G . K K^T (the
+// diagonals cancel and are left out, so strong decay leaves no difference of large numbers):
 //
 //   dg_t = sum_{i >= t} (s e <dO S^T, Q> + M 1 - M^T 1 + N 1 - N^T 1 - beta e <Y S^T, K>)_i
 //          + sum_{i < t} f_i <D dS^T, K>_i + e_last <S, dS>
 //   dbeta_i = <Y, V>_i - e_i <Y S^T, K>_i + sum_j (dA . Gam . K K^T)_ij
 //
-// Operands are the raw rows of q and k: the factors of the normalisation are applied to f32 values with e, f and beta.
+// Operands are the raw rows of q and k: the factors of normalisation are applied to f32 values with e, f and beta.
 //
-// ---- Memory. What belongs to rows lies by rows, so that short documents waste nothing; states lie by slots of 64
-// rows.
+// ---- Memory. Arrays of rows are indexed by rows, so short documents waste nothing; states by slots of 64 rows.
 //
-//   T, P        [heads][rows][64] bf16      rows of 128 bytes, swizzled as tiles are (tile_sm90.cuh) by their place in
-//                                           the chunk
+//   T, P        [heads][rows][64] bf16      rows of 128 bytes, swizzled as tiles are (tile_sm90.cuh), by their
+//                                           position in the chunk
 //   factors     [heads][rows][2] float4     struct delta_factors below
 //   D, Y        [heads][2][rows][64] bf16   a half of dv each, swizzled
 //   S, dS       [slots][heads][2][64 dv][128 dk] bf16
-//                                           a chunk that is not the first of its document and begins at row r has slot
-//                                           r / 64: S that enters it, dS that leaves the one before. In a first chunk S
-//                                           is 0 (a backward has no state_in), behind a last one dS is
+//                                           slot r / 64: of a chunk that begins at row r and is not the first of its
+//                                           document: S that enters it, dS that leaves the chunk before. S of a first
+//                                           chunk is 0 (backward has no state_in), and so is dS after a last one.
 //
-// ---- Long documents in pieces. A scan has a chain of chunks for each document and half of dv: with few documents most
-// multiprocessors are idle. But the state behind a piece of a document is affine in the state before it, S_out = A S_in
-// + B, and so is the gradient, dS_in = A^T dS_out + C, with the same A [dk, dk]. So a scan over a document that is cut
-// has three steps (gdn_segments_sm90.cu; for backward the first is gdn_scan_bwd_sm90.cu's):
+// ---- Long documents in pieces. A scan has one chain of chunks per document and half of dv: with few documents most
+// multiprocessors are idle. But the state after a piece is affine in the state before it, S_out = A S_in + B, and
+// so is the gradient, dS_in = A^T dS_out + C, with the same A [dk, dk]. So a scan over a document in pieces has
+// three steps (gdn_segments_sm90.cu; the first step of backward is in gdn_scan_bwd_sm90.cu):
 //
-//   ends    all pieces at once: B, the state behind the piece with nothing before it, and A, the same rule over the
+//   ends    all pieces at once: B, the state after the piece with nothing before it, and A, the same rule over the
 //           identity with V = 0
 //   join    piece after piece, in f32: the true state between each two
 //   scan    all pieces at once, from the true states: as over whole documents
 //
-// Only `join` is a chain, of some ten matmuls. A is formed as any state is, f32 in registers with matmuls of bf16, and
-// its error is that of states. The first step costs about half a scan, so documents of less than 3 pieces stay whole.
-// The length of a piece follows from the shape alone (delta_hopper_cut), where a document is cut from its length;
-// results do not depend on anything else.
+// Only `join` is a chain, of some ten matmuls. A is computed like any state, f32 in registers with bf16 matmuls,
+// and has the error of states. The first step costs about half a scan, so documents of less than 3 pieces stay
+// whole. The length of a piece is a function of the shape alone (delta_hopper_cut), the cuts of a document of its
+// length; results depend on nothing else.
 //
-//   link    [slots][heads][128 dv][128 dk] f32   what passes from a piece to the next one; forward S, behind the piece,
-//                                                and of the last piece what enters the document; backward dS, before
-//                                                the piece
+//   link    [slots][heads][128 dv][128 dk] f32   what passes between pieces. Forward: S after the piece, and of the
+//           last
+//                                                piece the state that enters the document. Backward: dS before the
+//                                           piece
 //   chain   [slots][heads][128][128] f32         A^T of a piece, in the order in which join reads it; forward keeps
 //                                                another for backward
 //
-// A piece has slot r / (64 cut), r its first row: none is shorter than that.
+// A piece has slot r / (64 cut), r its first row: no piece is shorter.
 //
-// cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the chunks
-// that begin in it, from the first document that ends behind the block's beginning (delta_index).
+// cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the
+// chunks that begin in it, from the first document that ends after the block's start (delta_index).
 #pragma once
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
@@ -76,7 +76,7 @@ enum { SLAB = CHUNK * SLAB_ROW, TILE = 2 * SLAB, FACTORS = CHUNK * 32, STATE_HAL
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-// Of a row and a value head. Rows beyond a short chunk are zeros when tiles were cleared.
+// Of a row and a value head. Rows past a short chunk are zeros if tiles were cleared.
 struct delta_factors {
     // beta; beta e rho_k; f rho_k; s e rho_q. rho: of the normalisation, or 1. No beta: 1 and 0
     float beta, beta_e, f_k, e_q;
@@ -84,7 +84,7 @@ struct delta_factors {
 };
 
 struct delta_memory_map {
-    int *first_doc;          // [blocks]: the first document that ends behind row 64 b
+    int *first_doc;          // [blocks]: the first document that ends after row 64 b
     int *counts;             // [8]: documents up to the last row; tickets
     unsigned char *zero;     // STATE_HALF bytes of zeros
     struct delta_piece *pieces; // [slots]
@@ -102,10 +102,10 @@ enum { GRAD_BLOCKS = 160 };  // at most, of the gradients' kernel
 struct delta_docs {
     const int32_t *cu;
     int docs, rows, heads, heads_k, group;
-    int cut, slots; // chunks of a piece, at least; places for pieces. 0: documents stay whole
+    int cut, slots; // chunks of a piece, at least; slots of pieces. 0: documents stay whole
 };
 enum { CUT_STATES = 104 }; // at most, slots of all heads (delta_hopper_cut)
-// A piece of a document that has several, by slots; count 0: none begins here.
+// A piece of a document that has several, by slots; count 0: no piece begins here.
 struct delta_piece {
     int doc, row, end, index, count;
     int before, behind, last; // slots: of the pieces before and behind, of the document's last one
@@ -116,7 +116,7 @@ size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const str
                         enum delta_memory what);
 size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n);
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu);
-// Whether a block of threads of a scan has both halves of dv: with more units of one half than multiprocessors.
+// True: a block of a scan has both halves of dv, if there are more units of one half than multiprocessors.
 static inline bool delta_hopper_both(const struct delta_docs *d, dev_stream s)
 {
     const int64_t blocks = cuda_set(s)->multiprocessors, heads = d->heads;
@@ -127,7 +127,7 @@ status delta_hopper_pieces(const struct delta_fwd_args *a, const struct delta_do
                            const struct delta_memory_map *m, dev_stream s);
 status delta_hopper_join_back(const struct delta_docs *docs, const struct delta_memory_map *m, dev_stream s);
 
-// What both passes begin with: the index, T, P and the factors.
+// First step of both passes: the index, T, P and the factors.
 struct delta_prepare_args {
     const void *q, *k, *g, *beta;
     int64_t q_stride, k_stride;
@@ -199,8 +199,7 @@ __device__ inline float *piece_state(float *base, const delta_docs &d, int slot,
     return base + ((int64_t)slot * d.heads + head) * PIECE_STATE;
 }
 
-// Work units of a scan: pieces, and documents that are whole, of each head and half (or both: halves 1).
-// the document's rows and the unit's; piece: its slot, or -1
+// Work units of a scan: pieces, and documents in one piece, of each head and half (or both: halves 1).
 struct delta_unit { int doc, begin, row, end, stop, head, half, piece; };
 __device__ inline bool unit_find(const delta_docs &d, const delta_memory_map &m, int unit, int halves, delta_unit &u)
 {
@@ -219,12 +218,12 @@ __device__ inline bool unit_find(const delta_docs &d, const delta_memory_map &m,
     u.piece = -1;
     return piece_count(d, u.end - u.begin) == 1;
 }
-// Where a unit's state comes from before a chunk: a slot of `link`, or one of these.
-enum { FROM_BEFORE = -2, FROM_OUTSIDE = -1 }; // the chunk before; what the pass begins a document with
+// The source of a unit's state before a chunk: a slot of `link`, or one of these.
+enum { FROM_BEFORE = -2, FROM_OUTSIDE = -1 }; // the chunk before; the initial state of the pass
 
 // ---- Parts of the kernels.
 
-// Rows `from` on of `slabs` slabs become zeros.
+// Zeroes rows `from` on of `slabs` slabs.
 __device__ inline void clear_rows(uint32_t at, int slabs, int from, int thread, int threads)
 {
     for (int i = thread; i < slabs * CHUNK * 8; i += threads)
@@ -262,14 +261,14 @@ __device__ inline float dot_bf16(uint4 a, uint4 b)
     sum = fmaf(low_f32(a.w), low_f32(b.w), sum);
     return fmaf(high_f32(a.w), high_f32(b.w), sum);
 }
-// What was in d is of no use: else the compiler keeps it until the matmul that overwrites it, since that could read it.
+// d is dead here: else the compiler keeps it until the matmul that overwrites it, since that could read it.
 template <int COUNT> __device__ inline void fresh(float (&d)[COUNT])
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "=f"(d[i]));
 }
-// Of operand A from 64 rows of accumulators, or of such a tile transposed: the address of this lane for the k-th 16
-// columns.
+// This lane's address for the k-th 16 columns of operand A from 64 rows of accumulators, or of such a tile
+// transposed.
 __device__ inline uint32_t fragment_at(uint32_t at, int warp, int lane, int k)
 {
     return at + slab_offset(warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
@@ -288,8 +287,8 @@ __device__ inline float2 shared_float2(uint32_t at)
 __device__ inline float2 factor_beta(uint32_t at, int col) { return shared_float2(at + col * 32); }
 __device__ inline float2 factor_rest(uint32_t at, int col) { return shared_float2(at + col * 32 + 8); }
 
-// ---- What a scan's warpgroup sends to global memory after each chunk lies in shared memory; a warp of its own queues
-// the copies, since queueing takes longer than anything that the warpgroup would do meanwhile.
+// ---- A scan's warpgroup leaves what goes to global memory in shared memory. A warp of its own queues the copies,
+// since queueing takes longer than the warpgroup's other work meanwhile.
 struct scan_out {
     unsigned char *state, *rows; // NULL: none
     int rows_bytes, o_row, o_slab, done; // o_row < 0: none

@@ -1,14 +1,14 @@
-// The gated delta rule on Hopper: gradients, parallel over chunks (gdn_delta_sm90.cuh). Blocks stay, one per
-// multiprocessor; a work item is a block of 64 rows and a key head, in it the chunks that begin there, and for each the
-// value heads of the key head. A producer warp loads halves of dv of one (chunk, value head) after another into two
-// stages, beside the tiles of Q and K. Two warpgroups share the work:
+// The gated delta rule on Hopper: gradients, parallel over chunks (gdn_delta_sm90.cuh). Persistent blocks, one per
+// multiprocessor.
 //
-//   queries   E = dO D^T, Y D^T, D Y^T, dO S^T, Q K^T, K K^T;  dQ;  G + G^T, which it hands to the other;  <S, dS>
-//   keys      E^T = D dO^T, D dS^T, Y S^T, K Q^T;  dK;  dV and <Y, V>
+//   work item   a block of 64 rows and a key head: the chunks that begin there, and for each the value heads
+//   producer    one warp: halves of dv of each (chunk, value head), two stages; tiles of Q and K
+//   queries     warpgroup: E = dO D^T, Y D^T, D Y^T, dO S^T, Q K^T, K K^T;  dQ;  G + G^T, for the other;  <S, dS>
+//   keys        warpgroup: E^T = D dO^T, D dS^T, Y S^T, K Q^T;  dK;  dV and <Y, V>
 //
-// Sums over dv run over both stages. E and its transpose are formed by a matmul each: in registers, each is the operand
-// A of the next matmul. Of several value heads of a key head each adds to what the one before left in global memory,
-// the same thread the same values.
+// Sums over dv run over both stages. E and its transpose take a matmul each: in registers each is operand A of the
+// next matmul. Value heads of one key head add to the result of the one before in global memory, each thread its
+// own values.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 enum { GRAD_STAGES = 2, GRAD_THREADS = 3 * WARPGROUP, GRAD_WARPS = 8 };
@@ -109,7 +109,7 @@ __device__ inline void grad_produce(const grad_args &a, const grad_shared sh, co
     mbar_arrive(sh.qk_full(qk.stage));
 }
 
-// ---- What both warpgroups do.
+// ---- Used by both warpgroups.
 
 // Sum over the four lanes that share a row of an accumulator.
 __device__ inline float row_sum(float x)
@@ -151,8 +151,8 @@ struct grad_group {
         head_k = c.head_k;
         return row >= 0;
     }
-    // Where a short chunk has no rows: zeros in Q and K with the first value head; factors of 0, but the last row's c,
-    // so that no decay is infinite.
+    // For missing rows of a short chunk: zeros in Q and K with the first value head; factors 0 except the last
+    // row's c, so no decay is infinite.
     __device__ void factors_wait()
     {
         mbar_wait(sh.f_full(f.stage), f.parity);
@@ -178,14 +178,13 @@ struct grad_group {
             named_sync(BAR_BOTH, 2 * WARPGROUP);
         }
     }
-    // `x`, of which the compiler does not know that it is what it was: else the addresses that follow from it are kept
-    // in registers all the time.
+    // Returns `x` opaquely: else the compiler keeps the addresses derived from it in registers all the time.
     __device__ static int again(int x)
     {
         asm volatile("" : "+r"(x));
         return x;
     }
-    // A pair of a tile's elements, where this thread's accumulators are: row mine + 8 half, columns 8 n + 2 (lane % 4).
+    // Two elements of a tile at this thread's accumulators: row mine + 8 half, columns 8 n + 2 (lane % 4).
     __device__ uint32_t pair(uint32_t tile, int mine, int n, int half) const
     {
         uint32_t x;
@@ -212,7 +211,7 @@ struct grad_group {
         sum_[0] = row_sum(x[0] + x[2]);
         sum_[1] = row_sum(x[1] + x[3]);
     }
-    // The gradient of normalised rows: added to that of the heads before, and with the last head stored as that of the
+    // The gradient of normalised rows: added to that of the heads before. With the last head, stored as that of the
     // raw rows in `tile`.
     __device__ void finish(float (&acc)[64], uint32_t tile, const float (&rho)[2], float *partial, __nv_bfloat16 *to,
                            int64_t stride)
@@ -302,8 +301,8 @@ struct grad_queries : grad_group {
 
     // ---- The phases of a value head.
 
-    // E = dO D^T, Y D^T and its transpose, dO S^T over both halves of dv; <S, dS> is the value. Y D^T becomes what G
-    // takes: its own elements below the diagonal, the transpose's elsewhere.
+    // E = dO D^T, Y D^T and its transpose, dO S^T over both halves of dv; returns <S, dS>. Y D^T becomes what G
+    // needs: its own elements below the diagonal, those of the transpose elsewhere.
     __device__ __forceinline__ float halves(float (&e)[32], float (&yd)[32], float (&os)[64])
     {
         float dy[32], sds = 0;
@@ -385,7 +384,7 @@ struct grad_queries : grad_group {
                          operand_step(operand_k(b_at), step_k(i, CHUNK)), i > 0);
         wgmma_commit();
     }
-    // What dg takes from the queries: a row's sum, and <S, dS>.
+    // dg's part from the queries: a row's sum, and <S, dS>.
     __device__ __forceinline__ void sums_store(const float4 (&high)[2], const float (&decay)[2], const float (&qs)[2],
                                                const float (&m)[2], float sds)
     {
@@ -456,7 +455,7 @@ struct grad_queries : grad_group {
 struct grad_keys : grad_group {
     using grad_group::grad_group;
 
-    // dV of half a head, and what it adds to <Y, V>: rows thread / 8 + 16 i, 8 columns.
+    // dV of half a head, and its part of <Y, V>: rows thread / 8 + 16 i, 8 columns.
     __device__ void values(int half, float (&yv)[4])
     {
         const uint32_t from = stage_at() + slab_offset(thread / 8, thread % 8 * 8);
@@ -481,7 +480,7 @@ struct grad_keys : grad_group {
 
     // ---- The phases of a value head.
 
-    // E^T = D dO^T, D dS^T, Y S^T over both halves of dv; dV, and <Y, V> in yv, beside them.
+    // E^T = D dO^T, D dS^T, Y S^T over both halves of dv; overlaps dV, and <Y, V> in yv.
     __device__ __forceinline__ void halves(float (&et)[32], float (&kds)[64], float (&ys)[64], float (&yv)[4])
     {
         fresh(et);
@@ -540,7 +539,7 @@ struct grad_keys : grad_group {
             hold(ep[i]);
         }
     }
-    // What dg and dbeta take from the keys.
+    // Parts of dg and dbeta from the keys.
     struct key_sums { float m[2], kd[2], ks[2], e[2], f[2]; };
     __device__ __forceinline__ void sums_store(const float4 (&high)[2], const key_sums &x, const float (&yv)[4])
     {
@@ -636,7 +635,7 @@ struct grad_keys : grad_group {
     }
 };
 
-// ---- dg and dbeta: one warp, two rows a lane, from the sums that the others leave.
+// ---- dg and dbeta: one warp, two rows per lane, from the other warpgroups' sums.
 
 __device__ inline void grad_rates(const grad_args &a, const grad_shared sh)
 {
@@ -658,7 +657,7 @@ __device__ inline void grad_rates(const grad_args &a, const grad_shared sh)
             if (lane + d < WARP) behind += down;
             if (lane >= d) before += up;
         }
-        before = __shfl_up_sync(0xffffffffu, before, 1); // of the lanes before, and behind
+        before = __shfl_up_sync(0xffffffffu, before, 1); // sums of the lanes before, and after
         behind = __shfl_down_sync(0xffffffffu, behind, 1);
         if (lane == 0) before = 0;
         if (lane == WARP - 1) behind = 0;

@@ -1,16 +1,16 @@
-// The ops around the delta rule: convolution with SiLU, gates, gated norm. All are bound by memory; bytes per row, each
-// way once:
+// The ops around the delta rule: convolution with SiLU, gates, gated norm. Bound: memory bandwidth. Traffic per
+// row:
 //
 //   convolution   forward reads x, writes y; backward reads dy and x, writes dx: 2 and 3 times channels
 //   gated norm    forward reads x and z, writes y; backward reads dy, x, z, writes dx and dz: 3 and 5 times heads d
 //
-// A convolution's thread keeps W neighbouring channels and walks down a run of rows: the rows it looks back on stay in
-// registers, and only the first width - 1 rows of a run are read twice. Backward walks down, too: dp of row t is formed
-// when t comes, and dx of row t - (width - 1) as soon as the last dp that it needs is there. Taps `dilation` rows apart
-// read every dilation-th row alone: then as many runs lie in one another, each of which walks with that stride, and all
-// else is as without (GAPS; else the stride is a constant 1).
+// Convolution: a thread keeps W neighbouring channels and walks down a run of rows. The rows that taps read stay in
+// registers; only the first width - 1 rows of a run are read twice. Backward walks down, too: dp of row t is
+// computed at t, and dx of row t - (width - 1) as soon as its last dp is known. Taps `dilation` rows apart read
+// every dilation-th row: runs are then interleaved and walk with that stride (GAPS; else the stride is a constant
+// 1).
 //
-// Sums over rows (dw, dA_log, ...) are a thread's own in the order of rows, then the block's runs in order, then
+// Sums over rows (dw, dA_log, ...) are a thread's own in row order, then the block's runs in order, then
 // partials.cuh.
 #include "ops/cuda/docs.cuh"
 #include "ops/cuda/partials.cuh"
@@ -26,7 +26,7 @@ __device__ inline float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); 
 
 // ---- convolution
 
-enum { RUNS = 8, BATCH = 4, RUN_MIN = 16 }; // runs of a block; rows whose loads are sent off together; rows of a run
+enum { RUNS = 8, BATCH = 4, RUN_MIN = 16 }; // runs per block; rows loaded together; rows per run
 
 struct conv {
     const void *x, *w, *bias, *before, *dy;
@@ -64,7 +64,7 @@ template <typename T, int W, int K> struct taps {
                 w[j][i] = tap >= 0 ? to_f32(((const T *)a.w)[(int64_t)(c + i) * a.width + tap]) : 0;
             }
     }
-    // The rows before `t`: of its document, or kept from an earlier call.
+    // The rows before `t`: of its document, or from the cache.
     __device__ void look_back(const conv &a, int t, int begin, int step)
     {
         for (int j = 0; j < K; j++)
@@ -80,7 +80,7 @@ template <typename T, int W, int K> struct taps {
                 continue;
             float f[W];
             widen(v, f);
-            // x[j + 1]: `push` moves it to where it belongs. A loop over constant places keeps the window in registers.
+            // Writes x[j + 1]; `push` moves it. A loop over constant indices keeps the window in registers.
             for (int k = 1; k < K; k++)
                 if (k == j + 1)
                     for (int i = 0; i < W; i++) x[k][i] = f[i];
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(RUNS *WARP) conv_fwd_kernel(const conv a)
     }
 }
 
-// The block's runs, added in order; [c][tap] and behind them the bias.
+// The block's runs, added in order; [c][tap], then the bias.
 template <int W, int K>
 __device__ inline void conv_leave(const conv &a, const float (&dw)[K][W], const float (&db)[W], int c, float *shared)
 {
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(RUNS *WARP, 2) conv_bwd_kernel(const conv a)
     conv_leave<W, K>(a, dw, db, c, shared);
 }
 
-// Four taps are what models have; the rest, and what is not aligned, takes the window of CONV_WIDTH_MAX and one channel
-// per thread.
+// Models have four taps. Other counts, and unaligned operands, use the window of CONV_WIDTH_MAX and one channel per
+// thread.
 enum { CONV_W = 4, CONV_K = 4 };
 template <typename T> bool conv_wide(const conv &a)
 {
@@ -232,8 +232,8 @@ template <typename T> bool conv_wide(const conv &a)
     return a.width == CONV_K && strides % CONV_W == 0 && places % align == 0;
 }
 
-// `waves`: blocks for each multiprocessor, not one more, and at least one row of blocks. `width`: of a partial sum, or
-// 0. Runs that lie in one another are as many as taps are rows apart, and a row of blocks has room for them.
+// `waves`: blocks per multiprocessor, and at least one row of blocks. `width`: of a partial sum, or 0. Interleaved
+// runs are as many as taps are rows apart, and fit in a row of blocks.
 static_assert(int(CONV_DILATION_MAX) <= int(RUNS), "runs in one another");
 void conv_cut(conv &a, int lanes, int waves, int64_t width, dev_stream s)
 {
@@ -283,7 +283,7 @@ template <typename T> void conv_bwd_launch(conv a, float *dw, float *dbias, dev_
     const bool wide = conv_wide<T>(a);
     const int lanes = wide ? CONV_W : 1;
     const int64_t width = (int64_t)a.channels * (a.width + (a.bias != NULL));
-    conv_cut(a, lanes, 2, width, s); // what a multiprocessor holds: the rest would wait for them to end
+    conv_cut(a, lanes, 2, width, s); // blocks resident on a multiprocessor: more would wait for them to end
     const unsigned blocks = conv_blocks(a), row_blocks = blocks / (unsigned)a.columns;
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)width * row_blocks, "conv_bwd");
     if (a.dilation == 1)
@@ -353,7 +353,7 @@ template <typename T> __global__ void __launch_bounds__(RUNS *WARP) gates_bwd_ke
     x.partial[((int64_t)blockIdx.x * 2 + threadIdx.y) * x.heads + h] = sum;
 }
 
-// Blocks of rows: enough of them for the GPU, and at least RUN_MIN rows for each thread.
+// Rows per block: enough blocks for the GPU, at least RUN_MIN rows per thread.
 dim3 gates_cut(gates &x, dev_stream s)
 {
     const int tiles = (x.heads + WARP - 1) / WARP;
@@ -366,7 +366,7 @@ dim3 gates_cut(gates &x, dev_stream s)
 
 // ---- the gated norm: rows of one head. `lanes` neighbours hold a row, W elements each.
 
-enum { NORM_THREADS = 256, NORM_ROWS = 2 }; // rows whose loads a thread sends off together
+enum { NORM_THREADS = 256, NORM_ROWS = 2 }; // rows that a thread loads together
 
 struct gated {
     const void *x, *z, *w, *dy;
@@ -388,7 +388,7 @@ __device__ inline int64_t gate_at(const gated &a, uint32_t row, int64_t stride)
     return (int64_t)(row / a.heads) * stride + (int64_t)(row % a.heads) * a.d;
 }
 
-// All lanes of a warp take part in the sums: rows beyond the last are computed from zeros and not stored.
+// All lanes of a warp take part in the sums: rows past the last are computed from zeros and not stored.
 template <typename T, int W> __global__ void __launch_bounds__(NORM_THREADS) gated_fwd_kernel(const gated a)
 {
     const int lane = threadIdx.x % a.lanes, c = lane * W, groups = NORM_THREADS / a.lanes;
@@ -476,7 +476,7 @@ template <typename T, int W> __global__ void __launch_bounds__(NORM_THREADS) gat
     }
 }
 
-// Any width and alignment: a block per row, an element per access. Right, not fast.
+// Any width and alignment: a block per row, an element per access. Slow.
 enum { NORM_WIDTH_MAX = 12 << 10 };
 template <typename T> __global__ void __launch_bounds__(NORM_THREADS) gated_any_fwd_kernel(const gated a)
 {
@@ -519,7 +519,7 @@ template <typename T> __global__ void __launch_bounds__(NORM_THREADS) gated_any_
     for (int j = threadIdx.x; j < a.d; j += NORM_THREADS) a.partial[(int64_t)blockIdx.x * a.d + j] = dw[j];
 }
 
-// Lanes of a row: a power of two of at most a warp; 0 when the wide kernels do not serve it.
+// Lanes per row: a power of two of at most a warp; 0: the wide kernels do not support it.
 template <typename T> int gated_lanes(const gated &a)
 {
     constexpr int W = WIDE<T>;
@@ -530,7 +530,7 @@ template <typename T> int gated_lanes(const gated &a)
     while (lanes * W < a.d) lanes *= 2;
     return lanes;
 }
-// The kernels stay until the rows are used up.
+// Persistent blocks.
 int64_t gated_blocks(const gated &a, dev_stream s)
 {
     const int64_t each = a.lanes ? NORM_THREADS / a.lanes : 1, need = (a.rows + each - 1) / each,

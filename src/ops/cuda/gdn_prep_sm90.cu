@@ -1,13 +1,13 @@
-// The gated delta rule on Hopper: what comes before both scans (gdn_delta_sm90.cuh). Per block of 64 rows and key head:
-// K K^T and Q K^T once, then for each value head the factors, P, and T by forward substitution on two 32 x 32 blocks
-// and one merge, in f32.
+// The gated delta rule on Hopper: preparation of both scans (gdn_delta_sm90.cuh). Per block of 64 rows and key
+// head: K K^T and Q K^T once; then for each value head the factors, P, and T by forward substitution on two 32 x 32
+// blocks and one merge, in f32.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 // ---- The index.
 
 enum { INDEX_THREADS = 256 };
 
-// The first document that ends behind `row`.
+// The first document that ends after `row`.
 __device__ inline int doc_behind(const delta_docs &d, int row)
 {
     int lo = 0, hi = d.docs;
@@ -35,14 +35,14 @@ __device__ inline bool piece_find(const delta_docs &d, int doc, int from, int to
     return true;
 }
 
-// Searches are chains of loads, so no thread has two: one for each block of rows, one for the count, two for each slot.
+// Searches are chains of loads, so no thread has two: one per block of rows, one for the count, two per slot.
 __global__ void __launch_bounds__(INDEX_THREADS)
     delta_index_kernel(const delta_docs d, const delta_memory_map m, int blocks)
 {
     const int b = blockIdx.x * INDEX_THREADS + threadIdx.x, warp_b = b - (blocks + WARP - 1) / WARP * WARP;
     if (b < blocks) m.first_doc[b] = doc_behind(d, b * CHUNK);
     if (warp_b == 0) {
-        int lo = 0, hi = d.docs; // the first document that begins behind the last row
+        int lo = 0, hi = d.docs; // the first document that begins after the last row
         while (lo < hi) {
             const int mid = (lo + hi) / 2;
             if (__ldg(d.cu + mid) >= d.rows) hi = mid;
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(INDEX_THREADS)
         m.counts[COUNT_TICKET] = 0;
     }
     if (warp_b >= WARP && warp_b < WARP + (2 * d.slots + WARP - 1) / WARP * WARP) {
-        // Of a slot's rows the first ones' document, and the last ones': a document that is cut and begins here has
-        // those.
+        // The documents of a slot's first and of its last rows: a document in pieces that begins here has the last
+        // ones.
         const int slot = (warp_b - WARP) / 2, from = slot * d.cut * CHUNK, to = from + d.cut * CHUNK;
         delta_piece p = {};
         const bool found = slot < d.slots && piece_find(d, doc_behind(d, b % 2 ? to - 1 : from), from, to, p);
@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(INDEX_THREADS)
 
 // ---- T, P, factors.
 
-// Q and K are done with when their matmuls are: A, T and P take their place.
+// After their matmuls, Q and K are overwritten by A, T and P.
 enum {
-    PREP_STRIDE = 68, // floats of a row of A: 4 banks further in the next
-    PREP_BLOCKS = 4 // of threads on a multiprocessor
+    PREP_STRIDE = 68, // floats of a row of A: 4 banks offset from the next
+    PREP_BLOCKS = 4 // per multiprocessor
 };
 enum prep_row { ROW_C, ROW_BETA, ROW_RHO_Q, ROW_RHO_K, ROW_QQ }; // QQ: twice, for halves of rows
 using prep_q = smem_field<0, TILE>;
@@ -107,8 +107,8 @@ __device__ inline void multiply(float (&x)[ROWS][4], const float *left, const fl
         }
     }
 }
-// In a block of 2 SIZE whose diagonal blocks are done: T21 = -T22 (A21 T11), by threads that have ROWS x 4 each. Z =
-// A21 T11 lies in `z` meanwhile: the quarter above the diagonal, where nobody looks.
+// In a block of 2 SIZE whose diagonal blocks are done: T21 = -T22 (A21 T11), by threads with ROWS x 4 elements
+// each. Z = A21 T11 is stored in `z`, the unused quarter above the diagonal.
 template <int SIZE, int ROWS> __device__ inline void merge(float *block, float *z, int thread)
 {
     const int row = thread / (SIZE / 4) * ROWS, col = thread % (SIZE / 4) * 4;
@@ -126,8 +126,8 @@ template <int SIZE, int ROWS> __device__ inline void merge(float *block, float *
         __syncthreads();
     }
 }
-// A [64][PREP_STRIDE], strictly lower, becomes T below the diagonal and on it, by 128 threads: on four 16 x 16 diagonal
-// blocks a thread has a column of T; then blocks are merged twice.
+// A [64][PREP_STRIDE], strictly lower, becomes T below the diagonal and on it, by 128 threads: on four 16 x 16
+// diagonal blocks a thread has a column of T; then blocks are merged twice.
 __device__ inline void invert(float *a, int thread)
 {
     if (thread < CHUNK) {
@@ -260,7 +260,7 @@ struct prepare_group {
                 x.x = i > j && i < c.len ? beta * gam0 * kk[at0] : 0.0f;
                 x.y = i > j + 1 && i < c.len ? beta * gam1 * kk[at0 + 1] : 0.0f;
                 *(float2 *)(strict + i * PREP_STRIDE + j) = x;
-                // P's place in the slab: 4 bytes, no two lanes in one bank.
+                // P's offset in the slab: 4 bytes, no two lanes in one bank.
                 const float p0 = i >= j && i < c.len ? rho * gam0 * qk[at0] : 0.0f,
                             p1 = i >= j + 1 && i < c.len ? rho * gam1 * qk[at0 + 1] : 0.0f;
                 *(uint32_t *)(shared + prep_p::AT + slab_offset(i, j)) = two_bf16(p0, p1);
@@ -342,11 +342,11 @@ __global__ void __launch_bounds__(WARPGROUP, PREP_BLOCKS)
 
 // ---- Host.
 
-// Of `documents` and heads together so many pieces each that a scan has a block of threads with half of dv for every
-// one of CUT_BLOCKS multiprocessors. Where that is less than four, the forward's first step is to have one block for
-// each: of S pieces S - 1 want B and S - 2 A; the scan then has both halves in a block. Documents are taken to be
-// equally long. A batch with documents of any length comes with as many as rows (model/feed.c), which says nothing:
-// then one is supposed, and those stay whole that have not much of its length.
+// Pieces for `documents` and heads, so that a scan has a block with half of dv for each of CUT_BLOCKS
+// multiprocessors. If that is less than four, the forward's first step gets one block for each: of S pieces S - 1
+// need B and S - 2 A; the scan then has both halves in a block. Documents are assumed equally long. A batch with
+// documents of any length has as many slots as rows (model/feed.c), which says nothing: then one document is
+// assumed, and shorter ones stay whole.
 enum { CUT_BLOCKS = 132, CUT_PIECES_MIN = 4, CUT_PIECES = 32, CUT_CHUNKS_MIN = 5 };
 
 struct delta_cut { int64_t chunks, slots; };
@@ -365,7 +365,7 @@ static struct delta_cut delta_hopper_cut(const struct delta_shape *n)
                   cut = even < CUT_CHUNKS_MIN ? (int64_t)CUT_CHUNKS_MIN : even;
     return chunks / cut < CUT_PIECES_MIN ? delta_cut{0, 0} : delta_cut{cut, chunks / cut};
 }
-// Of `link` and of `chain`: enough for any number of documents, since a run may have fewer than it was laid out for.
+// Slots of `link` and of `chain`: enough for any number of documents, since a run may have fewer than the layout.
 static size_t pieces_bytes(const struct delta_shape *n)
 {
     const int64_t slots = n->rows / (CUT_CHUNKS_MIN * CHUNK), most = cut_pieces(n->heads) ? CUT_STATES / n->heads : 0;
@@ -433,7 +433,7 @@ status delta_hopper_prepare(const struct delta_prepare_args *a, dev_stream s)
     CUtensorMap q, k;
     TRY(tile_map_rows(&q, s, a->q, a->docs.rows, a->q_stride, a->docs.heads_k * HEAD, CHUNK, 2));
     TRY(tile_map_rows(&k, s, a->k, a->docs.rows, a->k_stride, a->docs.heads_k * HEAD, CHUNK, 2));
-    const int threads = blocks + 3 * WARP + 2 * a->docs.slots; // delta_index_kernel's warps begin anew for each purpose
+    const int threads = blocks + 3 * WARP + 2 * a->docs.slots; // each purpose starts at a new warp
     delta_index_kernel<<<(threads + INDEX_THREADS - 1) / INDEX_THREADS, INDEX_THREADS, 0, queue_of(s)>>>(a->docs, a->m,
                                                                                                          blocks);
     // a failure shows at the launch

@@ -1,10 +1,10 @@
-// The gated delta rule on Hopper: the scan backward (gdn_delta_sm90.cuh), built as the scan forward is. dS^T [64 dv,
-// 128 dk] is an accumulator that stays, the last chunk of a document comes first:
+// The gated delta rule on Hopper: the scan backward (gdn_delta_sm90.cuh), built like the scan forward. dS^T [64 dv,
+// 128 dk] stays in an accumulator; the last chunk of a document comes first:
 //
 //   dD^T = f (dS^T K^T) + dO^T P  ->  Y^T = dD^T T  ->  dS^T = e_last dS^T + (s e dO^T) Q - (beta e Y^T) K
 //
-// What leaves for the gradients' kernel: Y, and dS as it leaves each chunk. Of documents in pieces the first step
-// (ENDS) is the same scan with nothing behind each piece, and leaves dS before the piece alone.
+// Output for the gradients' kernel: Y, and dS after each chunk. For documents in pieces, the first step (ENDS) is
+// the same scan with nothing after each piece; its output is dS before the piece.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 template <int WGS> struct back_tile {
@@ -16,7 +16,7 @@ template <int WGS> struct back_tile {
     using p_smem = smem_field<t_smem::END, SLAB>;
     using o_smem = smem_field<p_smem::END, SLAB, WGS>;
     using f_smem = smem_field<o_smem::END, FACTORS>;
-    // What a warpgroup sends out.
+    // What a warpgroup stores.
     using out_ds_smem = smem_field<0, STATE_HALF>;
     using out_y_smem = smem_field<out_ds_smem::END, SLAB>;
     // The block.
@@ -32,13 +32,13 @@ struct back_args {
     delta_docs docs;
     delta_memory_map m;
 };
-// What a stage holds; row < 0: no more. from: where dS behind it comes from; a slot, or see gdn_delta_sm90.cuh. to: the
-// slot that takes dS before it, or -1.
+// Contents of a stage; row < 0: no more. from: source of dS after it: a slot, or see gdn_delta_sm90.cuh. to: the
+// slot for dS before it, or -1.
 struct back_meta { int row, len, last, head, half, from, to, pad; };
 
 #ifdef TILE90
 
-// The units of a pass: for ENDS the pieces behind which and before which there is one.
+// The units of a pass; for ENDS the pieces that have one before and one after them.
 template <bool ENDS>
 __device__ inline bool back_unit(const back_args &a, int unit, int halves, delta_unit &u, int &from, int &to)
 {
@@ -109,7 +109,7 @@ template <int WGS, bool ENDS> struct back_group {
         out = tile::out_smem::at(at, wg);
         sent = (scan_out *)(shared + tile::sent_smem::AT) + wg;
     }
-    // This thread's first pair of dS^T in a slot.
+    // The address of this thread's first pair of dS^T in a slot.
     __device__ float *link_at(const back_meta &c, int slot) const
     {
         return piece_state(a.m.link, a.docs, slot, c.head) + ((c.half + wg) * HALF + acc_row(thread, 0)) * HEAD +
@@ -229,7 +229,7 @@ template <int WGS, bool ENDS> struct back_group {
             wgmma_rs<HEAD, 1>(ds, oe[i], operand_step(operand_mn(tile::q_smem::at(stage), SLAB), step_mn(i)), 1);
         wgmma_commit();
     }
-    // dS^T as it leaves the chunk, to shared memory.
+    // dS^T after the chunk, to shared memory.
     __device__ __forceinline__ void state_store(const back_meta &c, const uint32_t (&sp)[8][4]) const
     {
         if (!ENDS) named_sync(BAR_OUT_FREE + wg, OUT_THREADS);
@@ -263,7 +263,7 @@ template <int WGS, bool ENDS> struct back_group {
         wgmma_commit();
     }
 
-    // dS^T behind the chunk becomes dS^T before it.
+    // From dS^T after the chunk to dS^T before it.
     __device__ void step(const back_meta &c, uint32_t stage)
     {
         uint32_t sp[8][4], od[4][4], oe[4][4];
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(back_tile<WGS>::THREADS, 1)
     if (warp >= 4 * WGS) {
         if constexpr (WGS == 2) registers_give<24>();
         if (warp == 4 * WGS && one_lane()) back_produce<WGS, ENDS>(a, shared, &q, &k, &o);
-        const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
+        const int wg = warp - 4 * WGS - 1; // a warp queues their copies
         if (!ENDS && wg >= 0 && wg < WGS)
             scan_store<tile::out_ds_smem::AT, tile::out_y_smem::AT, 0>(
                 (const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), NULL, wg);
@@ -374,7 +374,7 @@ template <int WGS, bool ENDS> static status queue_back(const struct delta_bwd_ar
 {
     using tile = back_tile<WGS>;
     const struct delta_docs &d = x.docs;
-    // Where few of the first step's units have work, as many blocks as units let those take every multiprocessor.
+    // If few of the first step's units have work, as many blocks as units spread them over all multiprocessors.
     const int64_t units = (d.slots + (ENDS ? 0 : a->shape.docs)) * a->shape.heads * (2 / WGS),
                   each = ENDS ? units : cuda_set(s)->multiprocessors;
     CUtensorMap q, k, o;
@@ -404,7 +404,7 @@ extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
     const back_args x = {docs, m};
     TRY(delta_hopper_prepare(&prepare, s));
     if (docs.cut) {
-        // but the documents' first pieces
+        // except the documents' first pieces
         const int64_t ends = (docs.slots - (docs.docs < docs.slots ? docs.docs : 1)) * n->heads;
         TRY((2 * ends > cuda_set(s)->multiprocessors ? queue_back<2, true> : queue_back<1, true>)(a, x, s));
         TRY(delta_hopper_join_back(&docs, &m, s));

@@ -1,14 +1,16 @@
-// The gated delta rule on Hopper: the scan forward (gdn_delta_sm90.cuh). The state lies transposed in registers: a
-// warpgroup has 64 columns of dv, so S^T is its accumulator [64 dv, 128 dk], and every matmul of the chain takes its
+// The gated delta rule on Hopper: the scan forward (gdn_delta_sm90.cuh). The state is transposed and in registers:
+// a warpgroup has 64 columns of dv, so S^T is its accumulator [64 dv, 128 dk], and every matmul of the chain reads
 // operand A from registers:
 //
-//   S^T K^T, S^T Q^T  ->  R^T = beta V^T - beta e (S^T K^T)  ->  D^T = R^T T^T  ->  S^T = e_last S^T + (f D^T) K,  O^T
-//   = s e (S^T Q^T) + D^T P^T
+//   S^T K^T, S^T Q^T  ->  R^T = beta V^T - beta e (S^T K^T)  ->  D^T = R^T T^T
+//                     ->  S^T = e_last S^T + (f D^T) K,  O^T = s e (S^T Q^T) + D^T P^T
 //
-// Nothing goes through shared memory on the way from one chunk to the next. A work unit is a document, a head and WGS
-// halves of dv: both in one block of threads where there are enough of them, which reads the tiles once; or a piece of
-// a document instead of a document. A producer warp loads STAGES chunks ahead, over the ends of documents. Everything
-// that goes to global memory (O, and for backward S and D) lies in shared memory until TMA has taken it.
+//   work unit   a document (or a piece of one), a head and WGS halves of dv: both in one block if there are enough
+//               blocks, which reads the tiles once
+//   producer    one warp: STAGES chunks ahead, across the ends of documents
+//   output      O, and for backward S and D: in shared memory until TMA has stored it
+//
+// Nothing passes through shared memory between chunks.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 template <int WGS> struct scan_tile {
@@ -20,7 +22,7 @@ template <int WGS> struct scan_tile {
     using p_smem = smem_field<t_smem::END, SLAB>;
     using v_smem = smem_field<p_smem::END, SLAB, WGS>;
     using f_smem = smem_field<v_smem::END, FACTORS>;
-    // What a warpgroup sends out.
+    // What a warpgroup stores.
     using out_s_smem = smem_field<0, STATE_HALF>;
     using out_d_smem = smem_field<out_s_smem::END, SLAB>;
     using out_o_smem = smem_field<out_d_smem::END, SLAB>;
@@ -40,7 +42,7 @@ struct scan_fwd {
     const float *state_in;
     float *state_out;
 };
-// What a stage holds; row < 0: no more. from: where the state before it comes from; a slot, or see gdn_delta_sm90.cuh.
+// Contents of a stage; row < 0: no more. from: source of the state before it: a slot, or see gdn_delta_sm90.cuh.
 struct scan_meta { int row, len, first, last, head, half, doc, from; };
 
 #ifdef TILE90
@@ -126,7 +128,7 @@ template <int WGS> struct scan_group {
 #pragma unroll
             for (int i = 0; i < 64; i++) s[i] = 0;
     }
-    // Rows beyond a short chunk: zeros, by all warpgroups.
+    // Rows past a short chunk: zeros, by all warpgroups.
     __device__ void clear(uint32_t stage, int len) const
     {
         clear_rows(stage, 6 + WGS, len, threadIdx.x, WGS * WARPGROUP);
@@ -140,7 +142,7 @@ template <int WGS> struct scan_group {
 
     // ---- The phases of a chunk.
 
-    // Queues S^T K^T and the first half of S^T Q^T; O of the chunk before is packed into before_o.
+    // Queues S^T K^T and the first half of S^T Q^T; packs O of the chunk before into before_o.
     __device__ __forceinline__ void state_queue(uint32_t stage, uint32_t (&sp)[8][4], float (&ks)[32],
                                                 uint32_t (&before_o)[4][4])
     {
@@ -213,7 +215,7 @@ template <int WGS> struct scan_group {
             store8x8x4_trans(fragment_at_trans(tile::out_o_smem::at(out), warp, lane, i), before_o[i][0],
                              before_o[i][1], before_o[i][2], before_o[i][3]);
     }
-    // Queues S^T += (f D^T) K; e_q is what S^T Q^T is scaled by.
+    // Queues S^T += (f D^T) K; e_q scales S^T Q^T.
     __device__ __forceinline__ void state_update(uint32_t stage, const float (&d)[32], uint32_t (&df)[4][4],
                                                  float (&e_q)[16])
     {
@@ -260,9 +262,9 @@ template <int WGS> struct scan_group {
         wgmma_commit();
     }
 
-    // S^T of the chunk becomes that of the next one; o is left with D^T P^T in flight, and beforehand holds what the
-    // chunk before left so. The order of the matmuls is that of the wait for them: what needs no wait (Q) fills the
-    // gaps that the arithmetic between leaves.
+    // S^T becomes that of the next chunk; o is left with D^T P^T in flight, and on entry holds the same of the
+    // chunk before. The matmuls are ordered by their waits: those that need none (Q) fill the gaps of the
+    // arithmetic.
     __device__ void step(const scan_meta &c, uint32_t stage)
     {
         const uint32_t factors = tile::f_smem::at(stage);
@@ -308,7 +310,7 @@ template <int WGS> struct scan_group {
 #pragma unroll
         for (int i = 0; i < 4; i++) hold(df[i]);
     }
-    // What lies in shared memory goes out, O of the chunk before with it.
+    // Stores what is in shared memory, with O of the chunk before.
     __device__ void send(unsigned char *state, unsigned char *rows, int rows_bytes)
     {
         const bool whole = before.row >= 0 && before.len == CHUNK;
@@ -396,7 +398,7 @@ __global__ void __launch_bounds__(scan_tile<WGS>::THREADS, 1)
     if (warp >= 4 * WGS) {
         if constexpr (WGS == 2) registers_give<24>();
         if (warp == 4 * WGS && one_lane()) scan_produce<WGS>(a, shared, &q, &k, &v);
-        const int wg = warp - 4 * WGS - 1; // whose copies a warp queues
+        const int wg = warp - 4 * WGS - 1; // a warp queues their copies
         if (wg >= 0 && wg < WGS)
             scan_store<tile::out_s_smem::AT, tile::out_d_smem::AT, tile::out_o_smem::AT>(
                 (const scan_out *)(shared + tile::sent_smem::AT) + wg, tile::out_smem::at(at, wg), &o, wg);
@@ -426,7 +428,7 @@ template <int WGS> static status queue_scan(const struct delta_fwd_args *a, cons
     return cuda_set_launched(s, "delta_fwd (hopper)");
 }
 
-// Without rows: states pass.
+// Without rows, states pass through.
 static status delta_hopper_idle(const struct delta_fwd_args *a, dev_stream s)
 {
     const size_t bytes = (size_t)(a->shape.docs * a->shape.heads) * (HEAD * HEAD * sizeof(float));

@@ -1,13 +1,13 @@
-// The gated delta rule on Hopper: long documents in pieces (gdn_delta_sm90.cuh), the forward's first step and the
-// second one of both passes.
+// The gated delta rule on Hopper: long documents in pieces (gdn_delta_sm90.cuh): the forward's first step, and the
+// second step of both passes.
 //
-//   ends    a block of threads has a piece, a head and one of two kinds of states: B of dv = 128 columns or, from the
-//           identity, A of 128. As the scan forward without what leaves it: S^T K^T -> R^T -> D^T = R^T T^T -> S^T. No
-//           such piece is a document's last one, so all its chunks are whole.
-//   join    X' = X A^T + B (forward), X' = X A + C (backward) for 8 of the 128 rows of S^T, piece after piece: rows are
-//           independent, so there are 16 blocks of threads for each head. Factors are split in two tf32 each and three
-//           of the four matmuls taken, so that the sum over pieces is as good as in f32 (of FMAs alone, shared memory
-//           would be read five times as long).
+//   ends   a block has a piece, a head and one of two kinds of states: B of dv = 128 columns or, from the identity, A
+//          of 128. The scan forward without output: S^T K^T -> R^T -> D^T = R^T T^T -> S^T. No such piece is a
+//          document's last one, so all its chunks are whole.
+//   join   X' = X A^T + B (forward), X' = X A + C (backward) for 8 of the 128 rows of S^T, piece after piece: rows are
+//          independent, so there are 16 blocks per head. Factors are split in two tf32 each and three of the four
+//          matmuls are computed: the sum over pieces is as exact as in f32. With FMAs, shared memory would be read
+//          five times as long.
 #include "ops/cuda/gdn_delta_sm90.cuh"
 
 // ---- ends
@@ -62,8 +62,9 @@ struct ends_group {
         for (int i = 0; i < 64; i += 2)
             *(float2 *)(to + i / 2 % 2 * (8 * HEAD) + i / 4 * 8) = make_float2(s[i], s[i + 1]);
     }
-    // A^T as join reads it: an accumulator's n-th 16 by 8 tile is the backward's operand as it lies, rows of A^T being
-    // rows of M; for the forward it is transposed. A k of 8 columns is in any order, if both factors have the same.
+    // A^T as join reads it. An accumulator's n-th 16 by 8 tile is the backward's operand as stored, rows of A^T
+    // being rows of M; for the forward it is transposed. The 8 columns of a k may have any order if both factors
+    // have the same.
     __device__ void store_chain(int slot) const
     {
         const int tile = wg * 4 + warp, g = lane / 4, t = lane % 4;
@@ -80,8 +81,8 @@ struct ends_group {
         for (int n = 0; n < 16; n++)
             back[(tile * 16 + n) * WARP + lane] = make_float4(s[4 * n], s[4 * n + 2], s[4 * n + 1], s[4 * n + 3]);
     }
-    // The identity; nothing; or what enters the document, which the last step finds in the last piece's slot: state_out
-    // may lie over state_in.
+    // The identity; zeros; or the state that enters the document, which the last step finds in the last piece's
+    // slot: state_out may alias state_in.
     __device__ void begin()
     {
         const bool outside = kind == ENDS_B && p.index == 0 && a.state_in;
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(ENDS_THREADS, 1)
     const int kind = blockIdx.x % ENDS_KINDS, head = blockIdx.x / ENDS_KINDS % a.docs.heads,
               slot = blockIdx.x / ENDS_KINDS / a.docs.heads;
     const delta_piece p = a.m.pieces[slot];
-    if (p.index + 1 >= p.count || (kind == ENDS_A && p.index == 0)) return; // nobody wants them
+    if (p.index + 1 >= p.count || (kind == ENDS_A && p.index == 0)) return; // not needed
     if (threadIdx.x == 0) {
         for (int i = 0; i < ENDS_STAGES; i++) {
             ends_pipe::init(at, i, 1, 4 * ENDS_WGS);
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(ENDS_THREADS, 1)
 
 // ---- join
 
-// A matmul is X'^T = M X^T: a warp has 16 columns of X' and half of the depth, in registers as mma wants them.
+// The matmul is X'^T = M X^T: a warp has 16 columns of X' and half of the depth, in registers as mma reads them.
 enum { JOIN_ROWS = 8, JOIN_HALVES = 2, JOIN_WARPS = JOIN_HALVES * HEAD / 16, JOIN_THREADS = JOIN_WARPS * WARP };
 enum { JOIN_STEPS = HEAD / JOIN_HALVES / 8, JOIN_PITCH = HEAD + 4, JOIN_EACH = JOIN_ROWS * HEAD / JOIN_THREADS };
 enum join_pass { JOIN_FWD, JOIN_BACK };
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(JOIN_THREADS) delta_join_kernel(const delta_do
     __shared__ float x[JOIN_ROWS][JOIN_PITCH], part[JOIN_HALVES][JOIN_ROWS][JOIN_PITCH];
     __shared__ int slots[CUT_STATES];
     const int block = blockIdx.x % (HEAD / JOIN_ROWS), head = blockIdx.x / (HEAD / JOIN_ROWS) % d.heads;
-    // Once for a document, by the blocks of its first piece: from there on, or from its last piece back.
+    // Once per document, by the blocks of its first piece: from there on, or from its last piece back.
     const delta_piece p = m.pieces[blockIdx.x / (HEAD / JOIN_ROWS) / d.heads];
     if (p.count == 0 || p.index > 0) return;
     const int rows = __ldg(d.cu + p.doc + 1) - p.row, steps = p.count - 2;

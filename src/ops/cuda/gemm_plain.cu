@@ -8,8 +8,8 @@ namespace {
 // A block of 16 x 16 threads computes tiles of 64 x 64; thread (x, y) has rows y + 16 r and columns x + 16 q.
 enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
 
-// Element (i, kk) of op(a) lies at i * a_row + kk * a_k, element (kk, j) of op(b) at kk * b_k + j * b_col. One of the
-// two is 1.
+// Element (i, kk) of op(a) is at i * a_row + kk * a_k, element (kk, j) of op(b) at kk * b_k + j * b_col. One of the
+// two strides is 1.
 struct strides {
     int64_t a_row, a_k, b_k, b_col;
 };
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS) fill(C *c, const T *bias, int64_t m, 
     }
 }
 
-// `columns` elements to a block across, rows shared out down.
+// `columns` elements per block across, rows divided among blocks.
 dim3 grid(int64_t m, int64_t n, int64_t rows, int64_t columns)
 {
     const int64_t down = (m + rows - 1) / rows, across = (n + columns - 1) / columns, down_max = 65535;

@@ -1,12 +1,13 @@
-// Cross-entropy: one block per row, the row read once from memory and its gradient written once.
+// Cross-entropy: one block per row; the row is read once from memory and its gradient written once. Bound: memory
+// bandwidth.
 //
-//   pass 1   every thread keeps a running maximum and sum of its columns; as much of the row as two blocks of an SM can
-//            hold stays in shared memory, the rest hopefully in L2                            reads ldt
-//   pass 2   dz from the kept columns, in place of the logits where they are the same memory             writes dt
+//   pass 1   each thread keeps a running maximum and sum of its columns. As much of the row as two blocks of an SM can
+//            hold stays in shared memory, the rest hopefully in L2.                          reads ldt
+//   pass 2   dz from the kept columns, in place of the logits if they share memory           writes dt
 //
-// Exponents are of base 2: c = max log2(e), rounded, is what all exponents are relative to and what the logarithm is
-// added to, so its rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient
-// of its row NaN: the step's norm is not finite then, and nothing is updated. (The loader checks ids; the CPU aborts.)
+// Exponents are of base 2: c = max log2(e), rounded, is subtracted from all exponents and added to the logarithm,
+// so its rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient of
+// its row NaN: the step's norm is then not finite, and nothing is updated. (The loader checks ids; the CPU aborts.)
 #include "ops/cuda/device.cuh"
 #include <math.h>
 
@@ -72,8 +73,8 @@ template <typename T, int G> __device__ inline group<T, G> rounded(const float (
     return y;
 }
 
-// Shared memory for the first `count` groups of a row. A group of 32 bytes is kept in two halves, so that neighbours
-// stand side by side.
+// Shared memory for the first `count` groups of a row. A group of 32 bytes is stored in two halves, so that
+// neighbours are adjacent.
 template <typename T, int G> struct keep {
     T *at;
     int count;
@@ -105,7 +106,7 @@ template <typename T, int G> __device__ inline void absorb(running &r, const gro
 {
     float z[G], top = r.top;
     for (int k = 0; k < G; k++) z[k] = to_f32(x.v[k]);
-    if (n < G) // the last columns that take part
+    if (n < G) // the last columns that count
         for (int k = 0; k < G; k++) z[k] = k < n ? z[k] : -INFINITY;
     for (int k = 0; k < G; k++) top = fmaxf(top, z[k]);
     const float c = top * LOG2E;
@@ -151,7 +152,7 @@ template <typename L, int G> __device__ float row_lse2(const L *z, int used, con
     return c + log2f(block_sum(r.sum * exp2_fast(r.top * LOG2E - c), line));
 }
 
-// dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, `one` less in column `target` where that is
+// dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, minus `one` in column `target` if it is
 // one of them.
 struct row_factors {
     float lse2, factor, one;
@@ -183,7 +184,7 @@ __device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &
     }
 }
 
-// L: of logits; T: of their gradient. G == 8 needs rows of whole groups that begin at 16 bytes.
+// L: of logits; T: of their gradient. G == 8 needs rows of whole groups, 16-byte aligned.
 template <typename L, typename T, int G>
 __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a, int kept_count)
 {
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
         if (a.dlogits) zero_row<T, G>(dz, groups);
         return;
     }
-    // Read before anything of the row is overwritten: row_lse2 waits for all threads.
+    // Read before any part of the row is overwritten: row_lse2 synchronises all threads.
     const float hit = target >= 0 && target < used ? to_f32(z[target]) : NAN;
     const float lse2 = row_lse2<L, G>(z, used, kept) + (isnan(hit) ? NAN : 0.f);
     const double lse = lse2 * LN2;
@@ -215,7 +216,7 @@ template <typename L, typename T, int G> status launch(const struct xent_args *a
 {
     const void *kernel = reinterpret_cast<const void *>(xent_kernel<L, T, G>);
     int of_sm = 0, of_block = 0, reserved = 0;
-    // An error here is met again by the launch, which reports it.
+    // The launch reports an error of this call.
     (void)cudaDeviceGetAttribute(&of_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, s->dev->index);
     (void)cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->dev->index);
     (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, s->dev->index);
@@ -244,7 +245,7 @@ status xent(const struct xent_args *a, dev_stream s)
     return wide ? launch<float, float, 8>(a, s) : launch<float, float, 1>(a, s);
 }
 
-// A block for each row counts the columns that reach the target's logit; a NaN reaches nothing and is not reached.
+// One block per row counts the columns that reach the target's logit; NaN is never reached.
 template <typename L> __global__ void __launch_bounds__(THREADS) hits_kernel(const hits_args a)
 {
     __shared__ float line[WARP];
@@ -269,10 +270,10 @@ status hits(const struct hits_args *a, dev_stream s)
     return cuda_set_launched(s, "hits");
 }
 
-// ---- logits on several ranks
+// ---- Vocabulary sharded over ranks.
 //
-// Sums are relative to 2^c with c = max log2e, rounded: the maximum goes with its sum, and whoever reads both forms the
-// same c.
+// Sums are relative to 2^c with c = max log2e, rounded. The maximum is stored with its sum, and all readers compute
+// the same c.
 
 template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_kernel(const xent_part_args a)
 {

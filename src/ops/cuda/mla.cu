@@ -1,10 +1,10 @@
-// The heads of multi-head latent attention: k from its fronts and its one rotated tail, tails rotated in place, and
-// back.
+// The heads of multi-head latent attention: k from each head's own part and the shared rotated part, rope columns
+// rotated in place; and backward.
 //
-// A block takes a row of tokens. Bytes alone count: per row the forward reads and writes q's tails, reads k's parts and
-// writes k. Items of a row are vectors: of W elements, whole pairs, in tails, and of C elements in fronts, which are
-// copied. What is not aligned takes pairs of single elements. dk_rope is a sum over heads: PARTS threads take every
-// PARTS-th head each, and their sums are added in order.
+// A block takes a row of tokens. Bound: memory bandwidth; per row the forward reads and writes q's rope columns,
+// reads k's parts and writes k. Items of a row are vectors: W elements (whole pairs) of rope columns, C elements of
+// copied parts. Unaligned operands use single pairs. dk_rope is a sum over heads: PARTS threads take every PARTS-th
+// head each, and their sums are added in order.
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
@@ -21,7 +21,7 @@ struct latent {
     float sign; // of the angle
 };
 
-// A vector of W elements as W / 2 pairs; a single pair is two accesses, since it may begin anywhere.
+// A vector of W elements as W / 2 pairs; a single pair takes two accesses, since it may start anywhere.
 template <int W, typename T> __device__ inline void load_pairs(const T *p, float (&f)[W])
 {
     if constexpr (W == 2) {
@@ -51,7 +51,7 @@ template <int W> __device__ inline void rotate(const latent &a, int64_t at, floa
     }
 }
 
-// Where the row's things begin.
+// Offsets of the row's parts.
 template <typename T> struct row_at {
     T *q, *k, *nope, *rope;
     int64_t angle;

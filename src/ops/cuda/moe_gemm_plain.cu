@@ -1,5 +1,5 @@
-// Grouped matmuls of any size and type on any GPU: tiles of 64 x 64 summed in f32 by multiplication and addition. For
-// F32, for sizes that Hopper's kernel does not take, and for other GPUs.
+// Grouped GEMMs of any size and type on any GPU: 64 x 64 tiles, FMAs in f32. For F32, for sizes that the Hopper
+// kernel does not support, and for other GPUs.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -11,7 +11,7 @@ namespace {
 enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
 static_assert(MOE_ALIGN % TILE == 0, "a tile of rows has one expert");
 
-// The last expert that does not begin behind the row, of those that have rows.
+// The last expert with rows that begins at or before the row.
 __device__ inline int expert_of(const expert_gemm_args &a, int64_t row)
 {
     int low = 0, high = (int)a.experts - 1;
@@ -27,7 +27,7 @@ __device__ inline int64_t token_of(const expert_gemm_args &a, bool gathered, int
     return gathered ? a.source[row] / a.top_k : row;
 }
 
-// The matmuls of a slice that lies in shared memory.
+// Matmul of a slice in shared memory.
 __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1],
                                 const float (*b)[TILE + 1])
 {
@@ -39,7 +39,7 @@ __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const floa
     __syncthreads();
 }
 
-// FWD and DGRAD: a tile of rows and of columns of c. The sum goes over `in` columns of a.
+// FWD and DGRAD: a tile of rows and columns of c. The sum is over `in` columns of a.
 template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(const expert_gemm_args a)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
@@ -56,7 +56,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(con
                 const int kk = i % SLICE, r = i / SLICE;
                 const bool some = row + r < real && first + kk < in;
                 as[kk][r] = some ? to_f32(((const T *)a.a.data)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
-                const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbours
+                const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbouring addresses
                 const bool inside = column + c < out && first + bk < in;
                 bs[bk][c] =
                     inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;

@@ -1,29 +1,28 @@
-// Grouped matmuls on Hopper: every expert's rows times that expert's weights, in one launch; how many rows each has
-// is known to the device alone. BF16, f32 sums. Tiles by TMA and wgmma (tile_sm90.cuh), rows that are gathered by
-// cp.async.
+// Grouped GEMMs on Hopper: each expert's rows times its weights, in one launch; only the device knows the row
+// counts.
 //
-//   matmul   A                       B                       C                        sum over
-//   FWD       [128 rows][64 of k]     [256 of n][64 of k]     [128 rows][256 of n]     k
-//   DGRAD     [128 rows][64 of n]     [64 of n][256 of k]     [128 rows][256 of k]     n
-//   WGRAD     [64 rows][128 of n]     [64 rows][256 of k]     [128 of n][256 of k]     the expert's rows
-//   WGRAD^T   [64 rows][128 of k]     [64 rows][256 of n]     its transpose            the same, where b is gathered
+//   dtypes    BF16 operands, f32 accumulators; tiles by TMA and wgmma (tile_sm90.cuh), gathered rows by cp.async
 //
-// So what is gathered is A. Two blocks, a cluster on neighbouring multiprocessors, take two tiles below each other:
-// the same B, of which each loads a half into both (multicast). Where the two belong to different experts, each
-// loads its own B. Clusters stay and take every gridDim.x / 2-th pair of tiles. Pairs that run at the same time are
-// neighbours in rows and columns: an expert's weights come from L2 while its rows pass by, and its rows while the
-// weights' columns do. Offsets are multiples of 128, so a tile of rows has one expert.
+//   GEMM      A                     B                      C                       sum over
+//   FWD       [128 rows][64 of k]   [256 of n][64 of k]    [128 rows][256 of n]    k
+//   DGRAD     [128 rows][64 of n]   [64 of n][256 of k]    [128 rows][256 of k]    n
+//   WGRAD     [64 rows][128 of n]   [64 rows][256 of k]    [128 of n][256 of k]    the expert's rows
+//   WGRAD^T   [64 rows][128 of k]   [64 rows][256 of n]    its transpose           the same, if b is gathered
 //
-//   warps 0-3            load: one thread by TMA; where rows are gathered all threads, 16 bytes at a time
-//   warpgroups 1, 2      64 of the tile's 128 rows each: m64n256k16 matmuls, 128 accumulators in a thread
+//   gathered operand   always A
+//   cluster            two blocks with tiles below each other: the same B, of which each loads half into both
+//                      (multicast). If they belong to different experts, each loads its own B.
+//   persistent         a cluster takes every gridDim.x / 2-th pair of tiles; concurrent pairs are neighbours in rows
+//                      and columns: weights stay in L2 while an expert's rows pass, and rows while columns of weights
+//                      pass. Offsets are multiples of 128, so a tile of rows has one expert.
 //
-// A stage is empty when the consumers of both blocks have read theirs, since either loader writes to both. C leaves
-// by way of 4 KiB per warp, in two pieces that take turns; the stores of one tile run beside the matmuls of the
-// next. += is done by the stores themselves (cp.reduce, at L2): every element gets one addend, so the result has no
-// order.
+//   warps 0-3          producers: one thread by TMA; with gathered rows all threads, 16 bytes at a time
+//   warpgroups 1, 2    64 rows each: m64n256k16 wgmma, 128 accumulators per thread
 //
-// Rows of padding: in C stored as zeros; in WGRAD's last stage, where they would enter sums, overwritten with zeros
-// in shared memory.
+//   stage              empty when the consumers of both blocks have read theirs, since either producer writes to both
+//   C                  through 4 KiB per warp, in two alternating pieces; its stores overlap the matmuls of the next
+//                      tile. += is done by the stores (cp.reduce, in L2): one addend per element, so no order matters.
+//   padding rows       zeros in C; in WGRAD's last stage zeroed in shared memory, since they would enter sums
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -46,7 +45,7 @@ __host__ __device__ constexpr bool by_rows(int pass) { return pass == FWD || pas
 struct grouped {
     const int *offsets, *counts, *source;
     const __nv_bfloat16 *gathered;
-    int chunks;     // of 16 bytes in one of its rows
+    int chunks;     // 16-byte chunks in one of its rows
     uint32_t share; // 2^31 / top_k, rounded up: slot -> token
     int experts, n; // n: rows of an expert's weights
     int down, across, depth; // of C; of the sum, where it is not over rows
@@ -55,17 +54,16 @@ struct grouped {
 
 #ifdef TILE90
 
-// ---- What loaders and consumers agree upon.
+// ---- Shared by producers and consumers.
 
-// One tile: `row` and `column` of C; `steps` of K; `expert`; `first`, of its sorted rows, and `valid` rows from it
-// (0: the other block does the last tile alone, and this one accompanies it). shared: the other block's B is the
-// same.
+// One tile: `row` and `column` of C; `steps` of K; `expert`; `first` of its sorted rows, and `valid` rows from
+// there (0: only the other block has a tile, and this one follows along). shared: the other block's B is the same.
 struct tile {
     int row, column, steps, expert, first, valid;
     bool shared;
 };
 
-// By a whole warp: the expert of a sorted row, at or behind `from`.
+// By a whole warp: the expert of a sorted row, searched from `from`.
 __device__ inline int expert_of(const grouped &g, int row, int from)
 {
     const int lane = threadIdx.x % WARP;
@@ -83,7 +81,7 @@ template <int PASS> __device__ inline int pairs_of(const grouped &g)
     if (!by_rows(PASS)) return g.experts * ((g.down + PAIR * M - 1) / (PAIR * M)) * across;
     return (__ldg(g.offsets + g.experts) / M + PAIR - 1) / PAIR * across;
 }
-// This block's tile of pair t, by a whole warp; `from`: an expert that is not behind the tile's.
+// This block's tile of pair t, by a whole warp; `from`: an expert that is not after the tile's.
 template <int PASS> __device__ inline tile tile_at(const grouped &g, int t, int rank, int from)
 {
     const int across = (g.across + N - 1) / N;
@@ -109,21 +107,21 @@ template <int PASS> __device__ inline tile tile_at(const grouped &g, int t, int 
     return x;
 }
 
-// ---- Loaders.
+// ---- Producers.
 
 __device__ inline void gather16(uint32_t to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
 }
-// Arrives when what this thread has asked for has come.
+// Arrives when this thread's copies are complete.
 __device__ inline void gather_arrive(uint32_t bar)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(bar) : "memory");
 }
 __device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
-// A thread's part of A, where it is gathered: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few
-// instructions, or the loads come too late: rows of padding bring token 0's, which nobody uses.
+// A thread's part of a gathered A: of rows i, i + 16, .. the 16-byte chunk `chunk` of every slab. Few instructions,
+// or loads come too late: padding rows read token 0's row, which is not used.
 template <int PASS> struct gatherer {
     enum {
         SLABS = by_rows(PASS) ? 1 : M / SLAB_COLS,
@@ -134,7 +132,7 @@ template <int PASS> struct gatherer {
     const int *const slots;                // of this thread's rows
     const __nv_bfloat16 *const gathered;
     const uint32_t share, chunks, chunk, to; // to: from the operand's beginning
-    uint32_t from[EACH];                   // by_rows: where the rows' chunks begin, in chunks; else their slots
+    uint32_t from[EACH];                   // by_rows: start of each row's chunks, in chunks; else their slots
 
     __device__ explicit gatherer(const grouped &g)
         : slots(g.source + threadIdx.x / 8), gathered(g.gathered), share(g.share), chunks(g.chunks),
@@ -142,7 +140,7 @@ template <int PASS> struct gatherer {
     {
     }
     __device__ uint32_t chunk_of(uint32_t slot) const { return __umulhi(2 * slot, share) * chunks + chunk; }
-    // The rows from `first` on come next.
+    // Advances to the rows from `first` on.
     __device__ void rows(int first)
     {
 #pragma unroll
@@ -151,7 +149,7 @@ template <int PASS> struct gatherer {
             from[j] = by_rows(PASS) ? chunk_of(slot) : slot;
         }
     }
-    // Columns from `column` on of these rows into `at`; `further`: from there to the next slab.
+    // Columns from `column` on of these rows into `at`; `further`: distance to the next slab.
     __device__ void load(uint32_t at, int column, int further) const
     {
         const __nv_bfloat16 *p = gathered + column;
@@ -164,7 +162,7 @@ template <int PASS> struct gatherer {
     }
 };
 
-// What TMA brings of a stage: one thread.
+// The part of a stage that TMA loads: one thread.
 template <int PASS, bool GATHER>
 __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, const grouped &g, const tile &x, int rank,
                                   int step, uint32_t at, int stage)
@@ -209,7 +207,7 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
             const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
-            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // what lies behind C is not stored
+            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // rows past C are not stored
             if (x.steps) rows.rows(x.first);
             for (int i = 0; i < x.steps; i++, stage.next()) {
                 const uint32_t full = pipe::full(at, stage.stage);
@@ -247,9 +245,9 @@ template <int PASS, bool GATHER> struct consumer {
           warp(threadIdx.x / WARP % 4), lane(threadIdx.x % WARP)
     {
     }
-    // This warp has read stage i: for both loaders.
+    // This warp has read stage i: arrives for both producers.
     __device__ void release(int i) const { mbar_arrive_both(pipe::empty(at, i)); }
-    // The rows from `rows` on of a stage of WGRAD become zeros.
+    // Zeroes the rows from `rows` on of a WGRAD stage.
     __device__ void blank(int rows) const
     {
         const int thread = threadIdx.x - WARPGROUP, all = (K - rows) * 8; // chunks of a slab
@@ -274,7 +272,7 @@ template <int PASS, bool GATHER> struct consumer {
         for (int i = 0; i < x.steps; i++) {
             const int now = stage.stage;
             mbar_wait(pipe::full(at, now), stage.parity);
-            if (GATHER) fence_async(); // cp.async writes as threads do
+            if (GATHER) fence_async(); // cp.async writes by the generic proxy, like threads
             if (!by_rows(PASS) && (i + 1) * K > x.valid) blank(x.valid - i * K);
             const uint32_t a_at = a_smem::at(at, now) + wg * (A_BYTES / 2), b_at = b_smem::at(at, now);
             const uint64_t a = TA ? operand_mn(a_at, K * SLAB_ROW) : operand_k(a_at);
@@ -401,7 +399,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         consumer<PASS, GATHER>(&c, g, at).run(rank);
     }
     __syncwarp();
-    pair_sync(); // the other block may still write to this one's memory
+    pair_sync(); // the other block may still write to this block's memory
 #endif
 }
 

@@ -1,16 +1,16 @@
 // The router's ops. A warp has a token, a lane every 32nd expert; a block has MOE_ROUTE_TOKENS tokens.
 //
-//   choose   scores, choices and weights of each token; how many slots of the block chose each expert
+//   choose   scores, choices and weights of each token; per block, how many slots chose each expert
 //            -> histogram [blocks, experts]
-//   scan     one block: the histogram becomes, for each block and expert, the slots of blocks before;
+//   scan     one block: exclusive sums of the histogram over blocks, per expert;
 //            -> demand, counts, offsets
-//   place    a thread per expert goes through its block's slots in order and gives out sorted rows
+//   place    a thread per expert assigns sorted rows to its block's slots in order
 //            -> place, source
 //
-// So places depend on the choices alone. Atomics count integers, where order is nothing.
+// So places are a function of the choices alone. Atomics count integers, so their order does not matter.
 //
-// Without a bias, experts are compared by their logits: the same order as that of the scores, and two logits whose
-// scores round to one number, or to 0, still differ.
+// Without a bias, experts are compared by logits: the same order as by scores, but two logits whose scores round to
+// one number, or to 0, still differ.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -21,7 +21,7 @@ namespace {
 enum { THREADS = 256, WARPS = THREADS / WARP, SCAN_THREADS = 1024 };
 constexpr uint32_t ALL = 0xffffffffu;
 
-// A lane's scores: of experts lane, lane + 32, ..; behind the last one 0.
+// A lane's scores: of experts lane, lane + 32, ..; 0 past the last expert.
 template <int PER> struct scores {
     float logit[PER], s[PER], sum, lse;
 };
@@ -66,19 +66,19 @@ template <int PER> __device__ inline float score_of(const scores<PER> &x, int ex
     return __shfl_sync(ALL, mine, expert % WARP);
 }
 
-// Numbers in the order of floats; above 0.
+// Floats as integers in the same order; above 0.
 __device__ inline uint32_t order_of(float x)
 {
     const int bits = __float_as_int(x + 0.0f); // -0 is 0
     return bits < 0 ? ~(uint32_t)bits : (uint32_t)bits | 0x80000000u;
 }
 
-// A warp's: choices of all experts, sums of the groups, and which are kept.
+// Of a warp: choices of all experts, sums of the groups, and which are kept.
 struct group_room {
     float choice[MOE_EXPERTS_MAX], sums[MOE_EXPERTS_MAX];
     bool kept[MOE_EXPERTS_MAX];
 };
-// room.choice is filled: the groups whose two best have the highest sums are kept, of equal ones the first.
+// room.choice is filled: keeps the groups whose two best have the highest sums; of equal ones the first.
 __device__ inline void keep_groups(group_room &room, const route_rule &rule, int lane)
 {
     const int groups = (int)rule.groups, size = (int)rule.experts / groups;
@@ -107,7 +107,7 @@ __device__ inline void keep_groups(group_room &room, const route_rule &rule, int
 
 template <int PER> __global__ void __launch_bounds__(THREADS) choose_kernel(const route_fwd_args a, int *histogram)
 {
-    extern __shared__ group_room rooms[]; // WARPS of them, when groups are left out
+    extern __shared__ group_room rooms[]; // WARPS of them, if groups are excluded
     __shared__ int chosen[MOE_EXPERTS_MAX];
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, experts = (int)a.rule.experts,
               k = (int)a.rule.top_k;
@@ -172,7 +172,7 @@ template <int PER> __global__ void __launch_bounds__(THREADS) choose_kernel(cons
     for (int e = threadIdx.x; e < experts; e += THREADS) histogram[(int64_t)blockIdx.x * experts + e] = chosen[e];
 }
 
-// `width`: experts rounded up to a power of 2, at least WARP. Threads (part, e): a part of the blocks each.
+// `width`: experts rounded up to a power of 2, at least WARP. Thread (part, e): one part of the blocks each.
 __global__ void __launch_bounds__(SCAN_THREADS)
     scan_kernel(const route_fwd_args a, int *histogram, int blocks, int width)
 {

@@ -1,5 +1,5 @@
-// What stands between and behind the matmuls of experts: bandwidth. A warp has a sorted row (its activation, both ways)
-// or 32 vectors of a token's row (the combination), and asks for several vectors before it uses the first.
+// Elementwise ops around the expert GEMMs. Bound: memory bandwidth. A warp has a sorted row (its activation, both
+// directions) or 32 vectors of a token's row (the combination), and loads several vectors before it uses the first.
 #include "ops/cuda/rowwise.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -15,8 +15,8 @@ template <typename T> __device__ inline float sigmoid(float z)
     if (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-z));
     return 1.0f / (1.0f + expf(-z));
 }
-// sigmoid(z) and 1 - sigmoid(z), in f32 neither by a difference that cancels; in bf16 what they are for is rounded to
-// more than that.
+// sigmoid(z) and 1 - sigmoid(z), neither by a difference that cancels in f32; in bf16 the result is rounded to less
+// than its error.
 template <typename T> __device__ inline void sigmoids(float z, float &s, float &rest)
 {
     if (sizeof(T) == 2) {
@@ -34,7 +34,7 @@ template <int W, typename T> __device__ inline void store_zeros(T *p)
     store_vec(p, narrow<T>(zero));
 }
 
-// As forward forms it and backward forms it again.
+// As in forward; backward recomputes it here.
 template <typename T> __device__ inline float activated(float w, float gate, float up)
 {
     return w * (up * (gate * sigmoid<T>(gate)));
@@ -74,7 +74,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) act_fwd_
     }
 }
 
-// dup may be up and m may be dm: a lane writes only what it has read.
+// dup may alias up, and m dm: a lane writes only what it has read.
 template <typename T, int W> __global__ void __launch_bounds__(THREADS, 4) act_bwd_kernel(const expert_act_bwd_args a)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, f = a.f;
@@ -127,7 +127,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS, 4) act_b
     if (lane == 0 && slot >= 0) ((float *)a.dweight)[slot] = dw;
 }
 
-// B: the type of base. A warp has `chunks`-th parts of a token's row.
+// B: the type of base. A warp has one of `chunks` parts of a token's row.
 template <typename T, typename B, int W>
 __global__ void __launch_bounds__(THREADS) combine_kernel(const combine_args a, int chunks)
 {
@@ -187,7 +187,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) gate_bwd
 
 unsigned blocks_for(int64_t warps) { return (unsigned)((warps + WARPS - 1) / WARPS); }
 
-// Can rows of `width` be taken in vectors?
+// True: rows of `width` consist of whole vectors.
 bool wide(dtype dt, int64_t width, const void *a, const void *b, const void *c, const void *d)
 {
     return width * (int64_t)dtype_bytes(dt) % 16 == 0 && aligned16(a) && aligned16(b) && aligned16(c) && aligned16(d);

@@ -1,5 +1,5 @@
-// What stands between the matmuls of Muon's step: streams of contiguous elements. Their bound is memory, and beside the
-// matmuls they are small.
+// Elementwise ops between the GEMMs of Muon: contiguous streams. Bound: memory bandwidth; small compared with the
+// GEMMs.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/rounding.h"
@@ -9,8 +9,8 @@ namespace {
 
 enum { THREADS = 256, EACH = 8, SUMS_MAX = 1024 };
 
-// Sums of squares of equal shares of g, one per block, in f64; the order hangs on the launch's shape, that on count
-// alone.
+// Sums of squares of equal parts of g, one per block, in f64. The order is a function of the launch's shape, which
+// is one of count.
 template <typename G>
 __global__ void __launch_bounds__(THREADS) ortho_squares_kernel(const G *g, int64_t count, double *sums)
 {

@@ -1,20 +1,14 @@
-// Residual add and norm, forward and backward, in one pass each, and the column sums of biases.
+// Residual add and norm, forward and backward, in one pass each; column sums of biases. Bound: memory bandwidth.
 //
-// 16 warps per multiprocessor, mostly one block, stay until the rows are used up. A row is held by a group of threads,
-// one warp where that is enough, so that a block works on several rows; each thread holds up to P vectors of its row,
-// in columns that never change:
-//
-//   column of element j of vector p of thread t = (p * threads + t) * W + j
-//
-// Forward: the loads of the next row are sent off as soon as s is formed, before the row's own sums. Backward: up to
-// three rows are on their way to shared memory, because dw and db stay in registers until the end (partials.cuh) and
-// leave none to load into.
-//
-// RMSNorm is LayerNorm with mean 0, without bias and without mean(g). Sums are f32: a thread's own elements in order,
-// then a tree.
-//
-// What cannot be loaded by 16 bytes (a width that is no multiple, a buffer that begins anywhere) or is too wide for P
-// vectors per thread takes the same kernels with W = 1: right, not fast. Widths end at 16384.
+//   blocks     persistent, 16 warps per multiprocessor, mostly one block
+//   row        held by a group of threads, one warp if enough, so a block has several rows; each thread holds up to P
+//              vectors, in fixed columns: element j of vector p of thread t = column (p * threads + t) * W + j
+//   forward    loads the next row as soon as s is computed, before the row's own sums
+//   backward   up to three rows in flight to shared memory: dw and db take the registers until the end (partials.cuh)
+//   RMSNorm    LayerNorm with mean 0, without bias and without mean(g)
+//   sums       f32: a thread's own elements in order, then a tree
+//   unaligned  the same kernels with W = 1 if 16-byte loads are impossible (width, alignment) or the row is too wide
+//              for P vectors per thread: slow. Widths up to 16384.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -67,8 +61,8 @@ __device__ inline void load_weight(row_part<T, W, P> &x, const void *from, const
     for (int p = 0; p < P; p++)
         if (c.has[p]) x.v[p] = load_vec<W>((const T *)from + c.at[p]);
 }
-// Widening a vector once more is cheaper than registers for its floats: what was computed from x before this call is
-// not kept.
+// Widening a vector again is cheaper than registers for its floats: values computed from x before this call are
+// dropped.
 template <typename T, int W, int P> __device__ inline void keep_narrow(row_part<T, W, P> &x)
 {
     if constexpr (W * sizeof(T) == 16)
@@ -78,7 +72,7 @@ template <typename T, int W, int P> __device__ inline void keep_narrow(row_part<
         }
 }
 
-// s = x + branch, rounded to T and stored when there is a place for it.
+// s = x + branch, rounded to T, and stored if there is a buffer for it.
 template <typename T, int W, int P>
 __device__ inline void form_sum(const norm_fwd &a, int64_t at, const columns<W, P> &c, const row_part<T, W, P> &x,
                                 const row_part<T, W, P> &branch, row_part<T, W, P> &s)
@@ -161,7 +155,7 @@ __global__ void __launch_bounds__(BLOCK) norm_fwd_kernel(const norm_fwd a)
     }
 }
 
-// The block's sums of a parameter's gradient to `to`: group after group, so in a fixed order. Once per block and
+// The block's sums of a parameter's gradient to `to`: group after group, in a fixed order. Once per block and
 // parameter.
 template <int W, int P>
 __device__ inline void leave_partial(const row_group &g, const columns<W, P> &c, const float (&sum)[P * W],
@@ -187,11 +181,11 @@ __device__ inline void widen_weight(const vec<T, W> &w, float (&f)[W], float shi
         for (int j = 0; j < W; j++) f[j] += shift;
 }
 
-// Backward's rows on their way: a thread's own vectors of dy, s and dres, `stages` rows ahead in shared memory. Nobody
-// else reads them, so there are no barriers: a thread waits for its own copies. Registers would hold one row, and
-// spill.
+// Backward's rows in flight: a thread's own vectors of dy, s and dres, `stages` rows ahead in shared memory. No
+// other thread reads them, so there are no barriers: a thread waits for its own copies. Registers would hold one
+// row, and spill.
 template <typename T, int W, int P> struct rows_ahead {
-    enum { DY, S, DRES, ARRAYS, IN_RING = W * sizeof(T) == 16 }; // what is not moved by 16 bytes is read in place
+    enum { DY, S, DRES, ARRAYS, IN_RING = W * sizeof(T) == 16 }; // unaligned operands are read in place
     int4 *own;
     int block, stages, stage; // stage: of the row that is next
     const T *from[ARRAYS];    // in place: the row's parts
@@ -207,7 +201,7 @@ template <typename T, int W, int P> struct rows_ahead {
         from[DRES] = a.dres ? (const T *)a.dres + row * a.d : nullptr;
     }
     __device__ void advance() { stage = stage + 1 == stages ? 0 : stage + 1; }
-    // Asks for a row, into the stage that is next. One without elements counts as well: waits count rows.
+    // Loads a row into the next stage. One without elements counts, too: waits count rows.
     __device__ void ask(const norm_bwd &a, int64_t row, int dy_stride, int s_stride, const columns<W, P> &c)
     {
         if constexpr (IN_RING) {
@@ -225,7 +219,7 @@ template <typename T, int W, int P> struct rows_ahead {
         }
         advance();
     }
-    // Until the row of this stage is there, while those of the others are on their way.
+    // Waits until the row of this stage has arrived, while the others are in flight.
     __device__ void wait() const
     {
         if constexpr (IN_RING) {
@@ -286,7 +280,7 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int s
             }
         }
         row_sum(g, sums, exchange);
-        asm volatile("" ::: "memory"); // reading again is cheaper than registers for what was read
+        asm volatile("" ::: "memory"); // reading again is cheaper than registers
         keep_narrow(w);
         float gx_mean = sums[0] / a.d, g_mean = LAYER ? sums[LAYER] / a.d : 0;
         for (int p = 0; p < P; p++) {
@@ -308,13 +302,13 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int s
         rstd = rstd_next;
         mean = mean_next;
     }
-    __syncthreads(); // the space is free: what was asked for beyond the end is nothing
+    __syncthreads(); // the space is free: loads past the end had no elements
     float *shared = (float *)space, *to = a.partial + (int64_t)blockIdx.x * (1 + LAYER) * a.d;
     leave_partial<W, P>(g, c, dw, shared, to, a.d);
     if constexpr (LAYER) leave_partial<W, P>(g, c, db, shared, to + a.d, a.d);
 }
 
-// Vectors of W elements, P per thread: how many whole warps hold a row; 0 when a block does not.
+// Vectors of W elements, P per thread: warps per row; 0 if a block is not enough.
 int group_threads(int64_t d, int width, int packs)
 {
     int64_t threads = (d + (int64_t)width * packs - 1) / (width * packs);
@@ -341,11 +335,11 @@ template <typename T, bool LAYER> void norm_fwd_launch(norm_fwd a, bool aligned,
         norm_fwd_kernel<T, 1, ELEMENTS, LAYER><<<blocks, block, 0, queue_of(s)>>>(a);
 }
 
-// Rows ahead: as many as the shared memory of a multiprocessor holds when its threads are in use, at most 3.
+// Rows ahead: as many as a multiprocessor's shared memory holds at full occupancy, at most 3.
 int stages_of(dev_stream s, int block, int row_bytes)
 {
     int of_sm = 0, of_block = 0, reserved = 0;
-    // An error here is met again by the launch, which reports it.
+    // The launch reports an error of this call.
     (void)cudaDeviceGetAttribute(&of_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, s->dev->index);
     (void)cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->dev->index);
     (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, s->dev->index);
@@ -377,8 +371,8 @@ void norm_bwd_start(norm_bwd a, int block_most, float *dw, float *db, dev_stream
     partials_add(s, a.partial, blocks, width, a.d, dw, db);
 }
 
-// Two vectors per thread, so that registers hold their sums; rows that are too wide for that take four. Measured on an
-// H200: RMSNorm is faster as one block per multiprocessor, with half the partial rows to add; LayerNorm as two.
+// Two vectors per thread, so registers hold their sums; four for rows that are too wide. Measured on an H200:
+// RMSNorm is faster with one block per multiprocessor and half the partial rows; LayerNorm with two.
 template <typename T, bool LAYER> void norm_bwd_launch(norm_bwd a, bool aligned, float *dw, float *db, dev_stream s)
 {
     constexpr int W = WIDE<T>;
@@ -448,8 +442,7 @@ status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "layernorm_bwd");
 }
 
-// Column sums: a block takes 32 vectors of columns and a range of rows, each warp every eighth of those rows.
-// BLOCKS: per multiprocessor; AHEAD: loads in flight per thread
+// Column sums: a block takes 32 vectors of columns and a range of rows, each warp every eighth row.
 enum { BIAS_WARPS = 8, BIAS_BLOCKS = 4, BIAS_AHEAD = 8 };
 
 template <typename T, int W>

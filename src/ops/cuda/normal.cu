@@ -1,4 +1,5 @@
-// Initial weights, drawn on the device: a billion normal numbers take a second on many cores, and milliseconds here.
+// Initial weights, drawn on the device: a billion normal numbers take a second on many cores, and milliseconds
+// here.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/rounding.h"

@@ -1,17 +1,20 @@
-// The optimizer's step in one cooperative launch: norm of all gradients, grid barrier, then weights and moments of
-// every element.
+// The optimizer step in one cooperative launch: norm of all gradients, grid barrier, then weights and moments of
+// every element. Bound: memory bandwidth.
 //
-//   phase 1   each block sums squares of its tiles in f64 into a place of its own        reads 4 B per element
-//   barrier   every block adds those sums up in the same order: all know the same norm
-//   phase 2   the rule, tile by tile, last tiles first: their gradients still lie in L2        moves 28 B
-//             (F32 moments, weights in halves), 16 with moments in 8 bits; 30 and 18 with weights in p and w,
-//             24 and 12 with w alone
+//   phase 1   each block sums squares of its tiles in f64 into its own slot           reads 4 B per element
+//   barrier   each block adds those sums in the same order: all get the same norm
+//   phase 2   the rule, tile by tile, last tiles first: their gradients are still in L2
 //
-// Rows of a table that no token read are passed over (UPDATE_ROWS): that costs their gradients alone, 8 B of the 32.
-// rows_update has a launch of its own behind that, over the rows that were read alone.
+//   phase 2, bytes per element    F32 moments   8-bit moments
+//     split weights               28            16
+//     weights in p and w          30            18
+//     w alone                     24            12
 //
-// A tile is a part of a chunk, so many quads for each thread of a block: small enough to even out the blocks' shares,
-// large enough to keep many loads under way.
+// Rows of a table that no token read are skipped (UPDATE_ROWS): they cost only their gradients, 8 B of the 32.
+// rows_update is a separate launch over the rows that were read.
+//
+// A tile is a part of a chunk with a few quads per thread: small enough to balance blocks, large enough to keep
+// many loads in flight.
 #include "ops/cuda/device.cuh"
 extern "C" {
 #include "ops/quant.h"
@@ -29,17 +32,17 @@ enum { LANE = QUANT_BLOCK / WARP }; // elements of a lane of the warp that has a
 static_assert(RULE_TILE == THREADS / WARP * QUANT_BLOCK && LANE == 2 * QUAD, "a warp has one block of a tile");
 static_assert(NORM_TILES * NORM_TILE == UPDATE_CHUNK && RULE_TILES * RULE_TILE == UPDATE_CHUNK, "whole tiles");
 
-// Of one step, the same for all elements, folded as the CPU's are.
+// Constants of a step, the same for all elements, folded as on the CPU.
 struct fold {
     float scale, beta1, rest1, beta2, rest2, eps, step, root, decay, momentum;
 };
 
 struct tile {
     int64_t begin;
-    int count; // <= 0: the chunk ended before
+    int count; // <= 0: past the end of the chunk
     uint32_t flags;
     const update_chunk *chunk;
-    int skip; // elements of the chunk in front of the tile
+    int skip; // elements of the chunk before the tile
     int64_t no_v;
 };
 template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t index)
@@ -50,8 +53,8 @@ template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t
     return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip, c.no_v};
 }
 
-// Four elements from i on; of those past the first n, zeros. `wide`: arrays that allow accesses of a quad. Loads are
-// plain: lines that are written again soon shall not leave L2 first (with __ldcs the whole takes 7 % longer).
+// Four elements from i on; zeros past the first n. `wide`: arrays that allow quad accesses. Plain loads: lines that
+// are written again soon should not leave L2 first (with __ldcs the step takes 7 % longer).
 struct quad {
     float x[QUAD];
 };
@@ -100,7 +103,7 @@ __device__ inline void store_halves(void *to, int64_t i, int n, bool wide, const
 }
 enum weights {
     WHOLE,  // in p
-    HALVES, // what w and low are the halves of
+    HALVES, // the value that w and low are halves of
     ALONE   // in w, rounded stochastically
 };
 template <weights IN> __device__ inline quad load_weights(const update_args &a, int64_t i, int n, bool wide)
@@ -121,14 +124,14 @@ template <weights IN> __device__ inline quad load_weights(const update_args &a, 
         if (k < n) q.x[k] = __uint_as_float(rounding_joined(w[k], low[k]));
     return q;
 }
-// The bits of four bf16, rounded by random[k] each.
+// The bits of four bf16, each rounded by random[k].
 __device__ inline void store_rounded(void *to, int64_t i, int n, bool wide, const quad &q, const rng_block &random)
 {
     uint16_t h[QUAD];
     for (int k = 0; k < QUAD; k++) h[k] = rounding_bf16(__float_as_uint(q.x[k]), random.u[k]);
     store_halves(to, i, n, wide, h);
 }
-// `words`: of the elements, for weights alone.
+// `words`: of the elements, for weights only.
 template <weights IN>
 __device__ inline void store_weights(const update_args &a, int64_t i, int n, bool wide, const quad &q,
                                      const rng_block &words)
@@ -164,7 +167,7 @@ __device__ inline void store_moment(__nv_bfloat16 *p, int64_t i, int n, bool wid
     store_rounded(p, i, n, wide, q, random);
 }
 
-// Gradients are read twice: the first time they stay in L2 as long as they can.
+// Gradients are read twice: the first read keeps them in L2 as long as possible.
 __device__ inline double tile_squares(const update_args &a, int64_t index, bool wide)
 {
     const tile t = tile_at<NORM_TILE>(a, index);
@@ -209,9 +212,9 @@ struct state {
     quad p, g, m, v;
 };
 
-// Within 2^-23 of the root. As the quotient by it, within 2 places of the f32, it is a part of a step: far below the
-// last place of a weight. Exactly rounded, the two cost 0.14 of 14.3 ms (7B's shape of 8 layers, H200), and 0.8 of 11.1
-// with bf16 moments and weights.
+// Within 2^-23 of the root. Like the division by it, within 2 ulp of f32, it affects a part of the step, far below
+// the last place of a weight. Exact rounding of the two costs 0.14 of 14.3 ms (7B's shape of 8 layers, H200), and
+// 0.8 of 11.1 with bf16 moments and weights.
 __device__ inline float root_near(float x)
 {
     float y;
@@ -267,10 +270,10 @@ __device__ inline void tile_momentum(const update_args &a, const tile &t, const 
     }
 }
 
-// A row of a table is moved by `lanes` neighbours of a warp. They alone read and write it, so that nobody asks whether
-// it was touched while another leaves zeros.
+// A row of a table is handled by `lanes` neighbours of a warp. Only they read and write it, so none tests it while
+// another writes zeros.
 struct row_lanes {
-    int lanes, first, groups; // first: element that is this lane's; groups: rows that a block has at once
+    int lanes, first, groups; // first: this lane's first element; groups: rows that a block has at once
     unsigned own;             // of the warp's lanes those of the row
 };
 __device__ inline row_lanes lanes_of(int width)
@@ -282,7 +285,7 @@ __device__ inline row_lanes lanes_of(int width)
     r.own = 0xffffffffu >> (WARP - r.lanes) << (threadIdx.x % WARP / r.lanes * r.lanes);
     return r;
 }
-// Of all lanes of a warp; `here`: the row is one.
+// By all lanes of a warp; `here`: the row exists.
 __device__ inline bool row_touched(const float *g, const row_lanes &l, int width, bool here, bool wide)
 {
     bool some = false;
@@ -292,8 +295,8 @@ __device__ inline bool row_touched(const float *g, const row_lanes &l, int width
     }
     return (__ballot_sync(0xffffffffu, some) & l.own) != 0;
 }
-// Elements [i, i + width) of the arrays, `skip` elements behind the begin of the chunk that says how moments are
-// rounded.
+// Elements [i, i + width) of the arrays, `skip` elements after the start of the chunk that determines the rounding
+// of moments.
 template <update_rule RULE, typename S, weights IN>
 __device__ inline void row_move(const update_args &a, float *g, int64_t i, int width, const row_lanes &l, const fold &f,
                                 const update_chunk *chunk, int skip, uint64_t step, bool wide)
@@ -316,8 +319,8 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
     }
 }
 
-// UPDATE_ROWS: the rows that begin in the tile. One that no token read costs the 8 B of its gradients' two readings per
-// element.
+// UPDATE_ROWS: the rows that begin in the tile. A row that no token read costs only two reads of its gradients, 8 B
+// per element.
 template <update_rule RULE, typename S, weights IN>
 __device__ inline void tile_rows(const update_args &a, const tile &t, const fold &f, uint64_t step, bool wide)
 {
@@ -332,7 +335,7 @@ __device__ inline void tile_rows(const update_args &a, const tile &t, const fold
     }
 }
 
-// rows_update: its rows are in order, and TOKEN_NONE behind them, so that a block whose first is none has no more.
+// rows_update: its rows are sorted, then TOKEN_NONE, so a block whose first row is none is done.
 template <update_rule RULE, typename S, weights IN>
 __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_args a, bool wide)
 {
@@ -362,7 +365,7 @@ __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_
     }
 }
 
-// FULL: a whole tile of arrays that allow wide accesses, without a branch between its loads.
+// FULL: a whole tile of arrays that allow wide accesses; no branch between its loads.
 template <update_rule RULE, typename S, bool FULL, weights IN>
 __device__ inline void tile_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide)
 {
@@ -396,19 +399,18 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
     }
 }
 
-// ---- Moments in 8 bits (ops/quant.h): each warp has one block of a tile. ----
+// ---- 8-bit moments (ops/quant.h): each warp has one block of a tile. ----
 
 struct quant_maps {
     quant_map m, v;
 };
 
-// Maps lie in two places: constants where all lanes ask for the same value, shared memory where each has its own
-// decade.
+// Maps are stored twice: constants if all lanes read the same entry, shared memory if each has its own decade.
 struct quant_places {
     const quant_maps &fixed, &shared;
 };
 
-// Of magnitude `size`, at most 1: how many magnitudes lie below, one more where `random` in [0, 2^16) says so.
+// The code of magnitude `size` <= 1: how many magnitudes are below, plus one if `random` in [0, 2^16) says so.
 __device__ inline int magnitude_of(const quant_map &fixed, const quant_map &q, float size, uint32_t random)
 {
     int d = 0;
@@ -443,7 +445,7 @@ __device__ inline codes load_codes(const void *from, int64_t i, int n, bool wide
         if (j < n) k.c[j] = p[j];
     return k;
 }
-// The lane's elements of a block, of which the block's largest magnitude becomes the scale.
+// The lane's elements of a block; the block's largest magnitude becomes the scale.
 template <quant_kind KIND>
 __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, bool wide, const quant_map &fixed,
                                    const quant_map &q, const float (&x)[LANE], const uint32_t (&words)[LANE])
@@ -470,7 +472,7 @@ __device__ inline void store_codes(void *to, float *scale, int64_t i, int n, boo
         if (j < n) p[j] = k.c[j];
 }
 
-// FULL: a whole tile of arrays that allow wide accesses and no momentum, without a branch between its loads.
+// FULL: a whole tile of arrays that allow wide accesses, without momentum; no branch between its loads.
 template <update_rule RULE, bool FULL, weights IN>
 __device__ inline void block_update(const update_args &a, const tile &t, const fold &f, uint64_t step, bool any_wide,
                                     const quant_places &q)
@@ -566,8 +568,8 @@ __device__ inline void tile_move(const update_args &a, const tile &t, const fold
     }
 }
 
-// TABLES: of a model that has UPDATE_ROWS. The others' kernel knows nothing of them. MASTER: weights are whole or
-// halves, not in w alone. With moments in BF16 a fourth block has room (9.8 instead of 10.2 ms there).
+// TABLES: for models with UPDATE_ROWS; other models' kernel has no code for them. MASTER: weights are whole or
+// split, not in w alone. With BF16 moments a fourth block fits (9.8 instead of 10.2 ms).
 template <update_rule RULE, typename S, bool TABLES, bool MASTER>
 __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
     update_kernel(const update_args a, double *sums, bool wide, const quant_maps maps)
@@ -579,7 +581,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
     const double squares = a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line),
                  norm = sqrt(squares);
     __syncthreads();
-    if (a.half == UPDATE_NORM) { // of the same grid as the whole, so the same sum
+    if (a.half == UPDATE_NORM) { // the same grid as the whole update, so the same sum
         if (blockIdx.x == 0 && threadIdx.x == 0) a.scalars->grad_squares = squares;
         return;
     }
@@ -591,7 +593,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
     }
     if (!finite) return;
     const fold f = fold_of(a, factor, a.rate);
-    __shared__ fold of_rows; // in registers it would lie idle for all but the tables' tiles
+    __shared__ fold of_rows; // in registers it would be used by the tables' tiles only
     if (TABLES) {
         if (threadIdx.x == 0) of_rows = fold_of(a, factor, a.row_rate);
         __syncthreads();
@@ -599,18 +601,18 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
     const uint64_t step = a.scalars->step;
     tile next = blockIdx.x < tiles ? tile_at<RULE_TILE>(a, tiles - 1 - blockIdx.x) : tile{};
     for (int64_t k = blockIdx.x; k < tiles; k += gridDim.x) {
-        const tile t = next; // the one after is looked up while this one's elements are on their way
+        const tile t = next; // looks up the next one while this one's elements are in flight
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
         if (!MASTER)
             tile_move<RULE, S, TABLES, ALONE>(a, t, f, of_rows, step, wide, {maps, q});
-        else if (a.low) // the same kernel, so the same grid, and the same order of the norm's sum, as without
+        else if (a.low) // the same kernel and grid, so the same order of the norm's sum, as without tables
             tile_move<RULE, S, TABLES, HALVES>(a, t, f, of_rows, step, wide, {maps, q});
         else
             tile_move<RULE, S, TABLES, WHOLE>(a, t, f, of_rows, step, wide, {maps, q});
     }
 }
 
-// Arrays of which every quad is one access: chunks begin at multiples of 16 elements.
+// Arrays in which every quad is one access: chunks begin at multiples of 16 elements.
 bool is_wide(const update_args *a, const float *g)
 {
     const void *arrays[] = {a->p, g, a->m, a->v, a->w, a->low};
@@ -659,7 +661,7 @@ status update(const struct update_args *a, dev_stream s)
     }
     update_fn *kernel = update_kernel_for(a);
     int resident = 0;
-    // An error here is met again by the launch, which reports it.
+    // The launch reports an error of this call.
     (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, THREADS, 0);
     const int64_t tiles = a->chunk_count * RULE_TILES, most = int64_t(resident) * cuda_set(s)->multiprocessors;
     const unsigned blocks = unsigned(tiles < most ? tiles : most);

@@ -1,6 +1,6 @@
-// Sums over rows, in two kernels: every block of the first sums its own rows and leaves one partial row in the
-// workspace; the second adds the partial rows in their order. The order depends on the shape and on the number of
-// multiprocessors alone, so that two runs on one machine give the same bits; there are no float atomics.
+// Sums over rows, in two kernels: each block of the first sums its own rows into one partial row of the workspace;
+// the second adds the partial rows in order. The order is a function of the shape and the number of
+// multiprocessors, so two runs on one machine give the same bits. No float atomics.
 #pragma once
 #include "ops/cuda/device.cuh"
 
@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(PARTIALS_COLUMNS *PARTIALS_SLICES)
     *at += sum;
 }
 
-// At most `count` partial rows of `width` that the workspace is sure to hold.
+// At most `count` partial rows of `width` that fit in the workspace.
 static inline int64_t partials_fit(int64_t count, int64_t width)
 {
     int64_t most = (int64_t)CUDA_WORKSPACE / (int64_t)sizeof(float) / width;

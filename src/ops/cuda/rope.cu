@@ -1,25 +1,22 @@
-// QK-norm and rotary embedding of the q and k heads, both ways.
+// QK-norm and rotary embedding of the q and k heads, forward and backward. Bound: memory bandwidth.
 //
-// A warp takes a row of tokens' heads, and `lanes` of it, a power of two, take a head: several heads lie side by side
-// in the warp. A lane holds ITEMS pairs of vectors of its head, the same ones for every head, so cosines and sines are
-// read once per row:
+//   warp   a row of tokens' heads; `lanes` lanes (a power of two) per head, several heads side by side
+//   lane   ITEMS pairs of vectors of its head, the same for every head, so cosines and sines are read once per row:
+//            item i < half / W   dims [i W, i W + W) and the same + half: rotated with each other
+//            later items         dims [2 half + 2 (i - half / W) W, + 2 W): copied; none if these dims stay untouched
 //
-//   item i < half / W         dims [i W, i W + W) and the same + half: rotated with each other
-//   the items after those     dims [2 half + 2 (i - half / W) W, + 2 W): pass through; none where these dims stay
-//                             untouched
-//
-// Heads are read several at a time (AHEAD) to have bytes in flight. In backward with weights, q heads and k heads are
-// two loops, because the sums of their gradients differ. Those sums live in registers until all rows are done
+// Heads are read AHEAD at a time to have bytes in flight. Backward with weights loops over q heads and k heads
+// separately, because the sums of their gradients differ. The sums stay in registers until all rows are done
 // (partials.cuh).
 //
-// A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the warps
-// would fit. Heads that vectors do not divide take W = 1. Heads are at most 512 wide.
+// A vector is 4 elements in both types: with 8 a lane of bf16 would hold twice the angles and sums, and half the
+// warps would fit. Unaligned heads use W = 1. Heads are at most 512 wide.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
 
-enum { HD_MAX = 512, WIDTH = 4, WARPS = 4 }; // WIDTH: W of what is aligned; WARPS: of a block
+enum { HD_MAX = 512, WIDTH = 4, WARPS = 4 }; // WIDTH: W of aligned operands; WARPS: per block
 // Blocks of a multiprocessor, by what registers allow.
 enum { TURN_BLOCKS = 6, NORM_BLOCKS = 5, NORM_BWD_BLOCKS = 2, NORM_BWD_WARPS = 8 };
 
@@ -41,9 +38,9 @@ struct rope {
     float shift;          // of the weights
 };
 
-// Where the items of a lane lie in a head; -1: nowhere.
+// Offsets of a lane's items in a head; -1: none.
 template <int W, int ITEMS> struct places {
-    int slot, slots; // which of the heads that lie side by side
+    int slot, slots; // index among the heads side by side
     int first[ITEMS], second[ITEMS], angle[ITEMS]; // angle: in a row of cos; -1: not rotated
     __device__ explicit places(const rope &a)
     {
@@ -96,7 +93,7 @@ __device__ inline void load_weight(head_part<T, W, ITEMS> &x, const void *from, 
     }
 }
 
-// The row's angles; what is not rotated turns by 0.
+// The row's angles; columns that are not rotated get angle 0.
 template <int W, int ITEMS>
 __device__ inline void load_angles(head_f32<W, ITEMS> &angles, const rope &a, int32_t position,
                                    const places<W, ITEMS> &at)
@@ -130,7 +127,7 @@ __device__ inline float head_sum(float x, int lanes)
     return x;
 }
 
-// All heads of one row, forward or, without a norm, backward; q heads by the first weight, k heads by the second.
+// All heads of one row: forward, or backward without a norm; q heads by the first weight, k heads by the second.
 template <typename T, int W, int ITEMS, int AHEAD, bool NORM>
 __device__ inline void rotate_heads(const rope &a, int64_t row, const head_part<T, W, ITEMS> (&weight)[2],
                                   const places<W, ITEMS> &at, const head_f32<W, ITEMS> &angles)
@@ -246,7 +243,7 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
     }
 }
 
-// The block's sum of one weight's gradient to `to`: over the heads side by side by a tree, over warps in their order.
+// The block's sum of one weight's gradient to `to`: heads side by side by a tree, warps in order.
 template <int W, int ITEMS>
 __device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, head_f32<W, ITEMS> &dw, float *shared,
                                      float *to)
@@ -310,9 +307,9 @@ unsigned rope_blocks(dev_stream s, int64_t rows, int each, int warps)
     return (unsigned)(needed < blocks ? needed : blocks);
 }
 
-// Rotation in place, without a norm: what every layer of a Llama does twice. A block takes FLAT_ROWS rows, a thread the
-// same pair of vectors in each of them, so that all its loads are on their way before the first is used. (Measured on
-// an H200, 65536 rows of 24 heads of 64: the kernel above, built for norms, reaches half of copy bandwidth.)
+// Rotation in place without a norm, which every layer of a Llama does twice. A block takes FLAT_ROWS rows, a thread
+// the same pair of vectors in each, so all its loads are in flight before the first is used. (Measured on an H200,
+// 65536 rows of 24 heads of 64: the kernel above, built for norms, reaches half of copy bandwidth.)
 enum { FLAT_ROWS = 4, FLAT_THREADS_MAX = 512 };
 
 template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX) rotate_kernel(const rope a, int pairs)
@@ -353,7 +350,7 @@ template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX)
     }
 }
 
-// False when the shape is not its own.
+// False if it does not support the shape.
 template <typename T> bool rotate_launch(const rope &a, bool aligned, dev_stream s)
 {
     const int W = WIDE<T>;

@@ -1,8 +1,7 @@
-// What kernels over rows share: vectors, groups of threads that hold one row, and sums over a group.
+// Shared by rowwise kernels: vectors, groups of threads that hold one row, sums over a group.
 //
-// Memory-bound kernels live on bytes in flight: each thread asks for several 16-byte vectors before it uses the first
-// one. The same source serves what is not aligned, or not a multiple of a vector: W is then 1, and a vector is an
-// element.
+// Memory-bound kernels need bytes in flight: each thread loads several 16-byte vectors before it uses the first.
+// For unaligned operands, or widths that are no multiple of a vector, W is 1 and a vector is one element.
 #pragma once
 #include "ops/cuda/device.cuh"
 
@@ -15,7 +14,7 @@ template <size_t BYTES> struct access { using type = int4; };
 template <> struct access<8> { using type = int2; };
 template <typename T, int W> using access_of = typename access<sizeof(vec<T, W>)>::type;
 
-// What other kernels read again soon is loaded and stored plainly; `once` marks streams, which leave the cache first.
+// Plain loads and stores for data that other kernels read soon; `once` marks streams, which leave the cache first.
 template <int W, typename T> __device__ inline vec<T, W> load_vec(const T *p)
 {
     if constexpr (W == 1 || sizeof(vec<T, W>) > 16) {
@@ -57,7 +56,7 @@ template <typename T, int W> __device__ inline void store_vec_once(T *p, const v
     }
 }
 
-// To f32 and back. Two bf16 lie in a word: a shift and a mask widen them, one instruction narrows both.
+// To f32 and back. A word holds two bf16: a shift and a mask widen them, one instruction narrows both.
 template <int W> __device__ inline void widen(const vec<float, W> &x, float (&f)[W])
 {
     for (int i = 0; i < W; i++) f[i] = x.v[i];
@@ -86,12 +85,12 @@ template <typename T, int W> __device__ inline vec<T, W> narrow(const float (&f)
     return x;
 }
 
-// `threads` neighbours, whole warps, that hold a row together. Groups of a block go their own ways: they meet at
-// barriers of their own, so at most 15 groups of more than one warp.
+// `threads` neighbours, whole warps, that hold a row together. Groups of a block are independent and use barriers
+// of their own, so at most 15 groups of more than one warp.
 struct row_group {
     int threads, count; // of a group; groups in the block
     int index, rank;    // of this thread's group in the block; of the thread in its group
-    int phase;           // which half of the exchange buffer comes next
+    int phase;           // the half of the exchange buffer that is next
     __device__ explicit row_group(int threads_)
         : threads(threads_), count(blockDim.x / threads_), index(threadIdx.x / threads_), rank(threadIdx.x % threads_),
           phase(0)
@@ -102,8 +101,8 @@ __device__ inline void row_barrier(const row_group &g)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(g.index + 1), "r"(g.threads) : "memory");
 }
-// Values exchanged by the sums of a block of `THREADS`: two halves, so that one barrier per sum is enough. (Who writes
-// a half again has passed the barrier of the sum between, which nobody reaches before having read.)
+// Exchange buffer of the sums of a block of `THREADS`: two halves, so one barrier per sum is enough. (Whoever
+// writes a half again has passed the barrier of the sum in between, which requires all to have read.)
 template <int THREADS, int N> struct row_exchange { float sums[2][THREADS / WARP][N]; };
 
 // Sums of N values over the group, in a fixed order: every thread gets the same bits.

@@ -1,9 +1,9 @@
-// Sigmoid and SwiGLU, element by element: the one form of them, so that every kernel that forms m = up silu(gate) again
-// has the same bits.
+// Sigmoid and SwiGLU, elementwise. All kernels that compute m = up silu(gate) use these, so they have the same
+// bits.
 #pragma once
 #include "ops/cuda/device.cuh"
 
-// exp(z), and 1 / x of what is not near the ends of the range: in bf16 the hardware's fast ones (some 2^-21; results
+// exp(z), and 1 / x for x away from the ends of the range: in bf16 the hardware's fast ones (some 2^-21; results
 // below 2^-126 are 0), in f32 the exact ones.
 template <typename T> __device__ inline float exp_of(float z)
 {
@@ -32,13 +32,13 @@ template <typename T> __device__ inline void sigmoids(float z, float &s, float &
 }
 
 template <typename T> __device__ inline float swiglu(float gate, float up) { return up * (gate * sigmoid<T>(gate)); }
-// From dm to the gradients of gate and up, in their places; returns m once more.
+// From dm to the gradients of gate and up, in place; returns m.
 template <typename T> __device__ inline float swiglu_back(float dm, float &gate, float &up)
 {
     const float s = sigmoid<T>(gate), silu = gate * s, m = up * silu;
     float careful, rest;
     sigmoids<T>(gate, careful, rest);
-    // what it loses where it is small, 2^-24, is nothing beside s, to which gate s times it is added
+    // the loss of 2^-24 where it is small is negligible beside s, to which gate s times it is added
     if (sizeof(T) == 2) rest = 1.0f - s;
     gate = dm * up * (s + silu * rest);
     up = dm * silu;

@@ -1,12 +1,11 @@
-// What stands before and behind the states of Mamba-2, bound by memory; bytes per row, each way once, in units of heads
-// d elements:
+// The ops around the states of Mamba-2. Bound: memory bandwidth. Traffic per row, in units of heads d elements:
 //
 //   in    forward reads x, writes v; backward reads dv, ds and x, writes dx: 2 and 4
 //   out   forward reads o, x, z, writes y; backward reads dy, o, x, z, writes ds and dz: 4 and 6
 //
-// A thread takes W neighbouring channels of one head. In backward of the inputs `lanes` neighbours hold a head's row,
-// and a warp keeps to one head while it walks down its rows: sums over rows are each lane's own first, then the warp's
-// tree, then partials.cuh.
+// A thread has W neighbouring channels of one head. In backward of the inputs `lanes` neighbours hold a head's row,
+// and a warp stays at one head while it walks down its rows: sums over rows are each lane's own first, then the
+// warp's tree, then partials.cuh.
 #include "ops/cuda/partials.cuh"
 #include "ops/cuda/rowwise.cuh"
 extern "C" {
@@ -88,7 +87,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) out_bwd_
     });
 }
 
-// grid: blocks of rows, eights of heads; a warp per head. `lanes` of the warp hold a row.
+// grid: blocks of rows, groups of eight heads; a warp per head. `lanes` of the warp hold a row.
 template <typename T, int W> __global__ void __launch_bounds__(THREADS) in_bwd_kernel(const ssm a, int lanes)
 {
     const int h = blockIdx.y * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = lane % lanes;
@@ -130,7 +129,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) in_bwd_k
     if (a.ds) a.partial_skip[(int64_t)blockIdx.x * a.heads + h] = dskip;
 }
 
-// W elements in 16 bytes, or one: whatever is not aligned.
+// W elements in 16 bytes, or one if unaligned.
 template <typename T> bool ssm_wide(const ssm &a)
 {
     const int64_t strides = a.d | a.x_stride | a.z_stride | a.dz_stride | a.out_stride;

@@ -8,7 +8,7 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 256, ROWS = THREADS / WARP /* of a block that has a warp for each */ };
+enum { THREADS = 256, ROWS = THREADS / WARP /* warps of a block, one row each */ };
 const unsigned ALL = 0xffffffffu;
 
 unsigned blocks_of(int64_t count, int64_t each)
@@ -32,10 +32,10 @@ status ahead(const struct ahead_args *a, dev_stream s)
     return cuda_set_launched(s, "ahead");
 }
 
-// ---- rows of hashed n-grams: a thread for each. Heads of an order form its hash again: some matmuls of integers,
-// where the division by the prime costs more, and all of it less than the gather that reads the rows.
+// ---- rows of hashed n-grams: one thread each. Heads of an order recompute its hash: a few integer
+// multiplications; the division by the prime costs more, and all of it less than the gather that reads the rows.
 
-// The id that row t - k puts into the hash; TOKEN_NONE: it is not there, nor is anything further back.
+// The id of row t - k for the hash; TOKEN_NONE: it and everything before it are missing.
 __device__ inline int32_t token_back(const ngram_args &a, int order, int64_t begin, int64_t t, int k)
 {
     if (t - k >= begin) return a.tokens[t - k];
@@ -73,8 +73,8 @@ status ngram(const struct ngram_args *a, dev_stream s)
     return cuda_set_launched(s, "ngram");
 }
 
-// ---- Engram's gate: a warp for each row. Memory-bound: forward moves 6 d elements of a row (a, b, v, h; u, sum),
-// backward 7 d (du, a, b, v; da, db, dv), and finds du in the cache when it reads it again.
+// ---- Engram's gate: a warp per row. Bound: memory bandwidth. Forward moves 6 d elements per row (a, b, v, h; u,
+// sum), backward 7 d (du, a, b, v; da, db, dv); its second read of du hits the cache.
 
 const float DELTA_MIN = 1e-6f;
 
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) ngram_gate_fwd_kernel(const ngram_gat
     const int64_t t = int64_t(blockIdx.x) * ROWS + threadIdx.x / WARP, at = t * a.d;
     if (t >= a.rows) return;
     const T *v_row = (const T *)a.v + at, *h_row = (const T *)a.h + at;
-    T *u_row = (T *)a.u + at, *sum_row = (T *)a.sum + at; // sum may be h
+    T *u_row = (T *)a.u + at, *sum_row = (T *)a.sum + at; // sum may alias h
     const float delta = row_dot<W>((const T *)a.a + at, (const T *)a.b + at, a.d) / sqrtf(float(a.d)),
                 alpha = gate_of(delta);
     if (threadIdx.x % WARP == 0) ((float *)a.delta)[t] = delta;
@@ -178,8 +178,8 @@ status ngram_gate_bwd(const struct ngram_gate_bwd_args *a, dev_stream s)
     return cuda_set_launched(s, "ngram_gate_bwd");
 }
 
-// ---- heads that halt: a warp for each document. Most are empty: there is room for as many as there are tokens. Few
-// rows are read, so elements are loaded one by one, and what follows from them is formed in f64.
+// ---- heads that halt: a warp per document. Most are empty: there are slots for as many as tokens. Few rows are
+// read, so elements are loaded one by one, and results are computed in f64.
 
 template <typename T> __global__ void __launch_bounds__(THREADS) halt_fwd_kernel(const halt_fwd_args a)
 {
@@ -205,7 +205,7 @@ status halt_fwd(const struct halt_fwd_args *a, dev_stream s)
     return cuda_set_launched(s, "halt_fwd");
 }
 
-// FNV-1a over the ids of a document, as the oracle forms it: one after the other, of which each lane loads its own.
+// FNV-1a over the ids of a document, as in the oracle: sequential; each lane loads its own id.
 __device__ inline uint64_t name_of(const halt_stop_args &a, int begin, int end)
 {
     uint64_t hash = 0xCBF29CE484222325u;
@@ -250,7 +250,7 @@ status halt_stop(const struct halt_stop_args *a, dev_stream s)
     return cuda_set_launched(s, "halt_stop");
 }
 
-// What a document adds to the loss, and the gradient of its q: zeros, when it takes no part.
+// A document's part of the loss, and the gradient of its q: zeros if it does not count.
 struct halted {
     double loss, dq[2];
 };
@@ -258,7 +258,7 @@ struct halted {
 __device__ inline double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 __device__ inline double bce(double x, double p) { return fmax(x, 0.) + log1p(exp(-fabs(x))) - p * x; }
 
-// Whether document i takes part, and whether all of its targets were hit; of the warp.
+// Whether document i counts, and whether all of its targets were hit; per warp.
 __device__ inline bool takes_part(const halt_bwd_args &a, int64_t i, bool *right)
 {
     bool some = false, missed = false;
@@ -272,7 +272,7 @@ __device__ inline bool takes_part(const halt_bwd_args &a, int64_t i, bool *right
     return __any_sync(ALL, some);
 }
 
-// A warp for each document: what it adds, and its row of dz.
+// A warp per document: its part of the loss, and its row of dz.
 template <typename T> __global__ void __launch_bounds__(THREADS) halt_docs_kernel(const halt_bwd_args a, halted *docs)
 {
     const int64_t i = int64_t(blockIdx.x) * ROWS + threadIdx.x / WARP;
@@ -305,8 +305,8 @@ template <typename F> __device__ inline double docs_sum(int64_t docs, double *li
     return block_sum(sum, line);
 }
 
-// A thread for each column of dw, which goes through the documents that have a gradient in their order; the first block
-// has the sums without columns, too.
+// A thread per column of dw, over the documents that have a gradient, in order; the first block also has the sums
+// without columns.
 template <typename T>
 __global__ void __launch_bounds__(THREADS) halt_sums_kernel(const halt_bwd_args a, const halted *docs)
 {

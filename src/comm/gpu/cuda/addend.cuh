@@ -1,4 +1,4 @@
-// What ranks add up: F32 and F64 as they are; BF16 in F32, rounded once.
+// Types of sums over ranks: F32 and F64 as they are; BF16 in F32, rounded once.
 #pragma once
 #include <cuda_bf16.h>
 

@@ -1,5 +1,5 @@
-// Waits of GPUs for each other, in kernels of one block: nothing else of a multiprocessor is taken, and what runs beside goes on. And the copy
-// that is made beside those of copy engines.
+// Barriers between GPUs, in kernels of one block, which take little from overlapped work. And the kernel that
+// copies a rank's own part while copy engines copy the others'.
 extern "C" {
 #include "comm/gpu/cuda/p2p_comm.h"
 }
@@ -19,7 +19,7 @@ __device__ inline uint32_t heard(const uint32_t *flag)
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
     return value;
 }
-// The host's memory is asked seldom: it lies behind another link.
+// Polls host memory rarely: it is on the other side of PCIe.
 __device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint32_t *abort_flag)
 {
     for (int k = 1; int32_t(heard(flag) - value) < 0; k++) {

@@ -1,10 +1,11 @@
-// Carries out the schedules of comm/gpu/p2p_schedule.h. Block b of a rank has part b of every chunk, from the first step to the last, and every thread
-// the same floats of each part: what a rank has written itself needs no barrier to be read again, and ranks wait for each other block by
-// block, so that the waits of one block lie behind the copies of others.
+// Runs the schedules of comm/gpu/p2p_schedule.h.
 //
-// A wait is one thread per partner that looks at a flag in its own GPU's memory; the partner has written it there. Release and acquire
-// at system scope, with the block's barrier between the waiting thread and the others, order the data. They are loaded past L1, which
-// knows nothing of other GPUs' writes.
+//   block b    of each rank has part b of every chunk from the first step to the last, every thread the same floats of
+//              each part. So what a rank wrote itself needs no barrier to be read again, and ranks wait for each other
+//              block by block: waits of one block overlap copies of others.
+//   wait       one thread per partner polls a flag in its own GPU's memory, which the partner has written. Release and
+//              acquire at system scope, and the block's barrier between the polling thread and the others, order data.
+//              Data are loaded past L1, which does not see other GPUs' writes.
 #include "comm/gpu/cuda/addend.cuh"
 extern "C" {
 #include "comm/gpu/p2p_schedule.h"
@@ -15,7 +16,7 @@ extern "C" {
 namespace {
 
 enum { THREADS = 512, EACH = 4 };
-enum : unsigned { LOOKS = 1024 }; // between two looks at the clock and at the host's memory
+enum : unsigned { LOOKS = 1024 }; // polls between two looks at the clock and at host memory
 
 struct kernel_args {
     p2p_schedule schedule;
@@ -48,7 +49,7 @@ __device__ inline void flag_store(uint32_t *flag, uint32_t x)
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
 
-// Whoever has looked in vain for long is in no hurry any more.
+// Polls less often after a long wait.
 __device__ inline bool given_up(const kernel_args &a, unsigned look, uint64_t begin_ns)
 {
     if (look > LOOKS) __nanosleep(100);
@@ -64,14 +65,15 @@ __device__ inline bool wait_for(const kernel_args &a, const uint32_t *flag, uint
     return true;
 }
 
-// For people who ask what a rank waits for: it orders nothing, and a fence would cost as much as a little exchange.
+// For diagnostics: which step a rank waits for. It orders nothing; a fence would cost as much as a small
+// collective.
 __device__ inline void leave_mark(const kernel_args &a)
 {
     if (a.mark) *a.mark = 1;
 }
 
-// Tells some ranks that this block has come to a step, and waits until those of `wait` have. After a wait that was given up nobody waits
-// any more: the kernel ends with wrong results and says so in `lost`.
+// Signals some ranks that this block has reached a step, and waits for those of `wait`. After a timeout or an abort
+// no further wait blocks: the kernel ends with wrong results and sets `lost`.
 __device__ void meet(const kernel_args &a, uint32_t tell, uint32_t wait, uint32_t value, bool *lost)
 {
     const int me = a.schedule.rank, other = int(threadIdx.x), block = int(blockIdx.x);
@@ -88,7 +90,8 @@ __device__ void meet(const kernel_args &a, uint32_t tell, uint32_t wait, uint32_
 
 __device__ inline float4 sum(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
-// comm.h's order: terms FIRST, FIRST + APART, ...; even ones plus odd ones. W: so many bytes of T as they are loaded.
+// The order of sums of comm.h: terms FIRST, FIRST + APART, ...; even plus odd, recursively. W: the vector of T that
+// is loaded.
 template <typename T, int N, int FIRST, int APART, typename W, int R> __device__ inline addends<T, W> tree_of(const W (&x)[R])
 {
     if constexpr (N == 1) {
@@ -125,8 +128,8 @@ __device__ void move_part(const float4 *from, const float4 *plus, float4 *to, in
 
 template <typename T, int R> __device__ void tree_part(const kernel_args &a, p2p_place from, float4 *to, int64_t begin, int64_t end)
 {
-    // Each rank begins with its own term, so that not all of them ask the same GPU first. Exchanging the halves of a node of the tree
-    // changes no bit, and with a power of two that is all that this does.
+    // Each rank begins with its own term, so not all read the same GPU first. Swapping the halves of a node of the
+    // tree changes no bit, and with a power of two that is all this does.
     const int turn = (R & (R - 1)) == 0 ? a.schedule.rank : 0;
     const float4 *term[R];
 #pragma unroll
@@ -172,7 +175,7 @@ template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_s
                 move_part<false>(from, nullptr, to, begin, end);
         }
     }
-    // When the others have come, too, they have read everything and written what they had for this rank.
+    // When the others have arrived, too, they have read everything and written this rank's parts.
     const uint32_t all = (1u << s.ranks) - 1 - (1u << s.rank);
     meet(a, all, all, base + s.step_count + 1u, &lost);
     if (threadIdx.x == 0) a.flags[s.rank]->base[block] = base + s.step_count + 1u;
@@ -181,7 +184,7 @@ template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_s
 
 static_assert(offsetof(p2p_flags, boxes) % 16 == 0 && sizeof(p2p_flags) % 16 == 0, "packets are stored and loaded as one");
 
-// The pair of floats of a packet, when both come with this number.
+// The two floats of a packet, once both carry this number.
 __device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
 {
     uint32_t a, b, m, n;
@@ -205,8 +208,9 @@ __device__ bool packet_wait(const kernel_args &a, const uint32_t *at, uint32_t n
     return true;
 }
 
-// Little: thread i of all has pair i. A box is written again two exchanges later, when what came in between has shown that its owner had read
-// it: a rank sends only what follows its last exchange in the stream. So nobody waits at the end.
+// LL protocol: thread i of all has pair i. A box is reused two collectives later; the one in between proves that
+// its owner has read it, since a rank sends only after its previous collective in the stream. So no wait is needed
+// at the end.
 template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1) p2p_ll_kernel(const __grid_constant__ kernel_args a)
 {
     const int me = a.schedule.rank, block = int(blockIdx.x), thread = int(threadIdx.x), op = a.schedule.op;
@@ -248,7 +252,7 @@ struct kernels {
 #define OF_RANKS(name, T) {nullptr, name<T, 1>, name<T, 2>, name<T, 3>, name<T, 4>, name<T, 5>, name<T, 6>, name<T, 7>, name<T, 8>}
 static_assert(P2P_RANKS_MAX == 8, "a kernel for every number of ranks");
 
-// What is not summed goes by those of F32.
+// Ops without sums use the kernels of F32.
 const kernels *kernels_of(dtype dt)
 {
     static const kernels f32 = {OF_RANKS(p2p_schedule_kernel, float), OF_RANKS(p2p_ll_kernel, float)},
@@ -266,7 +270,7 @@ status launched(struct stream *s)
     return FAIL(STATUS_DEVICE, "p2p_schedule_launch on %s: %s (%s)", s->dev->name, cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
-// Partial sums of BF16 would be rounded on their way; of F64 there are none.
+// Partial sums of BF16 would be rounded in transit; F64 has no such schedules.
 bool adds_up_on_the_way(const p2p_schedule *s)
 {
     for (int i = 0; i < s->move_count; i++)
@@ -318,7 +322,7 @@ status p2p_schedule_launch(const struct p2p_schedule_args *a, struct stream *s)
         kernels_of(a->dt)->ll[p->ranks]<<<grid, P2P_LL_THREADS, 0, cuda_queue(s)>>>(args);
         return launched(s);
     }
-    // Whole lines of 128 bytes, and enough of them to be worth a block; the same on all ranks.
+    // Whole lines of 128 bytes, enough of them per block; the same on all ranks.
     int64_t blocks = (a->count + P2P_PART_FLOATS - 1) / P2P_PART_FLOATS;
     if (blocks > a->blocks) blocks = a->blocks;
     args.part = ((args.vectors + blocks - 1) / blocks + 7) / 8 * 8;

@@ -1,5 +1,5 @@
-// Sums over ranks on the GPU: the slices of all ranks lie side by side, and each element is added up in the tree's order of comm_sum: even
-// ranks plus odd ranks, each by the same rule. F32 and F64 as they are; BF16 in F32, rounded once.
+// Sums over ranks on a GPU: the slices of all ranks are consecutive, and each element is added in the tree order of
+// comm_sum: even ranks plus odd ranks, recursively. F32 and F64 as they are; BF16 in F32, rounded once.
 #include "comm/gpu/cuda/addend.cuh"
 #include <cuda_runtime.h>
 extern "C" {
@@ -26,7 +26,7 @@ __device__ inline line<T, N> load(const terms<T> &t, int from, int64_t at)
     return *reinterpret_cast<const line<T, N> *>(x + at);
 }
 
-template <typename T, int N, int RANKS> struct tree { // of ranks FIRST, FIRST + STEP, ...: known when it is compiled
+template <typename T, int N, int RANKS> struct tree { // of ranks FIRST, FIRST + STEP, ...: at compile time
     template <int FIRST, int STEP>
     static __device__ inline void add(const terms<T> &t, int64_t at, typename addend<T>::type (&sum)[N])
     {
