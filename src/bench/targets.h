@@ -16,8 +16,8 @@ int target_find(const char *gpu, const char *what, size_t bytes, enum target_uni
 
 enum { TARGET_TEXT = 256 };
 enum target_verdict { TARGET_NONE, TARGET_PASS, TARGET_LOOK };
-/* Compares `measured` (GB/s or us, on `cards` GPUs) with the target. A rate may be 5 % lower, a time 25 % higher.
- * `text`: "pass", or what to check. */
+/* Compares `measured` (GB/s or us, on `gpus` GPUs) with the target. A rate may be 5 % lower, a time 25 %
+ * higher. `text`: "pass", or what to check. */
 enum target_verdict target_judge(const struct target *t, const char *what, double measured, int gpus,
                                  char text[TARGET_TEXT]);
 const char *target_verdict_text(enum target_verdict v);

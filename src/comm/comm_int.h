@@ -1,11 +1,11 @@
-/* What the files of comm/ share: the communicator. Who calls whom, from the top:
+/* The communicator, as the files of comm/ share it. Who calls whom, from the top:
  *
- *   step, tree_sum, gpu/device_open      built on the API
+ *   step, tree_sum, gpu/gpu_open         built on the API
  *   comm                                 the API: numbering, groups, messages
- *   health/call_list, gpu/device_comm    what happens around each call
- *   transport                            host/shm and host/mpi behind one table; the GPUs' table is device_comm_ops (gpu/device_comm.h)
+ *   health/call_list, gpu/device_comm    around each call
+ *   transport                            host/shm and host/mpi behind one table; GPUs: device_comm_ops (gpu/device_comm.h)
  *   launch/rendezvous, launch/job, health/heartbeat_udp, health/heartbeat, health/flight_recorder
- *   call                                 what a call is, and how errors name it */
+ *   call                                 the description of a call, and its text in errors */
 #ifndef INGOT_COMM_COMM_INT_H
 #define INGOT_COMM_COMM_INT_H
 #include "comm/comm.h"
@@ -24,25 +24,25 @@ struct comm_call {
     enum comm_op op;
     const char *name;
     const void *send;
-    void *recv;         /* of sums: what is to be added up, [ranks][bytes] */
-    size_t bytes;       /* of an all-reduce, which GPUs alone have: of a rank's slice */
+    void *recv;         /* of sums: the terms, [ranks][bytes] */
+    size_t bytes;       /* of an all-reduce, on GPUs only: bytes of a rank's slice */
     void *out;          /* of sums on GPUs: a reduce-scatter's [bytes]; an all-reduce's [ranks][bytes], which is `send` */
-    dtype dt;           /* of what is added up on GPUs */
+    dtype dt;           /* of sums on GPUs */
     enum comm_way way;  /* of a message */
     int by;             /* of a shift */
-    struct stream *stream; /* data are on GPUs; NULL: the host's */
-    volatile unsigned char *mark; /* of a queued call: 1 when it is over; NULL: it leaves none */
-    uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its way; from 1 */
+    struct stream *stream; /* data are on GPUs; NULL: in host memory */
+    volatile unsigned char *mark; /* of a queued call: set to 1 when it is done; NULL: none */
+    uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its direction; from 1 */
 };
 
-/* Calls since the GPUs were last known to be idle, or of the step that is replayed. Of the world. */
+/* Calls since the GPUs were last known to be idle, or of the replayed step. World only. */
 struct device_calls {
     struct device_call_entry *list;    /* owned */
     int count, room;
-    int step;                   /* the first so many are the step's, which may be replayed */
-    volatile unsigned char *done; /* [DEVICE_FLAGS] in the host's memory that GPUs write; the driver's */
+    int step;                   /* the first ones are the step's, which may be replayed */
+    volatile unsigned char *done; /* [DEVICE_FLAGS] in host memory that GPUs write; owned by the driver */
 };
-enum { DEVICE_FLAGS = 1 << 15 };  /* what comes later leaves none */
+enum { DEVICE_FLAGS = 1 << 15 };  /* later calls have no flag */
 
 enum { DEVICE_PAGE = 2 << 20 };   /* GPUs map whole pages of each other */
 static inline size_t device_pages(size_t bytes) { return (bytes + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE; }
@@ -53,23 +53,23 @@ struct device_state;    /* device_comm_cuda.c */
 struct shm;   /* shm.c */
 struct mpi;     /* mpi.c */
 struct mail {
-    size_t bytes_max, room;     /* of a message; with its header, in whole cache lines */
+    size_t bytes_max, room;     /* of a message; with its header, whole cache lines */
     unsigned depth;
     bool on_device;               /* kept by the GPUs' driver */
-    uint64_t sent[2], taken[2]; /* messages by way, so far */
-    char *memory;               /* shm.c: the channels; mpi.c: copies of what is on its way, [2][depth][room], and one of what comes */
+    uint64_t sent[2], taken[2]; /* messages by direction, so far */
+    char *memory;               /* shm.c: the channels; mpi.c: copies of messages in flight, [2][depth][room], and one of the received */
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
 };
 struct mail mail_of(size_t bytes_max, int depth);
 struct comm {
-    char name[COMM_NAME];       /* "": all ranks */
+    char name[COMM_NAME];       /* "": the world */
     int rank, ranks;
-    int *members;               /* [ranks] their numbers among all; owned */
-    struct comm *world;         /* of all ranks: itself, there */
-    struct comm *groups[COMM_GROUPS];   /* of the world: owned */
+    int *members;               /* [ranks] numbers in the world; owned */
+    struct comm *world;         /* the world; its own is itself */
+    struct comm *groups[COMM_GROUPS];   /* world only; owned */
     int group_count;
-    uint32_t planes;            /* of the world: bit p: this rank's communicator number p is in use */
+    uint32_t planes;            /* world only; bit p: number p is used by a communicator of this rank */
     int plane;
     uint64_t sequence;          /* collectives so far */
     unsigned barriers;          /* shm.c: so far */
@@ -78,16 +78,16 @@ struct comm {
     const struct transport *transport; /* of the host: shm or mpi; the same in all groups */
     struct shm *local;        /* its state: one of the two */
     struct mpi *mpi;
-    struct watch *watch;        /* of the world: its place at the board (heartbeat.h) */
-    struct flight_recorder *flight;      /* of the world: in the board's memory */
-    struct call_list *calls;        /* of the world: owned */
-    int local_rank, local_ranks; /* of the world */
-    struct comm_memory room;      /* of the world: taken so far */
-    const struct device_comm_ops *driver; /* of the world: NULL without GPUs */
-    struct device_calls device_calls;/* of the world */
+    struct watch *watch;        /* world only: its monitor (heartbeat.h) */
+    struct flight_recorder *flight;      /* world only: in heartbeat memory */
+    struct call_list *calls;        /* world only: owned */
+    int local_rank, local_ranks; /* world only */
+    struct comm_memory room;      /* world only: allocated so far */
+    const struct device_comm_ops *driver; /* world only: NULL without GPUs */
+    struct device_calls device_calls;/* world only */
     struct device_state *device;        /* the driver's, of this communicator; NULL before it needs one */
 };
 
-/* comm.c: one collective, which gets its number here. On the host a reduce-scatter moves data only: the caller adds them up. */
+/* comm.c: one collective; assigns its number. On the host a reduce-scatter only moves data: the caller adds. */
 status comm_carry(struct comm *c, struct comm_call call) WARN_UNUSED;
 #endif

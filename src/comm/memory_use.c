@@ -1,4 +1,4 @@
-/* What a job's exchanges take of memory, as the files that take it say. */
+/* Memory of a job's communication, from the sizes of the files that allocate it. */
 #include "comm/call.h"
 #include "comm/gpu/cuda/p2p_comm.h"
 #include "comm/transport.h"

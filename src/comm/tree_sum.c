@@ -1,4 +1,4 @@
-/* Sums over ranks in a fixed order, out of exchanges: what belongs to a rank goes there, and is added up there. */
+/* Sums over ranks in a fixed order: terms are sent to the rank that owns the result, which adds them. */
 #include "comm/gpu/device_comm.h"
 
 #include <string.h>

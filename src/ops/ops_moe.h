@@ -104,7 +104,7 @@ struct expert_gemm_args {
     int64_t rows, top_k, experts;   /* rows: tokens; there are at most moe_rows_max sorted rows */
     int64_t n, k, align;
     enum accum accum;               /* WGRAD; else ACCUM_STORE */
-    void *scratch;                  /* moe_scratch(MOE_PRODUCT) */
+    void *scratch;                  /* moe_scratch(MOE_GEMM) */
     dtype dt;
 };
 /* Returns dt after checking that both operands have it. A set calls this before it reads their data. */
@@ -171,8 +171,8 @@ struct balance_args {
     struct step_scalars *scalars;   /* in the set's memory */
 };
 
-/* Scratch that a set needs during one of these ops. Pure, like attn_scratch. MOE_PRODUCT: gathered rows have at most
- * d elements. */
+/* Scratch that a set needs during one of these ops. Pure, like attn_scratch. MOE_GEMM: gathered rows have at
+ * most d elements. */
 enum moe_memory { MOE_ROUTE_FWD, MOE_ROUTE_BWD, MOE_GEMM };
 struct moe_shape {
     int64_t rows, experts, top_k, d, f, docs;   /* rows: tokens; d, f: width and inner width; docs: maximum, 0

@@ -23,9 +23,9 @@ struct grad_overlap {
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
-/* Turns overlap off, and owns nothing, on the host, where the backward has collectives (tensor, pipeline, ZeRO 2 and
- * 3), and with several segments: a unit is complete after the last segment's backward, which the hooks cannot
- * identify. */
+/* Disables overlap, and owns nothing, on the host, where the backward has collectives (tensor, pipeline, ZeRO
+ * 2 and 3), and with several segments: a unit is complete after the last segment's backward, which the hooks
+ * cannot identify. */
 struct grad_overlap_args {
     const struct sync *sync;
     struct params *params;

@@ -1,9 +1,13 @@
-/* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are, and captured into graphs.
- * Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL (comm/gpu/cuda/device_comm_cuda.c). All other
+/* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are,
+ * and captured into graphs.
+ * Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL
+ * (comm/gpu/cuda/device_comm_cuda.c). All other
  * calls go through the host's transport.
  *
- * Waiting: a queued call does not wait on the host. Each one sets a completion flag in host memory. While the host waits for the stream
- * (dev_sync), device_comm_look checks the peers; the first call without a flag is the one the rank is in. After an abort the GPUs' kernels
+ * Waiting: a queued call does not wait on the host. Each one sets a completion flag in host memory. While the host
+ * waits for the stream
+ * (dev_sync), device_comm_look checks the peers; the first call without a flag is the one the rank is in. After an
+ * abort the GPUs' kernels
  * are stopped too.
  *
  * Sums: data are not added on the way; a kernel adds all terms in the tree's order of comm_sum. So the bits are those of every transport. */
@@ -21,16 +25,16 @@ struct device_sum {
     int ranks, rank;
 };
 
-/* The table of device_comm_cuda.c; a build without CUDA has none. The current device is the rank's GPU. */
+/* The table of device_comm_cuda.c; NULL in a build without CUDA. The current device is the rank's GPU. */
 struct device_comm_ops {
     status (*start)(struct comm *world, struct stream *s, enum comm_transport how); /* collective; stop after either end */
-    status (*time)(struct comm *world, struct stream *s);   /* collective: paths of calls (tuner.h) are timed */
+    status (*time)(struct comm *world, struct stream *s);   /* collective: times the algorithms of calls (tuner.h) */
     void (*stop)(struct comm *world);
-    /* Peers may be gone: stops the kernels in flight. Nothing is queued afterwards. */
+    /* After a peer is lost: stops the kernels in flight. Nothing is queued afterwards. */
     void (*abort)(struct comm *world);
     status (*share)(struct comm *c, void *base, size_t bytes);
     status (*unshare)(struct comm *c, void *base);
-    status (*call)(struct comm *c, const struct comm_call *call);   /* leaves its mark, as `message` does */
+    status (*call)(struct comm *c, const struct comm_call *call);   /* sets its flag when done, like `message` */
     status (*sum)(const struct device_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the GPU */
     status (*mail_open)(struct comm *c);
@@ -41,11 +45,12 @@ const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CU
 
 /* One queued call. In the first step it is compared with the other ranks' before it is queued. Then it is listed, run, and flagged when done. */
 status device_comm_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
-/* For struct stream (dev/dev.h): called while the host waits for the GPU. STATUS_COMM, and the driver gives up, when waits are ended. */
+/* For struct stream (dev/dev.h): called while the host waits for the GPU. STATUS_COMM after an abort, which
+ * also aborts the driver. */
 status device_comm_look(void *world) WARN_UNUSED;
-/* Nothing is under way: a list begins. `replay`: the list stays, none of it is done. */
+/* The GPU is idle: a new list begins. `replay`: keeps the list, with no call done. */
 void device_calls_begin(struct comm *world, bool replay);
-/* What is queued from now on is no step's. */
+/* Calls from now on belong to no step. */
 void device_calls_end(struct comm *world);
 void device_calls_free(struct device_calls *l);
 #endif

@@ -1,4 +1,4 @@
-/* The GPUs of the ranks: opened once for all, and the memory that they share. */
+/* Opens the GPUs of all ranks, and the memory that they share. */
 #include "comm/gpu/device_comm.h"
 #include "comm/health/heartbeat.h"
 

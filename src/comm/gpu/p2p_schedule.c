@@ -1,4 +1,5 @@
-/* Schedules of exchanges between GPUs: who reads what from whom, and when. The kernel that carries them out is cuda/p2p_kernels.cu. */
+/* Builds schedules of collectives between GPUs: who reads what from whom, in which step. cuda/p2p_kernels.cu
+ * runs them. */
 #include "comm/gpu/p2p_schedule.h"
 
 static const char *const op_texts[] = {

@@ -1,5 +1,6 @@
-/* tuner: which algorithm a collective between GPUs of one host uses. All algorithms have the same result, bit for bit. The fastest depends on
- * GPUs, links and size, so each is timed when a run begins (comm/gpu/cuda/p2p_time.c), and chosen here, as NCCL's tuner does.
+/* tuner: which algorithm a collective between GPUs of one host uses. All algorithms give the same bits. The fastest
+ * depends on GPUs, links and size, so each is timed when a run begins (comm/gpu/cuda/p2p_time.c), and chosen here, as
+ * NCCL's tuner does.
  *
  *   copy engine   peer copies between barriers of one block (comm/gpu/cuda/p2p_comm.h): no SM is taken from what overlaps
  *   ll            low-latency protocol: kernels whose data carry their flags (p2p_schedule.h); for the smallest messages
@@ -20,7 +21,7 @@ enum tuner_algo {
     TUNER_ALGO_COUNT
 };
 enum { TUNER_ALL = (1 << TUNER_ALGO_COUNT) - 1 };
-int tuner_blocks(enum tuner_algo p);   /* 0: not a number of blocks */
+int tuner_blocks(enum tuner_algo p);   /* 0: not kernels */
 
 #define TUNER_OPS(X)                                                                                                   \
     X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(REDUCE_SCATTER, "reduce-scatter")                        \
@@ -34,17 +35,18 @@ enum tuner_op {
 enum { TUNER_SIZES = 10, TUNER_BYTES_MIN = 1 << 10, TUNER_BYTES_MAX = 256 << 20 };  /* 1 KiB, 4 KiB, ... 256 MiB */
 struct tuner {
     bool timed;
-    double us[TUNER_OP_COUNT][TUNER_SIZES][TUNER_ALGO_COUNT]; /* 0: does not serve, or is another one's twin there */
+    double us[TUNER_OP_COUNT][TUNER_SIZES][TUNER_ALGO_COUNT]; /* 0: not supported, or identical to another algorithm there */
 };
 
-/* Bytes of all chunks together: what each rank has in the end of a gather, and in the beginning of the others. */
+/* Bytes of all chunks together: the result of a gather, the input of the others. */
 size_t tuner_bytes(int size);
-/* The fastest of `allowed` (a bit for each path, at least one) at the nearest size that was timed. What was not timed comes last, in the order
- * of the paths. */
+/* The fastest of `allowed` (a bit per algorithm, at least one) at the nearest timed size. Algorithms without
+ * times come last, in order. */
 enum tuner_algo tuner_choose(const struct tuner *t, enum tuner_op op, size_t bytes, unsigned allowed);
-/* Each time becomes the longer one. */
+/* Takes the longer one of each two times. */
 void tuner_slowest(struct tuner *t, const struct tuner *other);
-/* "all-gather: little to 64 KiB, own 16 to 1 MiB, engines; ...", for people: the choice among all paths. */
+/* "all-gather: ll to 64 KiB, kernel 16 to 1 MiB, copy engine; ...", for the log: the choice among all
+ * algorithms. */
 enum { TUNER_TEXT = 2048 };
 void tuner_text(const struct tuner *t, char text[TUNER_TEXT]);
 #endif

@@ -11,9 +11,10 @@ struct call_list {
 };
 /* Called before each call. STATUS_COMM when a step's call is not that of the first step. */
 status call_list_check(struct call_list *l, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
-/* At the end of a step: STATUS_COMM when calls of the first step did not come. The list is off afterwards. */
+/* At the end of a step: STATUS_COMM if calls of the first step are missing. The list is off afterwards. */
 status call_list_end(struct call_list *l, const struct comm *world) WARN_UNUSED;
-/* Of the collectives of one communicator (its plane). Messages are left out: they differ from rank to rank. */
+/* Hash over the collectives of one communicator (its plane). Messages are left out: they differ between
+ * ranks. */
 uint64_t call_list_hash(const struct call_list *l, int plane);
 void call_list_free(struct call_list *l);
 #endif

@@ -5,16 +5,17 @@
 #include "comm/comm_int.h"
 
 enum { FLIGHT_RECORDER_CALLS = 64 };     /* of each rank */
-struct flight_recorder;                  /* zeroed memory is an empty one */
+struct flight_recorder;                  /* zeroed memory is empty */
 size_t flight_recorder_bytes(int ranks); /* a multiple of 128 */
 void flight_recorder_begin(struct flight_recorder *f, const struct comm *c, const struct comm_call *call);
-/* The call that began last has succeeded; one that failed stays open. */
+/* The last call has succeeded; one that failed stays open. */
 void flight_recorder_end(struct flight_recorder *f, int rank);
-/* What a rank called last, as comm_call_text says it; "nothing". */
+/* The last call of a rank, as comm_call_text formats it; "nothing". */
 const char *flight_recorder_last(const struct flight_recorder *f, int rank, char text[COMM_TEXT]);
 
-/* Where it is written; without a path, to stderr: the last call of each rank alone. */
+/* The file to write; NULL: stderr, only the last call of each rank. */
 void flight_recorder_path_set(struct flight_recorder *f, const char *path);
-/* Writes it, one line per rank and call, oldest first. Says where, in the log. Quiet when nothing was called. */
+/* Writes it, one line per rank and call, oldest first, and logs the path. Does nothing if there were no
+ * calls. */
 void flight_recorder_write(const struct flight_recorder *f, int ranks, const char *reason);
 #endif

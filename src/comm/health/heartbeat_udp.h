@@ -9,7 +9,7 @@
 enum { HEARTBEAT_UDP_ADDRESSES = 6 };
 struct heartbeat_udp_place {
     uint32_t addresses[HEARTBEAT_UDP_ADDRESSES]; /* IPv4, in network order */
-    uint32_t port;                       /* likewise; 0: none */
+    uint32_t port;                       /* the same; 0: none */
     uint8_t key[32];                     /* rank 0's is that of the job */
 };
 /* Another host, as announced by its first rank. */

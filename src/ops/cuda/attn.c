@@ -116,7 +116,8 @@ static bool own_on_hopper(const struct attn_shape *a, bool atomic)
     return a->dt == DTYPE_BF16 && cuda_hopper_attn_widths(a->hd, a->hd_v) && !(atomic && a->window > 0);
 }
 
-/* Why `own` is chosen although cuDNN may support the call; NULL: it is not. sm90, TFLOP/s forward / backward, one H200 (cuDNN backward: deterministic, atomic; docs/PERF.md):
+/* Why `own` is chosen although cuDNN may support the call; NULL: it is not. sm90, TFLOP/s forward / backward, one
+ * H200 (cuDNN backward: deterministic, atomic; docs/PERF.md):
  *
  *   8 x 4096 rows, 32/8 heads of 64      own 506 / 508     cuDNN 477 / 260, 369
  *   4 x 4096 rows, 32/8 heads of 128     own 603 / 468     cuDNN 615 / 380, 470

@@ -1,5 +1,6 @@
-/* Calls between GPUs: what is near by own kernels and copies (comm/gpu/cuda/p2p_comm.h), the rest by NCCL, which is loaded, and its communicators made,
- * when a call needs it. Data to be added up are exchanged as they are, so that the order of sums is ours, not that of NCCL's ring. */
+/* Calls between GPUs: with peer access by custom kernels and copies (comm/gpu/cuda/p2p_comm.h), else by NCCL,
+ * which is loaded on demand, with a communicator per group. Terms of sums are sent as they are, so the order
+ * of sums is ours, not that of NCCL's ring. */
 #include "comm/call.h"
 #include "comm/transport.h"
 #include "comm/gpu/cuda/device_comm_cuda.h"

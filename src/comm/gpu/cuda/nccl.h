@@ -1,4 +1,4 @@
-/* NCCL, loaded when it is asked for: its entry points in a table. */
+/* NCCL, loaded on demand: a table of its entry points. */
 #ifndef INGOT_COMM_GPU_CUDA_NCCL_H
 #define INGOT_COMM_GPU_CUDA_NCCL_H
 #include "base/status.h"
@@ -8,7 +8,7 @@
 #define NCCL_CALLS(X)                                                                                                  \
     X(ncclGetVersion) X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort) X(ncclAllGather) X(ncclAllReduce) \
     X(ncclReduceScatter) X(ncclBroadcast) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclGetErrorString) X(ncclGetLastError)
-/* Of newer versions: NULL where the library has none. */
+/* Of newer versions: NULL if the library lacks them. */
 #define NCCL_NEWER(X) X(ncclAlltoAll) X(ncclMemAlloc) X(ncclMemFree) X(ncclCommWindowRegister) X(ncclCommWindowDeregister)
 struct nccl {
     void *lib;
@@ -19,13 +19,13 @@ struct nccl {
 #undef X
 };
 
-/* STATUS_DEVICE: it is not there, or too old. */
+/* STATUS_DEVICE: missing, or too old. */
 status nccl_load(struct nccl *n) WARN_UNUSED;
 void nccl_unload(struct nccl *n);
-/* A communicator of `ranks`; config NULL: NCCL's own. */
+/* A communicator of `ranks`; config NULL: NCCL's defaults. */
 status nccl_init(const struct nccl *n, ncclComm_t *comm, const unsigned char id[128], int ranks, int rank, const ncclConfig_t *config) WARN_UNUSED;
 status nccl_make_id(const struct nccl *n, unsigned char id[128]) WARN_UNUSED;
-/* STATUS_COMM with `what`, NCCL's text and its last words. */
+/* STATUS_COMM with `what`, NCCL's text and its last error. */
 status nccl_failed(const struct nccl *n, const char *what, ncclResult_t err);
 #define TRY_NCCL(n, what, call)                                                                                        \
     do {                                                                                                               \

@@ -1,5 +1,7 @@
-/* p2p_comm: collectives and messages between GPUs of one host with peer access. Each rank maps the registered memory of the others (CUDA IPC).
- * The tuner (comm/gpu/tuner.h) chooses between copy engines and kernels; on a side stream, copy engines carry all but the smallest calls, so
+/* p2p_comm: collectives and messages between GPUs of one host with peer access. Each rank maps the registered
+ * memory of the others (CUDA IPC).
+ * The tuner (comm/gpu/tuner.h) chooses between copy engines and kernels; on a side stream, copy engines carry all
+ * but the smallest calls, so
  * that no SM is taken from compute.
  *
  *   copy engines   barrier; copy from each peer, a different one for each rank at a time; barrier
@@ -16,64 +18,69 @@
 #include "comm/gpu/p2p_schedule.h"
 
 enum { P2P_COMM_REGISTERED_MAX = 16 };
-/* What a rank's GPU has for the others, at the front of memory that all of them map. */
+/* What a rank's GPU has for the others, at the start of memory that all of them map. */
 struct p2p_comm_flags {
-    struct p2p_flags flags[COMM_GROUPS];           /* of own kernels; first: they are aligned */
-    uint32_t told[COMM_GROUPS][COMM_RANKS_MAX];     /* by the ranks of a communicator: meetings they have come to */
-    uint32_t met[COMM_GROUPS];                      /* this rank's own meetings */
-    uint32_t sent[COMM_GROUPS][2], taken[COMM_GROUPS][2];       /* by the neighbours: messages of a way */
-    uint32_t has_sent[COMM_GROUPS][2], has_taken[COMM_GROUPS][2]; /* this rank's own */
+    struct p2p_flags flags[COMM_GROUPS];           /* of custom kernels; first: they are aligned */
+    uint32_t told[COMM_GROUPS][COMM_RANKS_MAX];     /* by the ranks of a communicator: barriers they have reached */
+    uint32_t met[COMM_GROUPS];                      /* barriers of this rank */
+    uint32_t sent[COMM_GROUPS][2], taken[COMM_GROUPS][2];       /* by the neighbours: messages of a direction */
+    uint32_t has_sent[COMM_GROUPS][2], has_taken[COMM_GROUPS][2]; /* counters of this rank */
     double scalars[COMM_GROUPS][COMM_RANKS_MAX * COMM_SCALARS];
 };
 struct p2p_comm_memory {
     char *base;
     size_t bytes;
-    char *of[COMM_RANKS_MAX];   /* by rank of all; NULL: not mapped here */
+    char *of[COMM_RANKS_MAX];   /* by world rank; NULL: not mapped here */
 };
-/* Of the world. */
+/* State of the world. */
 struct p2p_comm {
     struct p2p_comm_flags *flags;   /* this rank's; memory[0] */
     struct p2p_comm_memory memory[P2P_COMM_REGISTERED_MAX];
     int count;
-    struct p2p_comm_route *routes;  /* [route_count], owned: calls so far, and where the others have their data */
+    struct p2p_comm_route *routes;  /* [route_count], owned: calls so far, with the addresses of the others' data */
     int route_count, route_room, route_last;
-    volatile uint32_t *abort_flag;    /* in the host's memory: all waits end */
+    volatile uint32_t *abort_flag;    /* in host memory: set to end all waits */
     struct tuner paths[COMM_GROUPS];
-    unsigned ways;              /* paths that may be chosen: all of them, but while they are timed */
-    struct dev dev;            /* a copy: what opened it is closed before */
-    struct stream own;          /* the own part of a collective is copied here, while the others' are on their way */
+    unsigned ways;              /* algorithms that may be chosen: all, except while timing */
+    struct dev dev;            /* a copy: its opener is closed earlier */
+    struct stream own;          /* the own part of a collective is copied here, while the others' are in flight */
     struct event forked, joined;
 };
 
 struct p2p_comm_barrier {
-    uint32_t *told[COMM_RANKS_MAX]; /* where rank r wants to be told; this rank's place */
-    const uint32_t *come;       /* [ranks] what the others have told this one */
+    uint32_t *told[COMM_RANKS_MAX]; /* this rank's slot in the flags of rank r */
+    const uint32_t *come;       /* [ranks] what the others have signalled to this one */
     uint32_t *met;
     volatile uint32_t *abort_flag;
     int rank, ranks;
 };
-/* Kernels. p2p_comm_wait: until *flag has come to *count + plus. p2p_comm_signal: *flag = ++*count, after everything queued before. */
+/* Kernels. p2p_comm_wait: until *flag reaches *count + plus. p2p_comm_signal: *flag = ++*count, after
+ * everything queued before. */
 status p2p_comm_barrier_queue(const struct p2p_comm_barrier *m, struct stream *s) WARN_UNUSED;
 struct p2p_comm_wait { const uint32_t *flag, *count; int plus; volatile uint32_t *abort_flag; };
 status p2p_comm_wait_queue(const struct p2p_comm_wait *w, struct stream *s) WARN_UNUSED;
 status p2p_comm_signal_queue(uint32_t *count, uint32_t *flag, struct stream *s) WARN_UNUSED;
-/* A copy inside the GPU by a few multiprocessors, so that it has not to wait for copy engines. Both lie on 16 bytes, of which `bytes` is a multiple. */
+/* A copy inside the GPU by a few multiprocessors, so that it need not wait for copy engines. Both addresses
+ * and `bytes` are multiples of 16. */
 status p2p_comm_copy_queue(void *to, const void *from, size_t bytes, struct stream *s) WARN_UNUSED;
 
-/* Collective over all ranks. When the GPUs of a machine do not reach each other, or it is not wanted, all there is is the board: p2p_comm_all is
- * false then. p2p_comm_close after either end. */
+/* Collective over the world. Without peer access on the host, or if it is not wanted, only flags are
+ * allocated, and p2p_comm_all is false. Call p2p_comm_close in either case. */
 status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev *d, bool wanted) WARN_UNUSED;
 void p2p_comm_close(struct p2p_comm *n);
-/* Collective over all ranks, once, with nothing under way: fills in the paths of communicators whose GPUs are near. */
+/* Collective over the world, once, with nothing in flight: times the algorithms of communicators with peer
+ * access. */
 status p2p_comm_time(struct p2p_comm *n, struct comm *world, struct stream *s) WARN_UNUSED;
 /* Collective over c, at most P2P_COMM_REGISTERED_MAX times. base: an allocation of whole pages, of which `bytes` are used. */
 status p2p_comm_register(struct p2p_comm *n, struct comm *c, void *base, size_t bytes) WARN_UNUSED;
-/* Collective over the same c, with nothing under way: base may be freed then. Nothing where it was not shared. */
+/* Collective over the same c, with nothing in flight: base may be freed afterwards. Memory that was not
+ * registered is ignored. */
 status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base) WARN_UNUSED;
 bool p2p_comm_all(const struct p2p_comm *n, const struct comm *c);
-/* *carried false: some rank's data are not shared, on any rank of c; NCCL has to carry them. The first such call says to the others where
- * its data lie: layouts differ from rank to rank. Leaves call->mark when it has carried. */
+/* *carried false: the data of some rank are not registered, on any rank of c; NCCL must be used. The first
+ * such call sends the data's offsets to the others: layouts differ between ranks. Sets call->mark when
+ * done. */
 status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call *call, bool *carried) WARN_UNUSED;
-/* `slots` [2][depth][bytes_max], shared: what comes in. `number`: of this message among those since the last settling. */
+/* `slots` [2][depth][bytes_max], shared: received messages. `number`: of this message since the last sync. */
 status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_call *call, char *slots, unsigned number) WARN_UNUSED;
 #endif

@@ -1,5 +1,6 @@
-/* Times the paths of collectives between near GPUs. Each is queued behind a gate, so that the host's pace does not count: one turn that is not
- * timed, then RUNS turns of a few calls, of which the median counts. All in memory that is given back. */
+/* Times the algorithms of collectives between GPUs with peer access. Runs are queued behind a gate, so the
+ * host's speed does not count: one untimed run, then RUNS runs of a few calls, of which the median counts.
+ * The memory is temporary. */
 #include "comm/call.h"
 #include "comm/transport.h"
 #include "base/clock.h"
