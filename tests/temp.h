@@ -15,7 +15,7 @@ static int temp_next;
 static int temp_open(void **state)
 {
     (void)state;
-    /* In memory where there is room: these tests sync a lot. */
+    /* In memory if there is space: these tests sync a lot. */
     const char *base = getenv("TMPDIR");
     if (!base) base = io_free_bytes("/dev/shm") > 256 << 20 ? "/dev/shm" : "/tmp";
     snprintf(temp_dir, sizeof temp_dir, "%s/ingot-test-XXXXXX", base);

@@ -42,8 +42,8 @@ static void streams_counters_and_seeds_draw_apart(void **state)
     assert_int_equal(rng_at(7, RNG_INIT, 1, 2).u[3], base.u[3]);
 }
 
-/* With n draws a sample moment lies within 5 of its standard deviations of the true one but for 6 cases in
- * ten million; the draws are fixed, so the test cannot flicker. */
+/* With n draws a sample moment is within 5 of its standard deviations of the true one except for 6 cases in
+ * ten million. The draws are fixed, so the test is stable. */
 static void moments_are_those_of_the_distribution(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* A sequence is valid when its code, written again, gives the same bytes. */
+/* A sequence is valid if encoding its code point again gives the same bytes. */
 static size_t valid_by_codes(const uint8_t *p, size_t bytes)
 {
     size_t at = 0;

@@ -56,7 +56,7 @@ static void other_machines_are_measured_by_machine_def(void **state)
         assert_true(target_find(gpus[i], "host_to_device", 256 MI, TARGET_GBS, &t));
         assert_true(t.value > 0.9 * m->host_rate * 1e-9 && t.value <= m->host_rate * 1e-9);
         assert_true(target_find(gpus[i], "all_reduce", 1 GI, TARGET_GBS, &t));
-        /* between nodes: all NICs of a node for what goes round, one for what each GPU exchanges; links bound both */
+        /* between nodes: all NICs of a node for rings, one for each GPU's all-to-all; links bound both */
         assert_true(target_find(gpus[i], "net_all_reduce", 1 GI, TARGET_GBS, &t));
         assert_true(t.value <= m->link_rate * 1e-9 && t.value <= m->node * m->net_rate * 1e-9);
         assert_true(target_find(gpus[i], "net_all_to_all", 1 GI, TARGET_GBS, &t));

@@ -139,7 +139,7 @@ static void inspect_counts_what_the_manifest_counts(void **state)
     assert_null(strstr(printed, "document 2:"));
 }
 
-/* What inspect says of where rows come from is where their tokens are. */
+/* The position that inspect prints for a row is where its tokens are. */
 static void assert_stretches_are_the_stream(const json_t *list, const struct shard_set *s)
 {
     struct document_index documents;

@@ -195,7 +195,7 @@ static void check_results(const struct job *j, int r)
     }
 }
 
-/* The first turn's results are right, and the other turns' the same. */
+/* The first round's results are correct, and those of later rounds equal. */
 static void check(const struct job *j, int round_at)
 {
     for (int r = 0; r < j->ranks; r++) {
@@ -252,7 +252,7 @@ static void run(struct job *j)
             assert_int_equal(dev_graph_launch(&ranks[r].s, &graphs[r]), STATUS_OK);
         }
         wait_all();
-        check(j, round_at); /* first, again, from a graph */
+        check(j, round_at); /* first, repeated, from a graph */
     }
     for (int r = 0; r < j->ranks; r++) dev_graph_close(&ranks[r].dev, &graphs[r]);
 }

@@ -21,7 +21,7 @@ struct job {
     const void *arg;
     void (*meddle)(const pid_t *pids); /* in the parent, while the ranks run */
 };
-/* Starts the processes, waits, and stores how they ended, as waitpid says it. */
+/* Starts the processes, waits, and stores their exit status as waitpid returns it. */
 void run_job(const struct job *j, int codes[JOB_RANKS]);
 /* Each rank must end with `code`. */
 void expect_all(const struct job *j, int code);

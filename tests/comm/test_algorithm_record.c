@@ -12,7 +12,7 @@ enum { RANKS = 4 };
 static const char *const texts[RANKS] = {"a=1\nb=1\nc=1\n", "a=1\nc=1\n", "a=1\nb=2\nc=1\nd=2\n",
                                          "c=1\nd=3\na=1\n"};
 
-/* What the last line for a GEMM says; 0: there is none. */
+/* The number in the last line of a GEMM; 0: there is none. */
 static char chosen(const char *text, char product)
 {
     char found = 0;

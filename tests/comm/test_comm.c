@@ -18,7 +18,7 @@ static int pass_bytes(struct comm *c, const void *arg)
     const int me = comm_rank(c);
     unsigned char *send = malloc(bytes * ranks + 1), *recv = malloc(bytes * ranks + 1);
     int bad = send == NULL || recv == NULL;
-    for (int round = 0; round < 2 && !bad; round++) { /* the memory is used again */
+    for (int round = 0; round < 2 && !bad; round++) { /* the memory is reused */
         for (size_t to = 0; to < ranks; to++)
             for (size_t i = 0; i < bytes; i++) send[to * bytes + i] = sent(me + round, (int)to, i);
         bad |= comm_all_to_all(c, "all to all", send, recv, bytes, NULL) != STATUS_OK;

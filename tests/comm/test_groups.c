@@ -113,7 +113,7 @@ static int use_mesh(struct comm *c, const void *arg)
     OK(comm_split(c, "alone", me, 0, &alone));
     NEED(alone == NULL);
     for (int round = 0; round < 20; round++)
-        for (int k = 0; k < 3; k++) { /* each axis goes its own way; all are used in turn */
+        for (int k = 0; k < 3; k++) { /* each axis independently, all of them alternating */
             int32_t mine[2] = {me, round}, both[4];
             const int other = me ^ 1 << k;
             for (int more = 0; more <= (me - (at[k] << k)) % 3; more++)
@@ -186,12 +186,12 @@ static int send_around(struct comm *c)
     NEED(data);
     OK(comm_mail_open(c, LONGEST, DEPTH, NULL));
     for (int round = 0; round < 5; round++, number += DEPTH) {
-        for (int k = 0; k < DEPTH; k++) /* nobody reads yet: nobody may wait */
+        for (int k = 0; k < DEPTH; k++) /* no receiver yet: no sender may wait */
             bad |= send_one(c, COMM_NEXT, number + k, data) | send_one(c, COMM_PREV, number + k, data);
         for (int k = 0; k < DEPTH; k++) bad |= take_one(c, COMM_PREV, number + k, data);
         for (int k = 0; k < DEPTH; k++) bad |= take_one(c, COMM_NEXT, number + k, data);
     }
-    for (int k = 0; k < 40; k++) { /* one rank is far behind: the others wait for room */
+    for (int k = 0; k < 40; k++) { /* one rank is far behind: the others wait for space */
         bad |= send_one(c, COMM_NEXT, number + k, data);
         if (comm_rank(c) == comm_ranks(c) - 1 && k < 20 && k % 8 == 0) usleep(2000);
         bad |= take_one(c, COMM_NEXT, number + k, data);
@@ -314,7 +314,7 @@ static void test_leaving(void **state)
     expect_all(&(struct job){.ranks = 2, .run = leave_early}, 0);
 }
 
-/* ---- what exchanges take */
+/* ---- memory of communication */
 
 /* Bytes of the job's shared memory that this process has mapped. */
 static size_t mapped(void)
@@ -369,7 +369,7 @@ static void test_room(void **state)
     assert_true(none.host == 0 && none.device == 0);
 }
 
-/* What a rank of mpirun does: argv[1] is "works", "stop" (the last rank stands still) or "message" (the ranks differ). */
+/* A rank of mpirun: argv[1] is "works", "stop" (the last rank is stopped) or "message" (the ranks differ). */
 static int as_rank(const char *what)
 {
     struct comm_env e;

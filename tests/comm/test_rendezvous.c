@@ -140,7 +140,7 @@ static void test_strangers(void **state)
         if (fds[i] >= 0) close(fds[i]);
 }
 
-/* Each of these is turned away; rank 0 goes on waiting, and the right one comes. */
+/* Each of these is dismissed; rank 0 keeps waiting, and the right one joins. */
 static void test_turned_away(void **state)
 {
     (void)state;

@@ -54,7 +54,7 @@ static inline uint32_t nfc_reference_pair(uint32_t a, uint32_t b)
     return 0;
 }
 
-/* `out` has room for 3 times the bytes; returns how many were written. */
+/* `out` has space for 3 times the bytes; returns how many were written. */
 static inline size_t nfc_reference(const char *text, size_t bytes, char *out)
 {
     static uint32_t code[NFC_REFERENCE_MAX];
@@ -76,7 +76,7 @@ static inline size_t nfc_reference(const char *text, size_t bytes, char *out)
         }
     }
     for (size_t i = 1; i < n;
-         i++) /* each against the last starter before it, where nothing between blocks it */
+         i++) /* each with the last starter before it, unless something between blocks it */
         for (size_t s = i; s-- > 0;) {
             unsigned class = nfc_reference_class(code[s]);
             uint32_t both = class == 0 ? nfc_reference_pair(code[s], code[i]) : 0;

@@ -244,7 +244,7 @@ static void an_existing_corpus_is_replaced_only_by_force(void **state)
     c.force = true;
     c.shard_tokens = 1000000;
     assert_int_equal(build_run(&c, &r), STATUS_OK);
-    assert_int_equal(temp_count("e_train_"), 2); /* a shard and its index: the many of before are gone */
+    assert_int_equal(temp_count("e_train_"), 2); /* a shard and its index, none of the earlier build */
     struct shard_set s;
     assert_int_equal(shard_set_open(&s, temp_path("e_*_*.bin")), STATUS_OK);
     shard_set_close(&s);
@@ -279,7 +279,7 @@ static void bad_documents_stop_the_build_or_are_counted(void **state)
     temp_clear();
 }
 
-/* Every shard that a reader would open belongs to a whole corpus: the state that no failure may break. */
+/* Every shard that a reader would open belongs to a complete corpus: no failure may break this. */
 static void assert_whole_or_refused(const char *prefix)
 {
     char pattern[1200];

@@ -175,7 +175,7 @@ static void shards_of_every_format_are_input(void **state)
         snprintf(pattern, sizeof pattern, "%s", temp_path(patterns[f]));
         struct build_config c = config_for(pattern, "g");
         c.force = true;
-        c.tokenizer_dir = f == 1 ? tokenizer_dir : NULL; /* else as the manifest says */
+        c.tokenizer_dir = f == 1 ? tokenizer_dir : NULL; /* else as in the manifest */
         c.reader.batch_bytes = 3000;
         assert_int_equal(build_run(&c, &r), STATUS_OK);
         assert_int_equal(r.train.documents, LINES);

@@ -87,7 +87,7 @@ static char *contents(size_t *bytes)
     return all;
 }
 
-/* Starts `ingot data build` with a durable point behind every batch of 8 KiB. */
+/* Starts `ingot data build` with a durable point after every batch of 8 KiB. */
 static pid_t start(const char *fault, const char *const extra[])
 {
     char batch[] = "--batch-bytes=8192";
@@ -247,7 +247,7 @@ static void kills_at_random_moments_are_gone_on_from(void **state)
             code = end_of(child);
             assert_true(code == 0 || code == -SIGKILL);
             kills += code != 0;
-            if (is_done()) code = 0; /* killed behind its last step */
+            if (is_done()) code = 0; /* killed after its last step */
         }
         (void)remove(temp_path("out/c_build.lock"));
         assert_the_undisturbed_bytes("round", round);

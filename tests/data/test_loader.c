@@ -186,7 +186,7 @@ static int64_t document_of(const int64_t *starts, int64_t count, int64_t at)
     return d;
 }
 
-/* One sequence of a batch against the stream: row r of it is stream token at[r], -1 for padding. */
+/* One sequence of a batch compared with the stream: row r is stream token at[r], -1 for padding. */
 struct sequence_check {
     const struct batch *b;
     int64_t first, t_count;
@@ -222,8 +222,9 @@ static int64_t check_sequence(const struct sequence_check *k, int64_t *cu)
     return valid;
 }
 
-/* Every row, target, position and boundary of two epochs against a plain computation; every pair of a document (or target of a
- * window) once per epoch. Where a row's tokens come from is what the packing says, which test_pack.c checks. */
+/* Every row, target, position and boundary of two epochs compared with a plain computation; every pair of a
+ * document (or target of a window) once per epoch. The packing gives the origin of a row's tokens, which
+ * test_pack.c checks. */
 static void batches_are_as_defined(void **state)
 {
     (void)state;
@@ -586,7 +587,7 @@ static void batches_lie_in_the_memory_that_is_lent(void **state)
     struct step_batch *s;
     assert_int_equal(loader_step_at(samples, &c, 0, &s), STATUS_OK);
     assert_int_equal(lent.open, 1);
-    for (int m = 0; m < 2; m++) { /* one piece, as struct batch says */
+    for (int m = 0; m < 2; m++) { /* one allocation, as struct batch requires */
         const struct batch *b = &s->micro[m];
         assert_true(b->block);
         const int64_t column = (b->rows * 4 + LOADER_ALIGN - 1) / LOADER_ALIGN * LOADER_ALIGN;

@@ -82,7 +82,7 @@ static void a_place_does_not_depend_on_the_way_there(void **state)
     mixture_close(m);
 }
 
-/* Weights in the middle of blocks, against the integral of the schedule. */
+/* Weights in the middle of blocks, compared with the integral of the schedule. */
 static void schedules_move_the_shares(void **state)
 {
     (void)state;

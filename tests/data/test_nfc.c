@@ -22,7 +22,7 @@ static void assert_nfc(const char *text, size_t bytes, const char *want, size_t 
     assert_memory_equal(out, want, want_bytes);
 }
 
-/* The form is that of the reference, and normalizing it again changes nothing. */
+/* The form equals that of the reference, and normalizing it again changes nothing. */
 static void check(const char *text, size_t bytes)
 {
     static char want[3 * NFC_REFERENCE_MAX];
@@ -67,7 +67,7 @@ static void known_texts_have_their_known_form(void **state)
     }
 }
 
-/* Lines "text;form" of code points, which tools/make_nfc_fixture.py asked Hugging Face tokenizers for. */
+/* Lines "text;form" of code points from Hugging Face tokenizers (tools/make_nfc_fixture.py). */
 static void forms_are_those_of_tokenizers(void **state)
 {
     (void)state;

@@ -80,7 +80,8 @@ static void every_pair_comes_once(void **state)
     }
 }
 
-/* The plain algorithm: rows in a list, all of them looked at. Equal rooms: the row that got its room last. */
+/* The plain algorithm: rows in a list, a linear search. Of rows with equal free space, the one that got it
+ * last. */
 static int64_t best_fit_rows(const int64_t *starts, int64_t count, int64_t t_count)
 {
     int64_t rows = 0, *room = malloc((size_t)count * sizeof *room), whole = 0;
@@ -124,8 +125,7 @@ static void padding_of_web_like_lengths_is_below_one_percent(void **state)
             assert_int_equal(pack_open(&p, starts, 150000, t[i], PACK_BEST_FIT), STATUS_OK);
             double padding = 1 - (double)pack_pairs(p) / ((double)pack_rows(p) * (double)t[i]);
             if (padding > 0.01) fail_msg("T %lld, median e^%g: %g", (long long)t[i], mu[k], padding);
-            assert_true((double)pack_bytes(p) <
-                        12.0 * 150000); /* the header's promise, whole rows included */
+            assert_true((double)pack_bytes(p) < 12.0 * 150000); /* the header's promise, full rows included */
             pack_close(p);
             free(starts);
         }

@@ -192,7 +192,7 @@ static void a_damaged_page_costs_its_rows_alone(void **state)
     char *data;
     size_t bytes;
     load("text_crc_v2", &data, &bytes);
-    char *at = memmem(data, bytes, "row 40", 6); /* a row whose text stands in its page as it is */
+    char *at = memmem(data, bytes, "row 40", 6); /* a row whose text is stored uncompressed in its page */
     assert_non_null(at);
     at[4] ^= 1;
     struct outcome o = read_memory(data, bytes, "text");

@@ -245,7 +245,7 @@ static void stages_divide_the_pieces_of_the_stage_before(void **state)
 #undef PIECES
 }
 
-/* The scanner that does three stages at once, against the three stages. */
+/* The scanner that does three stages at once, compared with the three stages. */
 static void the_three_stages_of_deepseek_are_done_at_once(void **state)
 {
     (void)state;

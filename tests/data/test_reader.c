@@ -196,7 +196,7 @@ static void compressed_text_is_read_as_what_it_holds(void **state)
         for (int codec = STREAM_PLAIN; codec <= STREAM_ZSTD; codec++) {
             uint8_t packed[4096];
             size_t bytes = pack((enum stream_codec)codec, in, sizeof in - 1, packed);
-            const char *path = temp_path(cases[i].name); /* the name does not tell the compression */
+            const char *path = temp_path(cases[i].name); /* the name does not show the compression */
             temp_write(path, packed, bytes);
             for (size_t batch = 0; batch < 60; batch += 7) {
                 struct reader_config c = {.batch_bytes = batch};

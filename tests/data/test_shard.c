@@ -360,7 +360,7 @@ static void a_failing_system_call_leaves_no_shard_and_no_temporary(void **state)
         assert_true(st == STATUS_OK || st == STATUS_IO);
         assert_int_equal(temp_count(".tmp-"), 0);
         struct shard s;
-        if (temp_count("f.bin") > 0) { /* only the fsync of the directory failed: the file is whole */
+        if (temp_count("f.bin") > 0) { /* only the fsync of the directory failed: the file is complete */
             assert_int_equal(shard_open(&s, temp_path("f.bin")), STATUS_OK);
             shard_close(&s);
         }

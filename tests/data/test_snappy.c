@@ -23,7 +23,7 @@ static bool decode(const uint8_t *in, size_t bytes, uint8_t *out, size_t out_byt
     return ok;
 }
 
-/* A literal of `distance` bytes, a copy of `length` from its begin, and `rest` bytes behind. */
+/* A literal of `distance` bytes, a copy of `length` from its start, and `rest` bytes more. */
 static void copies_repeat_what_was_written(void **state)
 {
     (void)state;
@@ -85,7 +85,7 @@ static void lies_are_refused(void **state)
          5, 5}, /* from nowhere */
         {"\x05\x00"
          "a\x05\x01",
-         5, 5},                             /* longer than there is room */
+         5, 5},                             /* longer than the output buffer */
         {"\x05\xfc\xff\xff\xff\xff", 6, 5}, /* a literal of 4 GiB */
     };
     uint8_t got[128];

@@ -155,8 +155,8 @@ static void pieces_of_all_short_strings_are_those_of_the_pattern(void **state)
     }
 }
 
-/* All strings of five characters of ASCII, one behind the other: long enough for the windows of the scanners, and with
- * each string at many places of a window. */
+/* All strings of five ASCII characters, concatenated: long enough for the windows of the scanners, with each
+ * string at many positions of a window. */
 static void pieces_of_long_ascii_are_those_of_the_pattern(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void pieces_of_long_ascii_are_those_of_the_pattern(void **state)
     free(text);
 }
 
-/* Each alone between line ends, between letters, behind a space, before a capital, doubled, behind punctuation. */
+/* Each alone between line ends, between letters, after a space, before a capital, doubled, after punctuation. */
 static void every_character_is_split_as_by_the_pattern(void **state)
 {
     (void)state;

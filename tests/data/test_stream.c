@@ -130,7 +130,7 @@ static void seeking_goes_to_the_exact_byte(void **state)
     }
 }
 
-/* What is delivered before the fault is the beginning of the text, unless only a checksum tells. */
+/* Text delivered before the fault is a prefix of the text, unless only a checksum detects the fault. */
 enum sum { SUM_UNKNOWN, SUM_TELLS };
 static void expect_fault_of(size_t bytes, const char *message, enum sum sum)
 {
@@ -143,7 +143,7 @@ static void expect_fault_of(size_t bytes, const char *message, enum sum sum)
         if (sum == SUM_UNKNOWN) assert_memory_equal(back, text, got);
         if (!strstr(status_message(), message))
             fail_msg("'%s' does not contain '%s'", status_message(), message);
-        assert_int_equal(stream_read(s, back, 1, &got), STATUS_DATA); /* and again */
+        assert_int_equal(stream_read(s, back, 1, &got), STATUS_DATA); /* and repeated */
         assert_int_equal(got, 0);
         stream_close(s);
         source_close(&source);

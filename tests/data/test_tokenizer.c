@@ -37,7 +37,7 @@ static struct tokenizer *trained(const char *pretokenizer, int32_t vocab_size)
     return t;
 }
 
-/* Lowest rank first, leftmost among equals, on the whole list of merges: the definition. */
+/* Lowest rank first, leftmost among equals, over the whole list of merges: the definition. */
 static size_t plain_bpe(const struct tokenizer *t, const uint8_t *piece, size_t bytes, int32_t *ids)
 {
     size_t n = bytes;
@@ -53,7 +53,7 @@ static size_t plain_bpe(const struct tokenizer *t, const uint8_t *piece, size_t 
         ids[at] = m->id;
         memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
         n--;
-        rank = 0; /* two merges may make the same token, so an earlier one may be possible again */
+        rank = 0; /* two merges may make the same token, so an earlier one may become possible */
     }
     return n;
 }

@@ -29,7 +29,7 @@ static uint64_t add_batch(const struct reader_batch *b, int64_t *end, uint64_t s
     return sum;
 }
 
-/* All documents from `from` on; *mark is set behind the first batch. */
+/* All documents from `from` on; *mark is set after the first batch. */
 static uint64_t read_all(const uint8_t *data, size_t bytes, const struct reader_config *c,
                          struct reader_mark from, struct reader_mark *mark, uint64_t *behind)
 {

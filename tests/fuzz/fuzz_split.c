@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int row = 0; row < SPLIT_COUNT; row++) references[row] = reference_open((enum split_id)row, 0);
     if (size < 2 || size > CHARACTERS_MAX) return 0;
     size_t bytes = 0, letters = 2 + (data[0] >> 1) % (REFERENCE_LETTERS - 1);
-    char *text = malloc(4 * size); /* exactly as long as it has to be: reads behind the text are seen */
+    char *text = malloc(4 * size); /* exactly as long as needed: reads past the text are detected */
     CHECK(text != NULL, "memory");
     for (size_t i = 1; i < size; i++)
         if (data[0] & 1)

@@ -15,7 +15,7 @@ static inline status shard_target_count(void *ctx, int64_t tokens)
     return STATUS_OK;
 }
 
-/* All bytes of a file lie in `data`; index: of the file beside it, or NULL. */
+/* `data`: all bytes of a file; index: of the file beside it, or NULL. */
 static inline void shard_target_run(const uint8_t *data, int64_t bytes, const uint8_t *index, int64_t index_bytes)
 {
     enum { BLOCK = 256, VOCAB = 50257 };

@@ -140,8 +140,9 @@ static struct result reference_run(struct reference *r, const struct batch *b)
     return out;
 }
 
-/* Weights of which each moved by up to a roundoff of bf16, so that rounding to bf16 hardly tells them apart; caller frees. In qwen3_moe and
- * qwen3_moe_window two scores of a router lie so close together that one of 24 tokens goes to another expert from one neighbour to the next. */
+/* Weights that each moved by up to a roundoff of bf16, so rounding to bf16 hardly distinguishes them; caller
+ * frees. In qwen3_moe and qwen3_moe_window two scores of a router are so close that one of 24 tokens switches
+ * its expert between neighbouring sets. */
 enum { NEIGHBOURS = 16 };
 static float *neighbour(const float *weights, int64_t count, uint64_t which)
 {
@@ -225,7 +226,7 @@ static struct result trainer_run(struct trainer *t, const struct batch *b, const
     return out;
 }
 
-/* Logits and gradients in F32, against the fixture. */
+/* Logits and gradients in F32, compared with the fixture. */
 static void check_f32(struct trainer *t, const struct hf_fixture *f, const char *name)
 {
     const int64_t v = f->spec.vocab_size;
@@ -332,10 +333,11 @@ static double losses_of_neighbour(struct hf_fixture *f, const float *weights, ui
     return off[HF_STEPS - 1];
 }
 
-/* What the worst of ten losses in BF16 may be off: 2e-2, where exact arithmetic itself does not go further. From weights that moved by no
- * more than a roundoff of bf16, F32 ends 2.2e-2 off in ingot_hybrid, whose weights are large, and 8.4e-2 in qwen3_moe, where at step 3 two
- * scores of a router lie closer together than bf16 tells apart and one of 24 tokens goes to another expert. No BF16 can be asked to stay
- * nearer than such runs do; half as much again is allowed, as above. Half of the steps stay within 2e-2 all the same. */
+/* Tolerance of the worst of ten BF16 losses: 2e-2, if exact arithmetic itself stays below it. From weights
+ * moved by a roundoff of bf16, F32 ends 2.2e-2 off in ingot_hybrid, whose weights are large, and 8.4e-2 in
+ * qwen3_moe, where at step 3 two scores of a router are closer than bf16 resolves and one of 24 tokens
+ * switches. BF16 cannot be closer than such runs; half as much again is allowed, as above. Half of the steps
+ * stay within 2e-2 all the same. */
 static double losses_bound(struct hf_fixture *f, const float *weights, double found)
 {
     double worst = 0;

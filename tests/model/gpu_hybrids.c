@@ -58,7 +58,7 @@ static struct spec spec_of(const struct form *f, enum precision precision, enum 
     s.model.head_count = 2, s.model.head_count_kv = 1, s.model.head_dim = 64, s.model.context_length = 256;
     s.model.gdn_key_heads = 2, s.model.gdn_value_heads = 4, s.model.gdn_key_dim = s.model.gdn_value_dim = 32;
     s.model.mamba_heads = 4, s.model.mamba_head_dim = 64, s.model.mamba_groups = 2, s.model.mamba_state = 48;
-    /* latent attention with the heads that Hopper's own kernels serve; queries from a rank, and in the pure model without */
+    /* latent attention with heads of the sm90 kernels; queries from a rank, and in the pure model without */
     s.model.mla_kv_rank = 64, s.model.mla_q_rank = strcmp(f->layers, "mla") == 0 ? 0 : 96;
     /* every expert is chosen: the ranks of scores, which differ between F32 and BF16, decide nothing */
     s.model.moe_experts = s.model.moe_top_k = 4, s.model.moe_size = 64, s.model.moe_shared_size = 64;
@@ -113,7 +113,8 @@ static float *masters_of(struct trainer *t)
     return to;
 }
 
-/* Every document that does not explore halts at once, by far: what the head says first is a tie, which rounding decides. */
+/* Every document that does not explore halts at once, by a wide margin: the head's first values are a tie,
+ * which rounding would decide. */
 static void halt_early(struct trainer *t)
 {
     static const float bias[] = {5, -5};
@@ -203,7 +204,7 @@ static void check_gradients(const struct form *f)
     free(want);
 }
 
-/* Ten steps; the weights behind them. */
+/* Ten steps, and the weights after them. */
 static float *trained(const struct form *f, const struct spec *s, double loss[STEPS], int64_t *count)
 {
     struct trainer *t = opened(s, f->name);
@@ -233,8 +234,8 @@ static void check_training(const struct form *f, enum precision precision)
     s.run.train_recompute = (int32_t)policies[0];
     float *first = trained(f, &s, got, &count);
     for (int i = 0; i < STEPS; i++) worst = isnan(got[i]) ? INFINITY : fmax(worst, fabs(got[i] - want[i]));
-    /* AdamW divides by what small gradients of rarely read rows come to: weights within three roundoffs of each other end up to 2.0e-3
-     * apart (24 draws of them on the CPU), where other forms stay within 3e-6. */
+    /* AdamW divides by tiny gradients of rarely read rows: weights within three roundoffs of each other end
+     * up to 2.0e-3 apart (24 draws on the CPU), where other forms stay within 3e-6. */
     within(narrow ? "ten losses BF16" : "ten losses F32", f->name, worst,
            narrow      ? 2e-2
            : f->engram ? 4e-3

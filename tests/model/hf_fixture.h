@@ -28,8 +28,8 @@ struct hf_error {
 };
 /* `want`: "logits" or "long_logits" of the fixture, as many rows as its batch has. */
 struct hf_error hf_logits_error(const struct hf_fixture *f, const char *want, const void *logits, dtype dt);
-/* Of the worst tensor, which is named; `grad`: the flat gradients of `d` in host memory, in `dt`. Of the bias of k, whose gradient is
- * rounding noise, what lies below k_bias_floor (L2) does not count. */
+/* Relative error of the worst tensor, which is named; `grad`: the flat gradients of `d` in host memory, in
+ * `dt`. The gradient of k's bias is rounding noise: values below k_bias_floor (L2) do not count. */
 struct hf_error hf_gradient_error(const struct hf_fixture *f, const struct decoder *d, const void *grad, dtype dt,
                                   double k_bias_floor, char worst[160]);
 /* Where the tests' files are: the source tree, or what INGOT_TEST_SOURCE names. */

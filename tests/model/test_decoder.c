@@ -180,8 +180,8 @@ static void fixture_close(struct fixture *f)
     for (size_t i = 0; i < 5; i++) arena_free(all[i]);
 }
 
-/* The one-step gradient is the derivative of a loss in which the states before a segment's last two passes are constants: these are
- * kept here, and held_loss goes on from them. Per segment: z_L, z_H. */
+/* The one-step gradient is the derivative of a loss in which the states before a segment's last two passes
+ * are constants: they are saved here, and held_loss starts from them. Per segment: z_L, z_H. */
 static void hold_states(struct fixture *f)
 {
     enum { WIDTH = 16 };
@@ -199,7 +199,7 @@ static void hold_states(struct fixture *f)
     }
 }
 
-/* What the head says now; what it is to say, and who takes part, is held in the activations. */
+/* The head's halting values; its targets, and which documents count, are in the activations. */
 static void held_halt(struct fixture *f, int64_t segment)
 {
     double *kept = f->a.hrm->q.data, now[2 * 3], *place = kept + 2 * segment * f->batch.docs, old[2 * 3];
@@ -254,7 +254,8 @@ static double held_loss(struct fixture *f)
     return f->scalars.loss_sum * f->scalars.grad_scale + f->scalars.halt_sum * f->scalars.halt_scale;
 }
 
-/* What the gradients are those of. Evaluation passes extra predictions over, and routers form what they cost in backward: both need it. */
+/* The function whose gradients are tested. Evaluation skips MTP modules, and routers compute their auxiliary
+ * loss in backward: both need it. */
 static double loss_of(struct fixture *f)
 {
     const struct model_spec *m = &f->d.spec;
@@ -389,7 +390,8 @@ static void gradients_match_finite_differences_of_hierarchical_reasoning(void **
     check_gradients("a delta rule below, experts above, n-grams", &s);
 }
 
-/* Goal: a segment goes on where the last stopped. Method: two segments of one cycle are, forward, one segment of two cycles. */
+/* Goal: a segment continues where the last one stopped. Method: two segments of one cycle are, forward, one
+ * segment of two cycles. */
 static void segments_carry_their_states(void **state)
 {
     (void)state;
@@ -437,7 +439,8 @@ static void a_head_that_halts_decides_which_losses_count(void **state)
     }
 }
 
-/* Goal: the fast ops give the oracle's gradients. Method: F32 and BF16 against F64, the relative error of the whole gradient. */
+/* Goal: the fast ops give the oracle's gradients. Method: relative error of the whole gradient, F32 and BF16
+ * compared with F64. */
 static void gradients_of_hierarchical_reasoning_agree_with_the_oracle(void **state)
 {
     (void)state;
@@ -477,7 +480,7 @@ static void gradients_match_finite_differences_of_extra_predictions(void **state
     check_gradients("two extra predictions, learned positions", &s);
     s = base_spec();
     use_gdn(&s, "2*gqa,1*gdn");
-    s.mtp_depth = 3; /* the pattern goes on: gdn, gqa, gqa */
+    s.mtp_depth = 3; /* the pattern repeats: gdn, gqa, gqa */
     check_gradients("three extra predictions of two kinds", &s);
 }
 
@@ -580,7 +583,8 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
-/* Goal: a packed batch is the sum of its documents, its gradients too. Method: the packed batch against one batch per document. */
+/* Goal: a packed batch is the sum of its documents, and so are its gradients. Method: the packed batch
+ * compared with one batch per document. */
 static void check_packed(const struct model_spec *s)
 {
     struct fixture *f = malloc(sizeof *f);
@@ -716,8 +720,8 @@ static void threads_change_no_bit(void **state)
     check_threads(&s);
 }
 
-/* Goal: an extra prediction sees its document alone, and what evaluation computes does not know of it. Method: sums of a packed batch
- * against one batch per document; the loss of evaluation against that of training. */
+/* Goal: an MTP module sees only its document, and evaluation ignores it. Method: sums of a packed batch
+ * compared with one batch per document; the loss of evaluation compared with that of training. */
 static void extra_predictions_stay_in_their_documents(void **state)
 {
     (void)state;

@@ -207,7 +207,7 @@ static void an_export_of_an_import_has_the_same_weights_and_config(void **state)
     ok(io_remove_tree(out));
 }
 
-/* Out, in and out again: the family that is expected, the same model, the same bytes. */
+/* Export, import, export again: the expected family, the same model, the same bytes. */
 static void check_there_and_back(const struct model_spec *m, const char *family)
 {
     char dir[] = "/tmp/ingot-hf-XXXXXX", once[64], twice[64];
@@ -314,7 +314,7 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     m.moe_groups = m.moe_groups_kept = 0;
     check_there_and_back(&m, "deepseek_v3");
     m.moe_shared_size = 20;
-    check_there_and_back(&m, "ingot"); /* no whole number of shared experts */
+    check_there_and_back(&m, "ingot"); /* not a whole number of shared experts */
     m.moe_shared_size = 24;
     m.norm_zero_centered = true;
     check_there_and_back(&m, "ingot");

@@ -40,7 +40,8 @@ static struct model_spec spec_of_fixture(void)
     return s;
 }
 
-/* got, `count` values of type dt, against the next of the fixture: the largest difference beside the largest value. */
+/* Compares got, `count` values of type dt, with the next of the fixture: the largest difference relative to
+ * the largest value. */
 static void compare(FILE *f, const char *what, const void *got, int64_t count, dtype dt, double bound)
 {
     double error = 0, largest = 0;

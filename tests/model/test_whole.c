@@ -133,7 +133,7 @@ static bool near(const char *what, double got, double want, double tol)
     return false;
 }
 
-/* Takes this rank's slice of the whole's weights, having compared what init_weights drew for it. */
+/* Takes this rank's slice of the full weights, and checks that init_weights drew the same. */
 static bool take_weights(struct work *w, const struct work *whole)
 {
     const dtype acc = dtype_acc(w->d.params.dt);
@@ -151,7 +151,7 @@ static bool take_weights(struct work *w, const struct work *whole)
     return same;
 }
 
-/* Sums of squares: of this rank's slice of a gradient less the whole's, and of the whole's. */
+/* Sums of squares: of this rank's slice of a gradient minus the full one's, and of the full one's. */
 struct distance {
     double error, size;
 };
@@ -196,7 +196,7 @@ struct whole_run {
     struct sums sums;
 };
 
-/* A rank's part; true: as the whole. */
+/* A rank's part; true: as in the whole model. */
 static bool rank_part(struct comm *c, const struct whole_run *whole)
 {
     const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = comm_ranks(c), .chunks = 1, .shard = 1};

@@ -73,7 +73,7 @@ static json_t *argument(json_t *event, const char *key)
     return json_object_get(json_object_get(event, "args"), key);
 }
 
-/* The host's span `outer` in which a device event lies; NULL: none, the clocks disagree. */
+/* The host span `outer` that contains a device event; NULL: none: the clocks disagree. */
 static const char *host_span(json_t *events, double start, double end)
 {
     size_t i;

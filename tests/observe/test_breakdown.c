@@ -52,7 +52,7 @@ static void parts_and_gaps_are_the_wall_time(void **state)
         {.start_ns = 100, .end_ns = 500, .name = GEMM},
         {.start_ns = 300, .end_ns = 700, .name = ATTN},   /* 200 of its own */
         {.start_ns = 350, .end_ns = 450, .name = NORM},   /* hidden by both */
-        {.start_ns = 700, .end_ns = 900, .name = GEMM},   /* at once behind */
+        {.start_ns = 700, .end_ns = 900, .name = GEMM},   /* directly after */
         {.start_ns = 1300, .end_ns = 1300, .name = ADAM}, /* too short to see */
     };
     breakdown_add(sum, a, 6, parts, 2000, 2);
@@ -94,7 +94,7 @@ static void copies_over_the_link_have_a_rate_each_way(void **state)
     struct activity a[] = {
         {.start_ns = 0, .end_ns = 400, .name = COPY, .link = LINK_UP, .bytes = 6000},
         {.start_ns = 100, .end_ns = 900, .name = GEMM},
-        {.start_ns = 200, .end_ns = 300, .name = COPY, .link = LINK_UP, .bytes = 100}, /* beside the first */
+        {.start_ns = 200, .end_ns = 300, .name = COPY, .link = LINK_UP, .bytes = 100}, /* overlaps it */
         {.start_ns = 300, .end_ns = 500, .name = COPY, .link = LINK_DOWN, .bytes = 1000},
         {.start_ns = 300, .end_ns = 900, .name = COPY}, /* on the device */
         {.start_ns = 800, .end_ns = 1000, .name = COPY, .link = LINK_UP, .bytes = 2000},
@@ -119,13 +119,13 @@ static void communication_costs_what_nothing_hides(void **state)
     struct names names = {0};
     struct breakdown_sum *sum = sum_make(&names);
     struct activity a[] = {
-        {.start_ns = 0, .end_ns = 300, .name = SEND}, /* before, between and behind what is computed */
+        {.start_ns = 0, .end_ns = 300, .name = SEND}, /* before, between and after compute */
         {.start_ns = 100, .end_ns = 150, .name = GEMM},
         {.start_ns = 200, .end_ns = 250, .name = GEMM},
         {.start_ns = 280, .end_ns = 400, .name = SEND},
         {.start_ns = 300, .end_ns = 350, .name = COPY}, /* what it ends with is hidden too */
         {.start_ns = 600, .end_ns = 900, .name = ATTN},
-        {.start_ns = 650, .end_ns = 850, .name = SEND}, /* all of it beside */
+        {.start_ns = 650, .end_ns = 850, .name = SEND}, /* all of it overlapped */
     };
     breakdown_add(sum, a, 7, parts, 1000, 1);
     struct breakdown b;
@@ -419,7 +419,7 @@ static void without_a_source_there_is_one_line(void **state)
     (void)state;
     assert_int_equal(kernels_open_source(NULL), STATUS_DEVICE);
     assert_non_null(strstr(status_message(), "no device times"));
-    assert_int_equal(kernels_record(true), STATUS_OK); /* the run goes on */
+    assert_int_equal(kernels_record(true), STATUS_OK); /* the run continues */
     kernels_close();
 }
 

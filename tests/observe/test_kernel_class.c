@@ -50,7 +50,7 @@ static const struct {
     {KERNEL_ATTENTION, "_ZN" UNNAMED "8attn_bwdINS_3polIfi13__nv_bfloat16EEEEvPT_",
      "mangle::attn_bwd<pol<f32, int, bf16>>"},
     {KERNEL_ATTENTION, "_Z14own_fwd_kernelI13__nv_bfloat16Li64EEv13attn_fwd_args9attn_docs",
-     "own_fwd_kernel<bf16, 64>"}, /* a type of ours tells */
+     "own_fwd_kernel<bf16, 64>"}, /* a type of ours decides */
     {KERNEL_ATTENTION, "_Z12delta_kernelI13__nv_bfloat16EvPKT_S3_Pfiii", "delta_kernel<bf16>"},
     {KERNEL_ATTENTION, "_Z17hopper_dkv_kernelILi192ELi128EEvPf", "hopper_dkv_kernel<192, 128>"},
     {KERNEL_GEMM, "_ZN46_GLOBAL__N__b5cc417f_13_gemm_plain_cu_970ebc7a4gemmIffEEvPKT_S3_PT0_",
@@ -114,7 +114,7 @@ static void a_name_is_cut_to_its_room(void **state)
         }
 }
 
-/* A name may end anywhere: nothing behind its end is read (the address sanitizer watches). */
+/* A name may end anywhere: nothing past its end is read (the address sanitizer watches). */
 static void a_torn_name_is_read_to_its_end(void **state)
 {
     (void)state;

@@ -18,7 +18,7 @@ enum op_id {
         OP_COUNT
 };
 
-/* Documents that lie one behind the other. */
+/* Consecutive documents. */
 struct case_docs {
     int64_t count;
     int32_t len[8];
@@ -69,7 +69,7 @@ struct case_rows {
 
 struct case_rope {
     int64_t rows, heads, heads_kv, hd;
-    int64_t half; /* pairs that turn */
+    int64_t half; /* pairs that are rotated */
     bool qk_norm;
     bool shift; /* the weights of qk_norm are stored around 0 */
     bool in_place, gaps;
@@ -79,7 +79,7 @@ struct case_rope {
 struct case_latent {
     int64_t rows, heads;
     int64_t nope;        /* width of a head's part without position */
-    int64_t half;        /* pairs that turn, behind that part */
+    int64_t half;        /* rotated pairs, after that part */
     bool q_only, k_only; /* the other's pointer is NULL */
     bool gaps;
 };
@@ -158,7 +158,7 @@ struct case_delta {
     bool qk_norm;
     bool no_delta; /* the rule of Mamba-2 */
     bool slow;     /* states are kept for hundreds of rows */
-    bool state;    /* forward goes on from a state and gives the last one */
+    bool state;    /* forward starts from a state and returns the last one */
     bool gaps;
 };
 
@@ -212,7 +212,7 @@ struct case_unique {
 struct case_table {
     int64_t slots, used; /* rows of sums, and how many of them belong to a row of the table */
     int64_t d;
-    int64_t vocab; /* rows of the whole table */
+    int64_t vocab; /* rows of the full table */
     int64_t first; /* the rows before it are elsewhere */
     bool lion, moments_bf16;
     bool not_finite; /* the gradient was */
@@ -227,7 +227,7 @@ enum case_family case_family(enum op_id op);
 
 struct op_case {
     enum op_id op;
-    union { /* case_family(op) says which */
+    union { /* case_family(op) selects the member */
         struct case_gemm gemm;
         struct case_embed embed;
         struct case_norm norm;
@@ -252,7 +252,7 @@ struct op_case {
     };
 };
 
-/* A row's flags, behind its numbers: a family that has no such field does not compile. */
+/* A row's flags follow its numbers: a family without such a field does not compile. */
 #define TRANS_A .trans_a = true
 #define TRANS_B .trans_b = true
 #define WITH_BIAS .with_bias = true

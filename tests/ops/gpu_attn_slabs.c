@@ -218,8 +218,8 @@ static void slabs_change_no_bits(void **state)
     gpu_close(&g);
 }
 
-/* A longest length that no document has costs memory, here more than there is: dQ is then formed from scores of its own, whose
- * probabilities are not rounded on the way. */
+/* A longest length that no document has costs memory, here more than there is: dQ then recomputes its scores,
+ * whose probabilities are not rounded in between. */
 static void without_memory_the_gradients_are_the_same(void **state)
 {
     (void)state;

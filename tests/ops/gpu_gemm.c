@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { GUARD = 64 }; /* elements in front of and behind c that nobody may write */
+enum { GUARD = 64 }; /* elements before and after c that must not be written */
 
 struct gpu {
     struct dev dev;
@@ -110,7 +110,7 @@ static void work_close(struct work *w)
     free(w->want);
 }
 
-/* Device memory for `count` elements, off by w->shift elements, and what lies in it. */
+/* Device memory for `count` elements, off by w->shift elements, and its contents. */
 static void *place(struct gpu *g, const void *from, size_t count, dtype dt, int64_t shift)
 {
     char *p = arena_take(&g->memory, (count + 8) * dtype_bytes(dt), "operand");
@@ -119,7 +119,7 @@ static void *place(struct gpu *g, const void *from, size_t count, dtype dt, int6
     return p;
 }
 
-/* Runs it on the GPU; the result, guards included, lies in memory that the caller frees. */
+/* Runs it on the GPU; returns the result, guards included, which the caller frees. */
 static void *work_run(struct gpu *g, const struct work *w)
 {
     const size_t mark = arena_mark(&g->memory), bytes = (w->c_count + 2 * GUARD) * dtype_bytes(w->g.cdt);
@@ -216,7 +216,7 @@ static void empty_sums_are_the_bias_or_nothing(void **state)
     gpu_close(g);
 }
 
-/* Small whole numbers: every order of the sums gives the same bits, so a run too many shows. */
+/* Small integers: every order of the sums gives the same bits, so an extra run shows. */
 static void a_search_adds_nothing(void **state)
 {
     (void)state;

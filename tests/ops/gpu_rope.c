@@ -182,7 +182,7 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
     turn_open(g, c);
 }
 
-/* Gradients of q, k and v, turned together or apart, and the guard behind them. */
+/* Gradients of q, k and v, rotated by the fused kernel or separately, and the guard after them. */
 static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
 {
     const size_t bytes = sizeof(bf16) * (size_t)((c->rows + GUARD) * c->stride);

@@ -68,7 +68,7 @@ static void *place(struct gpu *g, const bf16 *from, int64_t count)
     return to;
 }
 
-/* A result, with marks before and behind. */
+/* A result between guard bytes. */
 struct result {
     char *memory;
     int64_t count;
@@ -113,8 +113,8 @@ static void assert_same(struct gpu *g, struct result a, struct result b)
     free(y);
 }
 
-/* Rows of gu against sums in f64: rounded once to BF16; before that d / 16 sums of 17 terms, of which each is cut at 2^-23 of the largest,
- * which is some 4 sqrt(d) at most (tensor cores do not round). */
+/* Rows of gu compared with f64 sums: rounded once to BF16; before that d / 16 sums of 17 terms, each of which
+ * is cut at 2^-23 of the largest, which is some 4 sqrt(d) at most (tensor cores do not round). */
 static void assert_gemm(const bf16 *gu, const bf16 *x, const bf16 *w, int64_t rows, int64_t d, int64_t f)
 {
     const int64_t step = rows > 64 ? rows / 61 : 1; /* some of many rows, all columns */

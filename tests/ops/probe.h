@@ -27,7 +27,7 @@ struct probe_buf {
     enum probe_kind kind;
     dtype dt;
     int64_t count;
-    double tol;  /* absolute, beside some roundoffs of the value itself; TOL_EXACT: the same bits */
+    double tol;  /* absolute, in addition to some roundoffs of the value; TOL_EXACT: the same bits */
     char *block; /* owned: guard, data, guard */
     size_t block_bytes;
     void *data;
@@ -39,8 +39,8 @@ struct probe_device {
     struct stream *stream;
     void (*set_workspace)(struct stream *s, void *workspace, size_t bytes); /* NULL: the set has none */
     char *workspace, *poison; /* device memory: what the ops share, and as many 0xFF bytes; owned */
-    size_t workspace_bytes;   /* beside a tail that nothing may write */
-    bool exact; /* no guard behind the twins: a memory checker then finds reads past the end */
+    size_t workspace_bytes;   /* without a tail that must not be written */
+    bool exact; /* no guard after the twins: a memory checker then finds reads past the end */
 };
 /* Workspace for sets that ask for up to `bytes`. */
 status probe_device_open(struct probe_device *d, struct stream *s, size_t bytes) WARN_UNUSED;
@@ -54,17 +54,17 @@ struct probe {
     double nudge_step;
     int64_t expert_align; /* at least, of sorted rows: see ops.expert_align */
     bool narrow_logits; /* xent reads dt, not A: see ops.logits_dt */
-    bool plain_lse;     /* a device's lse lies as the host's does, and is compared */
+    bool plain_lse;     /* a device's lse has the host's layout, and is compared */
     bool tf32;          /* GEMMs of F32 are of operands rounded to tf32 */
     const struct probe_device *device; /* NULL: the host */
     struct probe_buf bufs[48];
     int count;
     int64_t tokens;    /* of the case: sizes the workspace */
     status st;         /* of the op, on a device; on the host a failing op fails the test */
-    char trouble[400]; /* on a device: what went wrong beside the results; "" when nothing did */
+    char trouble[400]; /* on a device: errors besides the results; "" if there are none */
 };
 
-/* Unit roundoff, and the rounding error of a sum of n terms of which partial sums are about 1, with room for
+/* Unit roundoff, and the rounding error of a sum of n terms whose partial sums are about 1, with a margin for
  * another order. */
 double tol_round(dtype dt);
 double tol_reduce(dtype dt, int64_t n);
@@ -97,7 +97,7 @@ void probe_close(const struct probe *want, const struct probe *got, const char *
 /* Fails the test unless all buffers hold the same bits. */
 void probe_same_bits(const struct probe *a, const struct probe *b, const char *what);
 
-/* Calls the op with `args` (`bytes` of them) on the probe's buffers, where the probe says. */
+/* Calls the op with `args` (`bytes` of them) on the probe's buffers and device. */
 typedef status probe_op(const struct ops *o, const void *args, dev_stream s);
 void probe_call(struct probe *p, const struct ops *o, probe_op *op, const void *args, size_t bytes);
 void probe_device_call(struct probe *p, const struct ops *o, probe_op *op, const void *args, size_t bytes);

@@ -3,8 +3,9 @@
 #define INGOT_TESTS_OPS_RUN_H
 #include "probe.h"
 
-/* Padding holds what the stack held before, addresses of buffers too, and a device's call replaces every word of the arguments that is
- * such an address: with it the bool beside the padding. A compiler without the builtin serves the CPU alone. */
+/* Padding holds old stack contents, possibly addresses of buffers. A device's call replaces every word of the
+ * arguments that is such an address, and with it a bool next to the padding. A compiler without the builtin
+ * runs only the CPU. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
 #define RUN_CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
@@ -34,8 +35,8 @@ double run_tol_gemm(const struct probe *p, int64_t k); /* of a GEMM over k */
 /* Tables [pos_count, half] of real angles. */
 void run_angles(int64_t half, struct probe *p, int64_t pos_count, void **cosines, void **sines);
 
-/* An update's arrays, and others like them for a second run, whose weights are halves: run_again before the first, run_same behind both,
- * which asks for the same bits. What an op lacks is NULL. */
+/* The arrays of an update, and a copy of them for a second run with split weights: call run_again before the
+ * first run and run_same after both, which checks for the same bits. Arrays that an op lacks are NULL. */
 struct run_arrays {
     float *p, *g;
     bf16 *w;
@@ -54,8 +55,9 @@ struct run_again {
 };
 struct run_again run_again(const struct ops *o, struct probe *p, const struct run_arrays *a);
 void run_same(const struct ops *o, struct probe *p, const struct run_again *b);
-/* Two more sets from weights that bf16 holds: whole, in joined; and alone, in upper. run_rounded behind a run of each asks that the latter
- * have become the former, rounded by the words of their places in the chunks. */
+/* Two more sets from weights that bf16 represents: with masters, in joined; and without, in upper. Call
+ * run_rounded after a run of each: it checks that the latter equal the former, rounded by the words of their
+ * positions in the chunks. */
 struct run_pair { struct run_again whole, alone; };
 struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_arrays *a);
 void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count, uint64_t seed, uint64_t step);

@@ -8,7 +8,7 @@ typedef int driver_fn(void);
     {                                                                                                        \
         return 0;                                                                                            \
     }
-/* The first argument receives a handle that nobody will use. */
+/* The first argument receives a handle that is not used. */
 #define GIVES_HANDLE(name)                                                                                   \
     int name(void **handle);                                                                                 \
     int name(void **handle)                                                                                  \

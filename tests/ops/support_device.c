@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { TAIL = 4096 }; /* bytes behind the workspace that stay as they are */
+enum { TAIL = 4096 }; /* bytes after the workspace that must not change */
 enum attempt { FIRST, REPEAT, GRAPH, ATTEMPTS };
 static const char *const attempt_names[ATTEMPTS] = {
     "", "a second run over other leftovers in workspace and scratch", "the captured graph"};
@@ -123,7 +123,7 @@ static status launch(struct probe *p, const struct ops *o, probe_op *op, const v
     return dev_sync(s);
 }
 
-/* Brings back the results: the first turn's into the blocks, the others' to be compared with them. */
+/* Downloads the results: the first attempt's into the blocks; later ones are compared with them. */
 static status download(struct probe *p, enum attempt attempt)
 {
     for (int i = 0; i < p->count; i++) {

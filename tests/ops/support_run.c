@@ -38,7 +38,7 @@ static const void *over(bool so, const void *in, void *out, int64_t count, dtype
     return out;
 }
 
-/* Sums of k GEMMs, each of them about 1. TF32 keeps 10 bits behind the point of each operand. */
+/* Sums of k terms, each about 1. TF32 keeps 10 bits after the point of each operand. */
 double run_tol_gemm(const struct probe *p, int64_t k)
 {
     double round = p->tf32 ? 6 * 0x1p-10 : tol_reduce(dtype_acc(p->dt), k);
@@ -503,8 +503,9 @@ static void run_sum(const struct ops *o, const struct op_case *oc, struct probe 
     RUN(o, sum, .x = x, .count = count, .dt = acc, .out = out);
 }
 
-/* Pieces of all lengths with every mix of flags; between them, elements that belong to none. Returns how many;
- * `table` NULL: counts them. With TABLE_ROWS they are of whole rows, few or as many as a piece holds, and some are of no table. */
+/* Chunks of all lengths with every mix of flags, and elements between them that belong to none. Returns how
+ * many; `table` NULL: only counts. With TABLE_ROWS they consist of whole rows, few or as many as fit, and
+ * some belong to no table. */
 static int64_t chunk_table(struct update_chunk *table, const struct case_update *c)
 {
     const int64_t count = c->rows * c->d;
@@ -583,7 +584,7 @@ static void run_update(const struct ops *o, const struct op_case *oc, struct pro
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
     const struct moment_bufs b = moments_of(p, c, count, tol);
     if (lion && count > 0 && b.sdt != DTYPE_U8) g[0] = 0, dtype_store(b.m, 0, b.sdt, 0); /* sign(0) = 0 */
-    enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* lies where doubles may lie */
+    enum { DOUBLES = sizeof(struct update_chunk) / sizeof(double) }; /* aligned as doubles are */
     struct update_chunk *chunks = probe_in(p, "chunks", DTYPE_F64, DOUBLES * chunk_count, 0, 0);
     (void)chunk_table(chunks, c);
     for (int64_t row = 0; c->table_rows && row < c->rows; row += 3) /* untouched */
@@ -623,7 +624,7 @@ static void run_update(const struct ops *o, const struct op_case *oc, struct pro
     run_rounded(p, &two, chunks, chunk_count, 17, scalars->step);
 }
 
-/* Kept and added to again, in both types. */
+/* Stored and accumulated, in both types. */
 static void run_fold(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_rows *c = &oc->rows;

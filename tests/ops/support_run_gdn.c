@@ -112,8 +112,8 @@ void run_gated_norm(const struct ops *o, const struct op_case *oc, struct probe 
         .z_stride = z_stride, .dz_stride = dz_stride, .dt = p->dt);
 }
 
-/* Chunked forms round q, k, U, W and P to bf16 for the matrix unit: some roundoffs of values about 1, which add up along the state. In
- * F32 what remains is the order of sums, over the rows of a document and dk. */
+/* Chunked forms round q, k, U, W and P to bf16 for tensor cores: some roundoffs of values about 1, which
+ * accumulate along the state. In F32 only the order of sums remains, over the rows of a document and dk. */
 static double tol_delta(dtype dt, int64_t n)
 {
     return dt == DTYPE_BF16 ? 16 * tol_round(dt) : 16 * tol_reduce(dt, n);

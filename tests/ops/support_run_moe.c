@@ -25,7 +25,7 @@ struct routed {
     void *weight;
 };
 
-/* HOT: expert 0 is chosen by all. EMPTY: every third expert by nobody. */
+/* HOT: all choose expert 0. EMPTY: no token chooses every third expert. */
 static void *logits_of(const struct case_moe *c, struct probe *p)
 {
     const dtype acc = dtype_acc(p->dt);

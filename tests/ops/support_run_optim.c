@@ -88,7 +88,7 @@ void run_rounded(struct probe *p, const struct run_pair *b, const struct update_
     if (!p->device) assert_int_equal(*wrong, 0);
 }
 
-/* Of all lower halves behind some upper ones, what split and joined are, and what is rounded alone. */
+/* For all low halves of some high ones: the results of split, join and rounding. */
 void run_halves(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_rows *c = &oc->rows;

@@ -11,7 +11,7 @@
 RUN_CALL(rows_unique)
 RUN_CALL(rows_update)
 
-/* Some ids are none, and some lie outside. */
+/* Some ids are none, and some are out of range. */
 void run_rows_unique(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_unique *c = &oc->unique;

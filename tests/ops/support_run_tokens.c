@@ -43,7 +43,7 @@ void run_hits(const struct ops *o, const struct op_case *oc, struct probe *p)
         .vocab_used = c->used, .dt = p->dt, .ldt = ldt);
 }
 
-/* Targets of the whole vocabulary, some ignored. */
+/* Targets of the full vocabulary, some ignored. */
 static const int32_t *targets_of(const struct case_slice *c, struct probe *p)
 {
     int32_t *targets = probe_ids(p, "targets", c->rows, c->vocab * c->slices);

@@ -21,7 +21,7 @@ static const char h200[] =
     "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,"
     "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"pciDeviceId\":0,\"cudaDeviceId\":0}";
 
-enum qk_norm { PLAIN, NORMED }; /* normed q and k lie in a row of their own */
+enum qk_norm { PLAIN, NORMED }; /* normed q and k have a row of their own */
 
 static struct attn_fwd_args fwd_args(struct attn_shape a, enum qk_norm norm)
 {

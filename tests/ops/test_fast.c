@@ -241,8 +241,8 @@ static void moments_in_8_bits_have_the_same_codes_in_every_set(void **state)
     }
 }
 
-/* Norm apart from the rule, each half over pieces of its own: the bits of the whole. A slice's moments get the random bits that they have
- * in the whole row. */
+/* The norm in a separate pass, each half over its own chunks: the bits of the whole. Moments of a slice get
+ * the random bits of the full row. */
 static void halves_of_an_update_have_the_bits_of_the_whole(void **state)
 {
     (void)state;

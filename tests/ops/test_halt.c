@@ -46,8 +46,8 @@ static void a_document_stops_where_halting_promises_more(void **state)
     assert_memory_equal(masked[2], last, sizeof last);
 }
 
-/* What would stop at once goes on for at least the number drawn: 2 to SEGMENTS, each about as often; where the document lies, and beside
- * which others, does not matter. */
+/* A document that would stop at once continues for at least the number drawn: 2 to SEGMENTS, each about
+ * equally often. Its position and its neighbours do not matter. */
 static void exploration_draws_by_document_and_step(void **state)
 {
     (void)state;

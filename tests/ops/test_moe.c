@@ -127,7 +127,7 @@ static void slots_are_sorted_by_expert_and_token(void **state)
     }
 }
 
-/* y_t = sum of the slots' w B_e silu(gate) up by plain loops, and the three GEMMs behind one another. */
+/* y_t = sum of the slots' w B_e silu(gate) up by plain loops, compared with the three GEMMs in sequence. */
 static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
     for (int i = 0; i < E * 2 * F * D; i++) to_b += db[i] * up_w[i];
     assert_near(to_a, forward);
     assert_near(to_b, forward);
-    /* WGRAD of both gathers and neither: the same numbers, whoever lies in order. */
+    /* WGRAD with either operand gathered and with none: the same numbers. */
     static double cx[N * 2 * F], sorted_c[SORTED * 2 * F], sorted_x[SORTED * D], other[E * 2 * F * D];
     fill(cx, N * 2 * F, 7);
     for (int s = 0; s < r.offsets[E]; s++) {

@@ -250,7 +250,7 @@ static void a_hit_is_alone_at_the_top(void **state)
     for (int t = 0; t < 4; t++) assert_true(hits[t] == (t == 0));
 }
 
-/* Four slices of a row say, together, what the whole row says: loss, hit and gradient. */
+/* Four slices of a row together give what the full row gives: loss, hit and gradient. */
 static void slices_of_a_row_make_the_whole(void **state)
 {
     (void)state;

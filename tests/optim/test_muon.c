@@ -180,7 +180,8 @@ static void stacked_matrices_move_as_they_would_apart(void **state)
     fixture_close(&f);
 }
 
-/* Beside a matrix, what AdamW moves: as AdamW alone moves it at adam_rate times the rate; the norm is that of all. */
+/* AdamW's parameters beside a matrix: updated as by AdamW alone with adam_rate times the rate; the norm is
+ * that of all. */
 static void what_is_no_matrix_goes_to_adamw(void **state)
 {
     (void)state;

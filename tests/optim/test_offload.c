@@ -37,7 +37,7 @@ struct way {
 
 static void add_rows(struct params *p)
 {
-    params_add(p, ROLE_EMBED, 0, 301, 63, "embed"); /* more than one chunk, and no whole number of them */
+    params_add(p, ROLE_EMBED, 0, 301, 63, "embed"); /* more than one chunk, and not a multiple of chunks */
     params_add(p, ROLE_MATRIX, 0, 250, 201, "matrix");
     params_unit(p);
     params_add(p, ROLE_RATE, 0, 24, 0, "rate");

@@ -194,7 +194,8 @@ static void moments_in_bf16_move_by_less_than_their_last_place(void **state)
     fixture_close(&f);
 }
 
-/* Likewise a weight of 1 that has no master: each of 512 steps takes 2^-15 of it, where bf16's places are 2^-8 apart. */
+/* The same for a weight of 1 without a master: each of 512 steps subtracts 2^-15 of it, while bf16 resolves
+ * 2^-8. */
 static void weights_without_masters_move_by_less_than_their_last_place(void **state)
 {
     (void)state;

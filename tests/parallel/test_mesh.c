@@ -59,7 +59,7 @@ static void sums_inside_and_across_copies_are_the_tree_of_all(void **state)
         assert_true(tree(copies, DP / shard, 1) == tree(x, DP, 1));
         orders += tree(ranks, DP, 1) != tree(x, DP, 1);
     }
-    assert_int_equal(orders, 2); /* other orders are other sums: these numbers can tell */
+    assert_int_equal(orders, 2); /* other orders give other sums: these numbers show it */
 }
 
 int main(void)

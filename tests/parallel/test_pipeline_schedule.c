@@ -139,7 +139,8 @@ static void nothing_is_shared_while_it_is_used(void **state)
     }
 }
 
-/* The depth that a run takes: what a walk with endless mailboxes had unread. Then nothing waits for room, whatever the times. */
+/* The mailbox depth of a run: the maximum of unread messages with unbounded mailboxes. Then no send waits for
+ * space, whatever the times. */
 static void the_unread_of_a_walk_are_room_enough(void **state)
 {
     (void)state;
@@ -172,8 +173,8 @@ static void time_of_messages_and_of_uneven_stages_is_counted(void **state)
     assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, 4, 1, 1), STATUS_OK);
     assert_true(fabs(simulate(&s, TIMES[0], 0.5, 0).makespan - (4 * 3 + 6 * 0.5)) < 1e-12);
     pipeline_schedule_free(&s);
-    /* The slowest stage sets the pace. Beside its own time it waits for the first F (1), for stage 2's B of that one (3, less its own second F,
-     * which takes 2), and stage 0 ends with a B (2). */
+    /* The slowest stage sets the pace. In addition it waits for the first F (1), for stage 2's B of that one
+     * (3, minus its own second F, which takes 2), and stage 0 ends with a B (2). */
     const struct pipeline_stage_time stages[] = {{1, 1, 1}, {2, 2, 2}, {1, 1, 1}};
     assert_int_equal(pipeline_schedule_build(&s, PIPELINE_1F1B, 3, 30, 1), STATUS_OK);
     assert_int_equal(pipeline_simulate(&s, &(struct pipeline_simulate_args){.stages = stages}, &out),

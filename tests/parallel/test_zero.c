@@ -20,7 +20,7 @@ struct fixture {
     struct zero zero;
 };
 
-/* A rank that shares with nobody: what it gathers is a copy of what it has. */
+/* One rank: its all-gather is a copy of its own data. */
 static void fixture_open(struct fixture *f, bool stays, int64_t groups)
 {
     memset(f, 0, sizeof *f);
@@ -100,7 +100,7 @@ static void weights_of_the_next_unit_are_on_their_way(void **state)
         for (int k = 0; k < 2; k++) {
             f.zero.group = k;
             for (int u = 0; u <= END; u++) enter(&f, u, UNIT_FORWARD, u < END ? u + 1 : -1);
-            if (stays) { /* an extra prediction is behind the end */
+            if (stays) { /* an MTP module comes after the end */
                 enter(&f, END, UNIT_BACKWARD, BLOCKS);
                 enter(&f, END + 1, UNIT_FORWARD, -1);
                 enter(&f, END + 1, UNIT_BACKWARD, BLOCKS);

@@ -225,7 +225,7 @@ static double multiplied(const struct model_spec *m, int64_t layer)
     return sum;
 }
 
-/* The list of GEMMs that times are formed of is the list that FLOPs are counted of. */
+/* The list of GEMMs behind the times is the list behind the FLOPs. */
 static void gemms_are_those_that_are_counted(void **state)
 {
     (void)state;
@@ -252,7 +252,8 @@ static void gemms_are_those_that_are_counted(void **state)
         }
 }
 
-/* What GEMMs do at their ends is not moved by a pass: beside a model whose biases stand between, by the bytes worked here. */
+/* A fused epilogue saves a pass: compared with a model whose biases prevent it, the time differs by the bytes
+ * computed here. */
 static void joined_passes_move_less(void **state)
 {
     (void)state;

@@ -62,7 +62,8 @@ static void state_is_divided_by_its_formula(void **state)
     }
 }
 
-/* Method: of every kind of layer, precision and policy, the mesh 1 x 1 x 1 against the arenas of plan_lay. */
+/* Method: for every kind of layer, precision and policy, the mesh 1 x 1 x 1 compared with the arenas of
+ * plan_lay. */
 static void one_device_is_todays_plan(void **state)
 {
     (void)state;
@@ -98,8 +99,8 @@ static void one_device_is_todays_plan(void **state)
     }
 }
 
-/* A GPU of machine.def whose optimizer's state lies in its host's memory: what the GPU has, what the host has, and how long the way
- * there and back is, both ways at once. */
+/* A GPU of machine.def with offloaded optimizer state: memory of the GPU, of the host, and the time of both
+ * transfers, in both directions at once. */
 static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
         const double n = with.stages[0].count, host = half ? 12 : 8, slots = 3. / 16 * host;
         near(with.stages[0].host, n * host, 1e-9);
         assert_true(without.stages[0].host == 0);
-        const double low = half ? 2 : 0; /* of a master that is here whole there, and half here */
+        const double low = half ? 2 : 0; /* of a master that is full there, and split here */
         near(mesh_result_bytes(&without) - mesh_result_bytes(&with), n * (host - low - slots), 0.02);
         near(with.optim, n * host / (0.91 * 55.5e9), 1e-9);
     }
@@ -144,8 +145,9 @@ static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
     mesh_plan_close(p);
 }
 
-/* Ranks of every stage of a variant against plan_lay at their places: act and scratch byte for byte; the optimizer's tables and what tp
- * ranks sum are spread evenly here, which is all the difference of the others. */
+/* Ranks of every stage of a variant compared with plan_lay: act and scratch byte for byte. The optimizer's
+ * tables and tensor-parallel gradient reductions are spread evenly here, which is the only difference of the
+ * others. */
 static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v, const char *what)
 {
     struct mesh_result r;
@@ -266,8 +268,8 @@ static void shared_layers_are_laid_out_as_a_run_does(void **state)
     }
 }
 
-/* Boards, buffers and mailboxes: of GPUs one board of some 34 MiB, and pages for the messages that a schedule has unread; of hosts also a
- * buffer per communicator. One device exchanges nothing. */
+/* Heartbeats, flags, buffers and mailboxes. GPUs: flags of some 34 MiB, and pages for unread messages of the
+ * schedule. Hosts: also a buffer per communicator. One device communicates nothing. */
 static void communication_is_counted(void **state)
 {
     (void)state;
@@ -327,7 +329,8 @@ static void tables_are_laid_out_as_a_run_does(void **state)
     }
 }
 
-/* Parts of a model add up to the whole: parameters over stages and ranks of tp (norms, which every rank of tp has, apart). */
+/* Parts of a model add up to the whole: parameters over stages and tensor-parallel ranks (except norms, which
+ * every such rank has). */
 static void stages_hold_the_whole_model(void **state)
 {
     (void)state;
@@ -348,10 +351,10 @@ static void stages_hold_the_whole_model(void **state)
     mesh_plan_close(p);
 }
 
-/* Llama3-70B as published on 64 H100s (TP4 PP8 VP5 DP2, 8k, one sequence): 26.9 GiB of state and 47 sets of two layers' activations in
- * flight on the first stage, 49.2 GiB by the formula 33.5 h per token and layer: 76 GiB, and it ran in 80 GB. Ours shares a byte less of
- * each parameter, whose master is not stored beside its upper half, and keeps less per layer: 8h + 4 (heads + kv heads) d + 4 f, SwiGLU's
- * GEMM being formed again. */
+/* Llama3-70B as published on 64 H100s (TP4 PP8 VP5 DP2, 8k, one sequence): 26.9 GiB of state and 47 sets of
+ * two layers' activations in flight on the first stage, 49.2 GiB by the formula 33.5 h per token and layer:
+ * 76 GiB, and it ran in 80 GB. Ours saves a byte per parameter, since the master's high half is the weight,
+ * and keeps less per layer: 8h + 4 (heads + kv heads) d + 4 f, since SwiGLU's input is recomputed. */
 static void llama_70b_fits_where_it_ran(void **state)
 {
     (void)state;
@@ -524,7 +527,8 @@ static void muon_takes_its_gemms(void **state)
     assert_true(optim[1] < optim[0]); /* one moment less to move */
 }
 
-/* What its GEMMs take: byte for byte where each rank has whole matrices; where it has parts, a bound that is at most a tenth above. */
+/* Memory of its GEMMs: byte for byte if each rank has whole matrices; else a bound that is at most a tenth
+ * above. */
 static void muon_takes_its_memory(void **state)
 {
     (void)state;
@@ -570,7 +574,8 @@ static void muon_takes_its_memory(void **state)
     }
 }
 
-/* What hides behind GEMMs on a GPU does not on a host, where a rank that communicates does nothing else. */
+/* Communication that overlaps GEMMs on a GPU does not on a host, where a rank that communicates does nothing
+ * else. */
 static void nothing_hides_on_a_host(void **state)
 {
     (void)state;

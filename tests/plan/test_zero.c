@@ -97,7 +97,7 @@ static void parts_make_up_the_whole(void **state)
 {
     (void)state;
     struct spec s = spec_of(PRECISION_BF16);
-    s.run.optim_name = OPTIM_MUON; /* no second moment of matrices, wherever their parts lie */
+    s.run.optim_name = OPTIM_MUON; /* no second moment of matrices, wherever their parts are */
     int64_t held[4][256][2], of_v = 0;
     int rows = 0;
     for (int rank = 0; rank < 4; rank++) {

@@ -147,7 +147,7 @@ static int64_t count_by_hand(const struct model_spec *m, int64_t vocab)
     }
     n += norm;
     if (m->hrm_halt) n += linear(2, d, true);
-    if (m->hrm_cycles) n += norm + norm; /* of the embedding, behind the low-level stack */
+    if (m->hrm_cycles) n += norm + norm; /* of the embedding, after the low-level stack */
     if (!m->tied_embeddings) n += vocab * d;
     return n;
 }

@@ -503,7 +503,7 @@ static void random_value(const struct key *k, struct spec *s, uint64_t sample, u
     if (k->range[0]) low = strtod(k->range + 1, &end), high = strtod(end + 1, NULL);
     if (high > 1e15) high = 1e15;
     switch (k->type) {
-    case KEY_AUTO: /* not the word: what it needs beside it is another test */
+    case KEY_AUTO: /* only the word: what it requires is another test */
     case KEY_INT:
         snprintf(text, sizeof text, "%.0f", low + rng_uniform(1, RNG_TEST, sample, row) * (high - low));
         break;

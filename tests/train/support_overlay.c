@@ -102,7 +102,7 @@ static void *copy_of(const struct trainer *t, const void *array, size_t bytes, c
     return copy;
 }
 
-/* Both lie where the trainers' devices have them. */
+/* Both are where the trainers' devices have them. */
 struct pair {
     const struct trainer *a, *b;
     const char *name;

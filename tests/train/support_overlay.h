@@ -14,7 +14,7 @@ struct overlay_way {
 /* All fail the test that calls them, with the family's name. */
 void overlay_spec(struct spec *s, const struct overlay_family *f, const struct overlay_way *way);
 void overlay_open(struct trainer *t, const struct spec *s, const char *name, bool overlay);
-/* Some steps of both: the same losses, norms, weights, moments and gradients, bit by bit. Method: NaNs fill all that activations and gradients
- * of the first lie in before each of its steps. */
+/* Some steps of both: the same losses, norms, weights, moments and gradients, bit by bit. Method: before each
+ * step of the first, NaNs fill the memory of its activations and gradients. */
 void overlay_train_both(const struct overlay_family *f, const struct overlay_way *way);
 #endif

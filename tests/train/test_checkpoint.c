@@ -217,8 +217,8 @@ static void the_newest_are_kept_and_unsound_ones_do_not_count(void **state)
     assert_names("run.id step-00000004 step-00000005 step-00000006");
     write_whole(part(6, MANIFEST), "{}", 2);
     assert_int_equal(restored(temp_dir), 5);
-    /* Resumed from 5, the run saves 5 again, then 6: the damaged one is replaced, and till then it is not
-     * counted. */
+    /* Resumed from 5, the run saves 5 again, then 6: the damaged one is replaced, and until then it does not
+     * count. */
     assert_saved(5, 2);
     assert_names("run.id step-00000004 step-00000005 step-00000006");
     assert_saved(6, 2);
@@ -251,7 +251,7 @@ static void every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last
 {
     (void)state;
     static const int errors[] = {ENOSPC, EIO,   EMFILE,        EROFS,
-                                 EINVAL, EINTR, IO_FAULT_SHORT}; /* EINVAL: no exchange */
+                                 EINVAL, EINTR, IO_FAULT_SHORT}; /* EINVAL: no atomic swap */
     for (size_t e = 0; e < sizeof errors / sizeof errors[0]; e++)
         for (int same = 0; same < 2; same++) /* 1: the checkpoint of this step exists and is replaced */
             for (int64_t k = 1;; k++) {

@@ -20,7 +20,7 @@ static void the_bits_are_those_of_gradients_apart(void **unused)
                                                                            policies[i % 6 / 2], "false"});
 }
 
-/* How far behind what is still read it lies. */
+/* The distance to the last address that is still read. */
 static size_t behind(const struct trainer *t, const void *grad, size_t end)
 {
     const size_t at = (size_t)((const char *)grad - t->memory.act.base);
@@ -33,7 +33,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Every unit lies behind what is still read when its own backward runs, and one of them right behind it. */
+/* Every unit is after what is still read when its own backward runs, and one of them directly after it. */
 static void units_lie_behind_what_is_still_read(void **unused)
 {
     (void)unused;

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Method: one element of each array in turn becomes infinite or NaN; nothing may be saved then, and all is well again after. */
+/* Method: one element of each array in turn becomes infinite or NaN; nothing may be saved then, and
+ * afterwards all works. */
 static void a_state_that_is_not_finite_is_not_saved(void **unused)
 {
     (void)unused;
@@ -87,7 +88,7 @@ static void holds(const struct trainer *t, const float *want)
     free(got);
 }
 
-/* Masters in two halves come and go, to and from files, in which they are whole, as if they were not. */
+/* Split masters are saved and loaded as full ones, as if they were not split. */
 static void masters_in_halves_are_saved_whole(void **unused)
 {
     (void)unused;

@@ -30,10 +30,8 @@
  *
  * A schedule is data: steps of moves, the same for every size, checked by simulating all ranks
  * (tests/comm/test_p2p_schedule.c). A kernel runs it: block b of each rank has part b of every chunk, and
- * synchronises only
- * with blocks b of the others, through flags in their memory. Nothing is allocated and no argument changes between
- * calls,
- * so a captured collective can be replayed. */
+ * synchronises only with blocks b of the others, through flags in their memory. Nothing is allocated and no
+ * argument changes between calls, so a captured collective can be replayed. */
 #ifndef INGOT_COMM_GPU_P2P_SCHEDULE_H
 #define INGOT_COMM_GPU_P2P_SCHEDULE_H
 #include "base/status.h"
