@@ -98,10 +98,10 @@ status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, 
     return st;
 }
 
-static status open_stream(const struct dev *d, struct stream *s, bool beside)
+static status open_stream(const struct dev *d, struct stream *s, bool side)
 {
     CHECK(d->driver != NULL, "%s has no streams", d->name);
-    *s = (struct stream){.dev = d, .side = beside};
+    *s = (struct stream){.dev = d, .side = side};
     return d->driver->stream_open(s);
 }
 

@@ -350,7 +350,7 @@ static status check(const struct model_spec *m)
 {
     if (m->mla_kv_rank == 0) return FAIL(STATUS_CONFIG, "model.layers names mla: set model.mla_kv_rank");
     if (m->mla_rope_dim % 2 != 0)
-        return FAIL(STATUS_CONFIG, "model.mla_rope_dim %lld is odd; rope turns pairs of elements",
+        return FAIL(STATUS_CONFIG, "model.mla_rope_dim %lld is odd; rope rotates pairs of elements",
                     (long long)m->mla_rope_dim);
     if (m->position != POS_ROPE)
         return FAIL(STATUS_CONFIG,

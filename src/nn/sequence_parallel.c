@@ -94,13 +94,13 @@ status sp_keep_local(const struct sp *w, struct tensor part, const struct exec *
 
 /* ---- overlapped with GEMMs */
 
-status sp_overlap_open(struct sp_overlap *w, struct side_stream *aside, const struct comm *tp)
+status sp_overlap_open(struct sp_overlap *w, struct side_stream *side, const struct comm *tp)
 {
     *w = (struct sp_overlap){.rank = comm_rank(tp), .ranks = comm_ranks(tp)};
     if (w->ranks == 1 || w->ranks > SP_RANKS_MAX) return STATUS_OK;
-    w->side_stream = aside;
+    w->side_stream = side;
     for (int i = 0; i < 2; i++)
-        for (int k = 0; k < w->ranks; k++) TRY(side_stream_event_open(aside, &w->coming[i].came[k]));
+        for (int k = 0; k < w->ranks; k++) TRY(side_stream_event_open(side, &w->coming[i].came[k]));
     return STATUS_OK;
 }
 

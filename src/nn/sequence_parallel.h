@@ -69,7 +69,7 @@ struct sp_overlap {
     int formed;                     /* number of computed blocks */
 };
 /* With one rank, or more than SP_RANKS_MAX, this does nothing and w->side_stream stays NULL. */
-status sp_overlap_open(struct sp_overlap *w, struct side_stream *aside, const struct comm *tp) WARN_UNUSED;
+status sp_overlap_open(struct sp_overlap *w, struct side_stream *side, const struct comm *tp) WARN_UNUSED;
 void sp_overlap_close(struct sp_overlap *w);
 /* Drops all queued transfers; none is active afterwards. */
 void sp_overlap_reset(struct sp_overlap *w);

@@ -5,7 +5,7 @@
  *     kernel A  |=========|                A gets 10
  *     kernel B       |=========|           B gets  5: the time after A's end
  *     copy                           |==|  gets    3, the time before it is a gap
- *     exchange    |===============|        gets    3: the time after B's end
+ *     collective  |===============|        gets    3: the time after B's end
  *
  * Parts and gaps therefore add up to the wall time with any overlap. */
 #include "observe/kernels_int.h"

@@ -150,7 +150,7 @@ static void assign(struct pipeline_action *a, int who, struct pool *slots, struc
 static const char *check_action(struct progress *p, const struct pipeline_action *a)
 {
     int *next = a->what == PIPELINE_F ? &p->forward : a->what == PIPELINE_W ? &p->wgrad : &p->back;
-    if (a->micro != *next) return a->micro < *next ? "is done a second time" : "comes before its turn";
+    if (a->micro != *next) return a->micro < *next ? "is done a second time" : "comes too early";
     if ((a->what == PIPELINE_B || a->what == PIPELINE_BI) && a->micro >= p->forward)
         return "comes before its F";
     if (a->what == PIPELINE_W && a->micro >= p->dgrad) return "comes before its BI";

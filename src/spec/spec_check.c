@@ -71,7 +71,8 @@ static status check_positions(const struct model_spec *m)
     int64_t head_dim = m->head_dim ? m->head_dim : m->hidden_size / m->head_count;
     int64_t rotated = (int64_t)((double)head_dim * m->rope_fraction);
     if (head_dim % 2 != 0)
-        return FAIL(STATUS_CONFIG, "model.head_dim %lld is odd; rope turns pairs of elements", (ll)head_dim);
+        return FAIL(STATUS_CONFIG, "model.head_dim %lld is odd; rope rotates pairs of elements",
+                    (ll)head_dim);
     if (rotated % 2 != 0 || rotated == 0)
         return FAIL(
             STATUS_CONFIG,

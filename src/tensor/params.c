@@ -79,7 +79,7 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
     r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
 }
 
-/* All parts together. */
+/* Of all parts together. */
 static int64_t part_rows(const struct param *row)
 {
     int64_t rows = 0;
@@ -135,7 +135,7 @@ struct param_line params_line(const struct params *p, int row, int slice, int64_
 {
     struct param_block blocks[PARAM_PARTS];
     const struct param_block *b = blocks + params_blocks(p, row, slice, blocks) - 1;
-    const int64_t line = at / b->pitch, into = at % b->pitch; /* the same for all blocks */
+    const int64_t line = at / b->pitch, into = at % b->pitch; /* of all blocks the same */
     while (b->local > into) b--;
     const int64_t skip = into - b->local;
     return (struct param_line){b->global + line * b->stride + skip, b->width - skip};
@@ -207,7 +207,7 @@ static int64_t common_multiple(int64_t a, int64_t b)
     return a / x * b;
 }
 
-/* Alignment of a table and line of its unit's alignment: a multiple of blocks and of rows. */
+/* What a table begins on and a line of its unit's grid is made of: whole blocks and whole rows. */
 static int64_t table_step(const struct param *r)
 {
     const int64_t step = common_multiple(PARAM_ALIGN, r->shape[1]);
@@ -244,7 +244,7 @@ static void place_derived(struct params *p, struct param *row, const struct para
     }
 }
 
-/* Offsets within units. A unit on another rank has offsets, too, but takes no memory. */
+/* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
     p->total = p->summed = 0;
@@ -257,7 +257,7 @@ static void place_rows(struct params *p)
         unit->grid = grid_of(p, unit);
         for (int i = unit->first; i < unit->last; i++) {
             const int64_t room = params_room(&p->rows[i]), into = at - unit->begin;
-            /* A router's bias update needs the loads of all experts, so no shard boundary cuts it. */
+            /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
             if (p->rows[i].role == ROLE_BALANCE && into % unit->grid + room > unit->grid)
                 at = unit->begin + round_up(into, unit->grid);
             if (p->rows[i].role == ROLE_TABLE) at = unit->begin + round_up(into, table_step(&p->rows[i]));
@@ -272,7 +272,7 @@ static void place_rows(struct params *p)
     p->own = p->zero ? p->total / p->shards : p->total;
 }
 
-/* v has no elements of `ortho` rows, except this rank's padding. */
+/* v is without what is here of `ortho` rows, padding included. */
 static void place_v(struct params *p)
 {
     int64_t no_v = 0;
@@ -287,7 +287,7 @@ static void place_v(struct params *p)
     p->total_v = p->own - no_v;
 }
 
-/* NULL where a unit's array is sharded. */
+/* NULL where a unit's array is not whole. */
 static void *unit_at(void *array, const struct param_unit *u, dtype dt)
 {
     return array && u->here ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;

@@ -36,7 +36,7 @@ static status work(void)
             &gpu.stream));
     }
     {
-        SCOPE("product", -1);
+        SCOPE("gemm", -1);
         TRY(gpu.ops.gemm(&(struct gemm_args){.a = operand_at(gpu.a, DTYPE_BF16, false),
                                              .b = operand_at(gpu.a, DTYPE_BF16, true),
                                              .c = gpu.c,
@@ -106,7 +106,7 @@ static void check_trace(const char *text)
         print_message("%-40.40s %-30s in %s\n", name, scope, span ? span : "no span");
         if (span == NULL) fail_msg("%s at %.3f us lies in no round", name, start);
         if (strstr(scope, "convert 1")) found[0]++;
-        if (strstr(scope, "product")) found[1]++;
+        if (strstr(scope, "gemm")) found[1]++;
         if (strstr(scope, "zero")) found[2]++;
     }
     assert_int_equal(found[0], 3 * ROUNDS);

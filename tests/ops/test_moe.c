@@ -137,15 +137,15 @@ static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
         yp[SORTED * D], y[N * D];
     fill(r.logits, N * E, 2), fill(x, N * D, 3), fill(up_w, E * 2 * F * D, 4), fill(down_w, E * D * F, 5);
     route(&r, NULL, (struct route_rule){.score = ROUTE_SOFTMAX, .normalize = true}, N, 0);
-#define PRODUCT(n_, k_, ...)                                                                                 \
+#define GEMM(n_, k_, ...)                                                                                    \
     RUN(expert_gemm, __VA_ARGS__, .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = N,   \
         .top_k = K, .experts = E, .n = n_, .k = k_, .align = ALIGN, .dt = DTYPE_F64)
-    PRODUCT(2 * F, D, .pass = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = operand_at(x, DTYPE_F64, false),
-            .b = operand_at(up_w, DTYPE_F64, false), .c = up);
+    GEMM(2 * F, D, .pass = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = operand_at(x, DTYPE_F64, false),
+         .b = operand_at(up_w, DTYPE_F64, false), .c = up);
     RUN(expert_act_fwd, .up = up, .m = m, .weight = r.weight, .source = r.source, .offsets = r.offsets,
         .rows = N, .top_k = K, .experts = E, .f = F, .align = ALIGN, .dt = DTYPE_F64);
-    PRODUCT(D, F, .pass = EXPERT_FWD, .a = operand_at(m, DTYPE_F64, false),
-            .b = operand_at(down_w, DTYPE_F64, false), .c = yp);
+    GEMM(D, F, .pass = EXPERT_FWD, .a = operand_at(m, DTYPE_F64, false),
+         .b = operand_at(down_w, DTYPE_F64, false), .c = yp);
     RUN(combine, .x = yp, .place = r.place, .y = y, .rows = N, .top_k = K, .d = D, .dt = DTYPE_F64,
         .base_dt = DTYPE_F64);
     for (int t = 0; t < N; t++)
@@ -168,10 +168,10 @@ static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
     static double c[SORTED * 2 * F], da[SORTED * D], db[E * 2 * F * D];
     fill(c, SORTED * 2 * F, 6);
     double forward = 0, to_a = 0, to_b = 0;
-    PRODUCT(2 * F, D, .pass = EXPERT_DGRAD, .a = operand_at(c, DTYPE_F64, false),
-            .b = operand_at(up_w, DTYPE_F64, false), .c = da);
-    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = operand_at(c, DTYPE_F64, false),
-            .b = operand_at(x, DTYPE_F64, false), .c = db);
+    GEMM(2 * F, D, .pass = EXPERT_DGRAD, .a = operand_at(c, DTYPE_F64, false),
+         .b = operand_at(up_w, DTYPE_F64, false), .c = da);
+    GEMM(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = operand_at(c, DTYPE_F64, false),
+         .b = operand_at(x, DTYPE_F64, false), .c = db);
     for (int s = 0; s < r.offsets[E]; s++) {
         for (int i = 0; i < 2 * F && r.source[s] >= 0; i++) forward += c[s * 2 * F + i] * up[s * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) to_a += da[s * D + i] * x[r.source[s] / K * D + i];
@@ -188,15 +188,15 @@ static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
             sorted_c[s * 2 * F + i] = cx[r.source[s] / K * 2 * F + i];
         for (int i = 0; i < D && r.source[s] >= 0; i++) sorted_x[s * D + i] = x[r.source[s] / K * D + i];
     }
-    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .a = operand_at(sorted_c, DTYPE_F64, false),
-            .b = operand_at(sorted_x, DTYPE_F64, false), .c = db);
-    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_A, .a = operand_at(cx, DTYPE_F64, false),
-            .b = operand_at(sorted_x, DTYPE_F64, false), .c = other);
+    GEMM(2 * F, D, .pass = EXPERT_WGRAD, .a = operand_at(sorted_c, DTYPE_F64, false),
+         .b = operand_at(sorted_x, DTYPE_F64, false), .c = db);
+    GEMM(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_A, .a = operand_at(cx, DTYPE_F64, false),
+         .b = operand_at(sorted_x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
-    PRODUCT(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
-            .a = operand_at(sorted_c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = other);
+    GEMM(2 * F, D, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B,
+         .a = operand_at(sorted_c, DTYPE_F64, false), .b = operand_at(x, DTYPE_F64, false), .c = other);
     assert_memory_equal(db, other, sizeof db);
-#undef PRODUCT
+#undef GEMM
 }
 
 /* All logits equal: every share is 1, and so is the auxiliary loss of a token, whatever was chosen. */

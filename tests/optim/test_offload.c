@@ -17,7 +17,7 @@
 #include "optim/optim.h"
 
 enum { STEPS = 4, ARENA = 4 << 20 };
-enum { EMBED, MATRIX, RATE, ROUTER, NORM, LAST, BESIDE };
+enum { EMBED, MATRIX, RATE, ROUTER, NORM, LAST, ADAM };
 
 struct fixture {
     struct decoder d;
@@ -48,7 +48,7 @@ static void add_rows(struct params *p)
     params_add(p, ROLE_RESIDUAL, 0, 60, 70, "beside"); /* of muon's, as the one before */
     p->rows[LAST].part_count = 2; /* matrices of two shapes, one of which is longer than a slot */
     p->rows[LAST].parts[0] = 90, p->rows[LAST].parts[1] = 207;
-    p->rows[MATRIX].stored = p->rows[LAST].stored = p->rows[BESIDE].stored = true;
+    p->rows[MATRIX].stored = p->rows[LAST].stored = p->rows[ADAM].stored = true;
     p->rows[RATE].derived[DERIVED_F32] = p->rows[ROUTER].derived[DERIVED_F32] = true;
 }
 

@@ -234,7 +234,7 @@ static void broken_schedules_are_found(void **state)
     /* Gradients would be summed in another order. */
     assert_int_equal(pipeline_schedule_build(&s, PIPELINE_GPIPE, 2, 4, 1), STATUS_OK);
     swap(&s.rank[1], 4, 5);
-    says(pipeline_schedule_check(&s), "rank 1: B of micro-batch 1, chunk 0, comes before its turn");
+    says(pipeline_schedule_check(&s), "rank 1: B of micro-batch 1, chunk 0, comes too early");
     swap(&s.rank[1], 4, 5);
     s.rank[0].actions[1].micro = 0;
     says(pipeline_schedule_check(&s), "rank 0: F of micro-batch 0, chunk 0, is done a second time");

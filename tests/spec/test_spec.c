@@ -289,7 +289,7 @@ static void what_latent_attention_needs_is_said(void **state)
     char *odd[] = {"model.layers=mla", "model.mla_kv_rank=8", "model.mla_rope_dim=3"};
     assert_int_equal(load(&s, tiny, 3, odd), STATUS_CONFIG);
     assert_string_equal(status_message(),
-                        "run.yaml: model.mla_rope_dim 3 is odd; rope turns pairs of elements");
+                        "run.yaml: model.mla_rope_dim 3 is odd; rope rotates pairs of elements");
     char *tails[] = {"model.layers=mla", "model.mla_kv_rank=8", "model.position=learned"};
     assert_int_equal(load(&s, tiny, 3, tails), STATUS_CONFIG);
     assert_string_equal(
@@ -302,7 +302,7 @@ static const char *const impossible[][2] = {
      "model.hidden_size 64 is not a multiple of model.head_count 3; set model.head_dim"},
     {"model.head_count_kv=3", "model.head_count 4 is not a multiple of model.head_count_kv 3"},
     {"model.head_count_kv=8", "model.head_count 4 is not a multiple of model.head_count_kv 8"},
-    {"model.head_dim=15", "model.head_dim 15 is odd; rope turns pairs of elements"},
+    {"model.head_dim=15", "model.head_dim 15 is odd; rope rotates pairs of elements"},
     {"model.rope_fraction=0.2",
      "model.rope_fraction 0.2 of head_dim 16 is 3 elements; rope needs an even number, at least 2"},
     {"model.rope_factor=2", "model.rope_factor 2 does nothing without model.rope_scaling"},

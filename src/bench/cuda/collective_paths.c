@@ -1,12 +1,12 @@
 /* The paths of bench collectives on GPUs:
  *
- *   comm       the call of training: comm.h with a stream, on the paths chosen when the communicator was made (comm/gpu/tuner.h)
- *   beside     the same on a side stream, overlapped with another stream's work: copy engines except for small sizes
- *   plain      NCCL with ordinary memory: its rings and trees
- *   symmetric  NCCL with memory in windows that all ranks have registered at the same offset
- *   engines    symmetric with a communicator that may use no multiprocessor: copy engines (all-gather and all-to-all only)
- *   peer       comm/gpu/p2p_schedule.h: custom kernels that read peer memory, which every rank maps; one host, at most
- *              eight ranks */
+ *   comm         the call of training: comm.h with a stream, on the paths chosen when the communicator was made (comm/gpu/tuner.h)
+ *   overlap      the same on a side stream, overlapped with another stream's work: copy engines except for small sizes
+ *   plain        NCCL with ordinary memory: its rings and trees
+ *   symmetric    NCCL with memory in windows that all ranks have registered at the same offset
+ *   copy_engine  symmetric with a communicator that may use no multiprocessor: copy engines (all-gather and all-to-all only)
+ *   peer         comm/gpu/p2p_schedule.h: custom kernels that read peer memory, which every rank maps; one host, at most
+ *                eight ranks */
 #include "bench/cuda/collectives.h"
 #include "dev/cuda/cuda_int.h"
 
@@ -40,7 +40,7 @@ static bool serves_all(const struct col *c, enum col_op op)
 static status comm_path_open(struct col *c)
 {
     TRY(take_memory(c, comm_sum_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32)));
-    c->s.side = c->path->beside;
+    c->s.side = c->path->side_stream;
     return comm_devices_register(c->comm, c->memory.base, c->memory.size);
 }
 
@@ -255,7 +255,7 @@ const struct col_path *cuda_col_path(int i)
          .call = comm_path_call},
         {.name = "overlap",
          .in_place = true,
-         .beside = true,
+         .side_stream = true,
          .numbers = P2P_REAL,
          .open = comm_path_open,
          .close = comm_path_close,

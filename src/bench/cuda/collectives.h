@@ -49,7 +49,7 @@ struct col_path {
     const char *name;
     enum p2p_numbers numbers;   /* REAL: sums are added in the order of comm.h */
     bool in_place;              /* all-reduce and broadcast run in place */
-    bool beside;                /* runs on a stream marked as side stream */
+    bool side_stream;                /* runs on a stream marked as side stream */
     bool windows, engines;      /* uses NCCL windows; uses NCCL's copy engines */
     status (*open)(struct col *c);  /* after a failure all ranks skip the path; the failing rank reports the reason */
     void (*close)(struct col *c, bool broken);

@@ -100,7 +100,7 @@ void p2p_line(struct p2p *p, const struct p2p_row *row)
     if (row->op)
         snprintf(name, sizeof name, "%s %s", row->op, row->way);
     else
-        snprintf(name, sizeof name, "card %d", row->from);
+        snprintf(name, sizeof name, "GPU %d", row->from);
     if (row->gbs > 0) snprintf(rate, sizeof rate, "%8.1f GB/s", row->gbs);
     if (row->bus_gbs > 0) snprintf(bus, sizeof bus, "%8.1f bus", row->bus_gbs);
     printf("  %-24s %-10s %10.2f us %13s %12s  %s\n", name, text_bytes(size, (double)row->bytes), row->us,

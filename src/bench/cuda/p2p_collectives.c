@@ -7,7 +7,7 @@
 
 enum { GROWTH = 4, SMALLEST = 1024, MANY_BYTES = 1 << 22, MANY = 20, FEW = 4 };
 
-struct exchange {
+struct collective {
     enum p2p_op op;
     enum p2p_algo way;
     int ranks;
@@ -21,7 +21,7 @@ static const enum p2p_result results[] = {[P2P_ALL_TO_ALL] = P2P_EXCHANGED,
                                           [P2P_REDUCE_SCATTER] = P2P_SCATTERED,
                                           [P2P_ALL_REDUCE] = P2P_SUMMED};
 
-static status queue_one(struct p2p *p, int i, const struct exchange *e)
+static status queue_one(struct p2p *p, int i, const struct collective *e)
 {
     struct p2p_schedule_args a = {.dt = DTYPE_F32,
                                   .schedule = &e->schedule[i],
@@ -37,7 +37,7 @@ static status queue_one(struct p2p *p, int i, const struct exchange *e)
 }
 
 /* A rank that does not arrive is an error, not a hang. */
-static status check_flags(struct p2p *p, const struct exchange *e)
+static status check_flags(struct p2p *p, const struct collective *e)
 {
     for (int i = 0; i < e->ranks; i++) {
         struct p2p_gpu *c = &p->gpu[i];
@@ -54,11 +54,11 @@ static status check_flags(struct p2p *p, const struct exchange *e)
 
 static status replay(struct p2p *p, int i, const struct p2p_task *t)
 {
-    const struct exchange *e = t->more;
+    const struct collective *e = t->more;
     return dev_graph_launch(&p->gpu[i].s, &e->graph[i]);
 }
 
-static status once_checked(struct p2p *p, struct exchange *e)
+static status once_checked(struct p2p *p, struct collective *e)
 {
     for (int i = 0; i < e->ranks; i++) TRY(p2p_poison(p, i, p->bytes));
     for (int i = 0; i < e->ranks; i++) {
@@ -70,7 +70,7 @@ static status once_checked(struct p2p *p, struct exchange *e)
     return STATUS_OK;
 }
 
-static status verify(struct p2p *p, const struct exchange *e)
+static status verify(struct p2p *p, const struct collective *e)
 {
     char what[64];
     snprintf(what, sizeof what, "%s %s", p2p_algo_text(e->way), p2p_op_text(e->op));
@@ -87,7 +87,7 @@ static status verify(struct p2p *p, const struct exchange *e)
 }
 
 /* *us of one collective. Its results are checked before and after the timed calls. */
-static status measure(struct p2p *p, struct exchange *e, double *us)
+static status measure(struct p2p *p, struct collective *e, double *us)
 {
     const size_t bytes = (size_t)(e->count * e->ranks) * sizeof(float);
     const int many = bytes > MANY_BYTES ? FEW : MANY;
@@ -112,7 +112,7 @@ static status measure(struct p2p *p, struct exchange *e, double *us)
     return verify(p, e);
 }
 
-static status measure_and_close(struct p2p *p, struct exchange *e, double *us)
+static status measure_and_close(struct p2p *p, struct collective *e, double *us)
 {
     const status st = measure(p, e, us);
     for (int i = 0; i < e->ranks; i++) dev_graph_close(&p->gpu[i].dev, &e->graph[i]);
@@ -125,7 +125,7 @@ static status run_size(struct p2p *p, enum p2p_op op, int ranks, int64_t count)
     double us[P2P_ALGO_COUNT] = {0};
     int best = -1;
     for (int way = 0; way < P2P_ALGO_COUNT; way++) {
-        struct exchange e = {.op = op, .way = (enum p2p_algo)way, .ranks = ranks, .count = count};
+        struct collective e = {.op = op, .way = (enum p2p_algo)way, .ranks = ranks, .count = count};
         if (!p2p_algo_supports(e.way, op, ranks, count)) continue;
         for (int r = 0; r < ranks; r++) TRY(p2p_schedule_fill(&e.schedule[r], op, e.way, r, ranks));
         TRY(measure_and_close(p, &e, &us[way]));

@@ -45,7 +45,7 @@ static status host_row(struct p2p *p, const struct p2p_task *t, int factor)
     char way[24];
     TRY(p2p_time(p, t, &row.us));
     if (t->bytes > SMALL) row.gbs = factor * rate_of(t->bytes, row.us);
-    snprintf(way, sizeof way, "card %d", i);
+    snprintf(way, sizeof way, "GPU %d", i);
     row.way = way;
     p2p_line(p, &row);
     return STATUS_OK;

@@ -99,7 +99,7 @@ status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo w
 /* Flags of one rank of one group, in its GPU's memory, all zero before the group's first collective. The
  * others write `told` [rank][block]. */
 struct p2p_flags {
-    uint32_t boxes[2][P2P_RANKS_MAX][P2P_LL_BLOCKS][P2P_LL_THREADS][4]; /* by turns; two floats, each with its exchange's number;
+    uint32_t boxes[2][P2P_RANKS_MAX][P2P_LL_BLOCKS][P2P_LL_THREADS][4]; /* alternating; two floats, each with its collective's number;
                                                                                     * first, as packets are aligned to 16 bytes */
     uint32_t told[P2P_RANKS_MAX][P2P_BLOCKS_MAX];
     uint32_t base[P2P_BLOCKS_MAX];  /* steps of this rank's blocks so far: the same on all ranks */

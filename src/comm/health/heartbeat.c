@@ -198,7 +198,7 @@ struct watch {
     double wait_s;     /* start of this wait */
     bool won;          /* this rank aborted all */
     unsigned progress; /* sum over all ranks */
-    double stuck_s;    /* how long turns has not changed while all wait */
+    double stuck_s;    /* how long progress has not changed while all wait */
     struct seen *seen; /* [ranks], owned */
     pthread_t heart;
     bool heart_started;

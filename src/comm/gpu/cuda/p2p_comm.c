@@ -46,7 +46,7 @@ static status map(struct p2p_comm_memory *m, const struct comm *c, const struct 
         if (err != cudaSuccess) {
             (void)cudaGetLastError();
             log_warn("the memory of rank %d's GPU cannot be reached from rank %d's (%s): NCCL carries all "
-                     "that ranks exchange",
+                     "their communication",
                      c->members[r], c->world->rank, cudaGetErrorString(err));
             *reached = false;
             return STATUS_OK;

@@ -130,10 +130,10 @@ template <typename T, int R> __device__ void tree_part(const kernel_args &a, p2p
 {
     // Each rank begins with its own term, so not all read the same GPU first. Swapping the halves of a node of the
     // tree changes no bit, and with a power of two that is all this does.
-    const int turn = (R & (R - 1)) == 0 ? a.schedule.rank : 0;
+    const int flip = (R & (R - 1)) == 0 ? a.schedule.rank : 0;
     const float4 *term[R];
 #pragma unroll
-    for (int k = 0; k < R; k++) term[k] = chunk(a, k ^ turn, from);
+    for (int k = 0; k < R; k++) term[k] = chunk(a, k ^ flip, from);
     int64_t i = begin + threadIdx.x;
     for (; i + THREADS < end; i += 2 * THREADS) {
         float4 x[R], y[R];
@@ -218,7 +218,7 @@ template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1
     const int64_t chunk = a.count / 2, pairs = op == P2P_ALL_REDUCE ? chunk * R : chunk;
     const int64_t i = int64_t(block) * P2P_LL_THREADS + thread;
     p2p_flags *mine = a.flags[me];
-    const uint32_t number = mine->ll_number[block] + 1, turn = number % 2;
+    const uint32_t number = mine->ll_number[block] + 1, parity = number % 2;
     const float2 *in = reinterpret_cast<const float2 *>(a.memory[P2P_IN][me]);
     float2 *out = reinterpret_cast<float2 *>(const_cast<float *>(a.memory[P2P_OUT][me]));
     float2 x[R];
@@ -226,13 +226,13 @@ template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1
 #pragma unroll
         for (int k = 1; k < R; k++) {
             const int p = (me + k) % R;
-            packet_store(a.flags[p]->boxes[turn][me][block][thread], number, in[splits ? p * chunk + i : i]);
+            packet_store(a.flags[p]->boxes[parity][me][block][thread], number, in[splits ? p * chunk + i : i]);
         }
 #pragma unroll
         for (int p = 0; p < R; p++)
             if (p == me)
                 x[p] = in[splits ? p * chunk + i : i];
-            else if (!packet_wait(a, mine->boxes[turn][p][block][thread], number, &x[p]))
+            else if (!packet_wait(a, mine->boxes[parity][p][block][thread], number, &x[p]))
                 mine->lost = uint32_t(1 + p);
         if (op == P2P_ALL_REDUCE || op == P2P_REDUCE_SCATTER)
             out[i] = tree_sum<T>(x);
