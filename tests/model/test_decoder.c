@@ -254,8 +254,7 @@ static double held_loss(struct fixture *f)
     return f->scalars.loss_sum * f->scalars.grad_scale + f->scalars.halt_sum * f->scalars.halt_scale;
 }
 
-/* The function whose gradients are tested. Evaluation skips MTP modules, and routers compute their auxiliary
- * loss in backward: both need it. */
+/* The function behind the gradients. Needed for MTP, which evaluation skips, and for routers' auxiliary loss. */
 static double loss_of(struct fixture *f)
 {
     const struct model_spec *m = &f->d.spec;
@@ -390,8 +389,7 @@ static void gradients_match_finite_differences_of_hierarchical_reasoning(void **
     check_gradients("a delta rule below, experts above, n-grams", &s);
 }
 
-/* Goal: a segment continues where the last one stopped. Method: two segments of one cycle are, forward, one
- * segment of two cycles. */
+/* Goal: a segment continues where the last one stopped. Method: two segments of one cycle equal one of two. */
 static void segments_carry_their_states(void **state)
 {
     (void)state;
@@ -439,8 +437,7 @@ static void a_head_that_halts_decides_which_losses_count(void **state)
     }
 }
 
-/* Goal: the fast ops give the oracle's gradients. Method: relative error of the whole gradient, F32 and BF16
- * compared with F64. */
+/* Goal: the fast ops give the oracle's gradients. Method: relative error of F32's and BF16's against F64's. */
 static void gradients_of_hierarchical_reasoning_agree_with_the_oracle(void **state)
 {
     (void)state;
@@ -583,8 +580,7 @@ static void recompute_policies_give_the_same_bits(void **state)
     }
 }
 
-/* Goal: a packed batch is the sum of its documents, and so are its gradients. Method: the packed batch
- * compared with one batch per document. */
+/* Goal: a packed batch and its gradients are sums over its documents. Method: one batch per document. */
 static void check_packed(const struct model_spec *s)
 {
     struct fixture *f = malloc(sizeof *f);
