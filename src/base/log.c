@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -45,6 +46,15 @@ void log_before_line_set(void (*hook)(void))
     before_line = hook;
 }
 
+void log_hold(void)
+{
+    pthread_mutex_lock(&lock);
+}
+void log_release(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
 static void write_file(enum log_level level, const char *text)
 {
     if (file == NULL) return;
@@ -67,6 +77,23 @@ void log_line_file(enum log_level level, const char *fmt, ...)
     pthread_mutex_lock(&lock);
     write_file(level, text);
     pthread_mutex_unlock(&lock);
+}
+
+void log_detail(const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&lock);
+    if (level_min < 0) level_min = level_from_env();
+    const bool shown = level_min == LOG_DEBUG;
+    pthread_mutex_unlock(&lock);
+    if (shown)
+        log_line(LOG_INFO, "%s", text);
+    else
+        log_line_file(LOG_INFO, "%s", text);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)

@@ -16,10 +16,15 @@ void log_file_set(FILE *f);
 void log_rank_set(int rank);
 /* Sets a hook that clears the progress line on screen before a log line is printed. NULL: none. */
 void log_before_line_set(void (*hook)(void));
+/* Between the two no thread prints a log line: for who draws on the same terminal. The hook is called inside. */
+void log_hold(void);
+void log_release(void);
 
 void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Writes to that file only. Use it for a message that a caller prints on stderr after the file is closed. */
 void log_line_file(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Numbers for authors: to the log file, and to stderr only with INGOT_LOG=debug. */
+void log_detail(const char *fmt, ...) PRINTF_LIKE(1, 2);
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)

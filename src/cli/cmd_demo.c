@@ -1,171 +1,87 @@
 /* ingot demo: trains a language model on a book in about two minutes, on any machine.
  *
- *   corpus      the King James Bible as Debian's `bible` prints it (or --text FILE)    runs/demo/data/{train,val}.txt
- *   tokenizer   byte-level BPE, trained on the training part                            runs/demo/tokenizer/
- *   shards      the last 5 % of the text are held out                                   runs/demo/data/kjv_{train,val}_*.bin
- *   speed       a few steps are timed, and the run gets as many steps as fit in --minutes. Nothing else depends on time:
- *               an interrupted run resumes bit for bit
- *   model       preset nano, evaluated on the held-out text in bits per byte and compared with gzip -9 and xz -9; samples; report.html
- */
+ *   corpus      demo_corpus.h: the King James Bible, or --text FILE; tokenizer, shards
+ *   settings    demo_settings.h: a model for this device, and as many steps as fit in --minutes. A few steps, an evaluation, a
+ *               sample and a save are timed for that. Nothing else depends on time: an interrupted run resumes bit for bit
+ *   model       trained, evaluated on the held-out text in bits per byte, compared with gzip -9 and xz -9; samples; report.html
+ *
+ * All is in runs/demo, or runs/demo-NAME for a text of the user's. */
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/parallel.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/demo_corpus.h"
+#include "cli/demo_settings.h"
 #include "cli/sample.h"
-#include "data/build/build.h"
+#include "observe/progress.h"
 #include "train/loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-static const char DIR[] = "runs/demo";
-static const char EOT[] = "<|endoftext|>";
-enum { VOCAB = 4096, CALIBRATION_STEPS = 4 };
-static const double VAL_FRACTION = 0.05;
-static const char *const PROMPTS[] = {"And God said", "The LORD is my", "In those days"};
+enum {
+    TIMED_STEPS = 5,
+    WARM_STEPS_CPU = 1,
+    WARM_STEPS_GPU = 3,
+    PROMPTS = 3,
+    SAMPLE_TOKENS = 24,
+    LAST_SAMPLE_TOKENS = 60
+};
+static const char *const BIBLE_PROMPTS[PROMPTS] = {"And God said", "The LORD is my", "In those days"};
+static const char *const TEXT_PROMPTS[PROMPTS] = {"The ", "It was", "In the"};
 
 struct demo {
-    const char *text; /* user's text, or NULL */
-    double minutes;
+    struct demo_corpus corpus;
+    struct demo_settings settings;
     struct tokenizer *tokenizer;
     double gzip_bpb, xz_bpb;
+    double step_s;       /* timed; NaN: a run that goes on */
+    char *last[PROMPTS]; /* samples after the last step; owned */
 };
 
-/* The whole corpus in memory: the user's file, or the Bible without its verse references ("Gen1:1 In the
- * beginning..."). */
-static status read_corpus(const struct demo *d, char **text, size_t *bytes)
+static const char *prompt_of(const struct demo *d, int i)
 {
-    const size_t limit = (size_t)1 << 31;
-    if (d->text) return io_read_file(d->text, limit, text, bytes);
-    const char *path = "runs/demo/data/bible.txt";
-    const char *const argv[] = {"bible", "-f", "Gen1:1-Rev22:21", NULL};
-    status st = process_run(argv, NULL, path);
-    if (st == STATUS_CONFIG)
-        return status_wrap(st, "no corpus (apt-get install bible-kjv bible-kjv-text, or give --text FILE)");
-    TRY(st);
-    TRY(io_read_file(path, limit, text, bytes));
-    char *to = *text, *end = *text + *bytes;
-    for (char *line = *text; line < end;) {
-        char *stop = memchr(line, '\n', (size_t)(end - line)),
-             *space = memchr(line, ' ', (size_t)(end - line));
-        if (stop == NULL) stop = end - 1;
-        char *from = space && space < stop ? space + 1 : line;
-        memmove(to, from, (size_t)(stop + 1 - from));
-        to += stop + 1 - from;
-        line = stop + 1;
-    }
-    *bytes = (size_t)(to - *text);
-    return STATUS_OK;
+    return d->corpus.source ? TEXT_PROMPTS[i] : BIBLE_PROMPTS[i];
 }
 
-static status write_split(const struct demo *d)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    TRY(read_corpus(d, &text, &bytes));
-    size_t cut = (size_t)((double)bytes * (1 - VAL_FRACTION));
-    while (cut < bytes && text[cut - 1] != '\n') cut++;
-    status st = cut > 0 && cut < bytes
-                    ? STATUS_OK
-                    : FAIL(STATUS_DATA, "the corpus of %zu bytes has no line to split at", bytes);
-    if (st == STATUS_OK) st = io_write_file("runs/demo/data/train.txt", text, cut);
-    if (st == STATUS_OK) st = io_write_file("runs/demo/data/val.txt", text + cut, bytes - cut);
-    free(text);
-    return st;
-}
+/* ---- the run's configuration */
 
-static status train_tokenizer(void)
+/* Steps are filled in by measure_out(). */
+static status spec_of(const struct demo *d, struct spec *s)
 {
-    char *text;
-    size_t bytes;
-    struct tokenizer *t;
-    double begin = clock_s();
-    TRY(io_read_file("runs/demo/data/train.txt", (size_t)1 << 31, &text, &bytes));
-    const char *specials[] = {EOT};
-    status st = tokenizer_train(
-        &t,
-        &(struct tokenizer_train_config){
-            .pretokenizer = "llama3", .vocab_size = VOCAB, .specials = specials, .special_count = 1},
-        &(struct text){text, bytes}, 1);
-    free(text);
-    TRY(st);
-    st = tokenizer_save(t, "runs/demo/tokenizer");
-    log_info("tokenizer %d entries, trained in %.1f s", tokenizer_vocab_size(t), clock_s() - begin);
-    tokenizer_free(t);
-    return st;
-}
-
-/* Two documents, of which every second one is held out: the split is the one of the text files. */
-static status build_shards(void)
-{
-    static const char *const inputs[] = {"runs/demo/data/train.txt", "runs/demo/data/val.txt"};
-    struct build_report report;
-    TRY(build_run(&(struct build_config){.inputs = inputs,
-                                         .input_count = 2,
-                                         .prefix = "runs/demo/data/corpus",
-                                         .tokenizer_dir = "runs/demo/tokenizer",
-                                         .reader = {.key = "text"},
-                                         .val = BUILD_VAL_EVERY,
-                                         .val_every = 2,
-                                         .eod = EOD_AFTER,
-                                         .shard_tokens = 100000000,
-                                         .force = true},
-                  &report));
-    log_info("shards    %lld tokens to train on, %lld held out", (long long)report.train.tokens,
-             (long long)report.val.tokens);
-    return STATUS_OK;
-}
-
-static status prepare(struct demo *d)
-{
-    if (!io_exists("runs/demo/data/corpus_manifest.json")) {
-        TRY(io_make_dirs("runs/demo/data"));
-        TRY(write_split(d));
-        TRY(train_tokenizer());
-        TRY(build_shards());
-    }
-    return tokenizer_load(&d->tokenizer, "runs/demo/tokenizer");
-}
-
-/* Bits per byte that a program reaches on the validation text. */
-static status packed_bpb(const char *program, double *bpb)
-{
-    struct stat in, out;
-    const char *const argv[] = {program, "-9", "-c", NULL};
-    TRY(process_run(argv, "runs/demo/data/val.txt", "runs/demo/data/val.packed"));
-    if (stat("runs/demo/data/val.txt", &in) != 0 || stat("runs/demo/data/val.packed", &out) != 0 ||
-        in.st_size == 0)
-        return FAIL(STATUS_IO, "the packed validation text is missing");
-    *bpb = 8 * (double)out.st_size / (double)in.st_size;
-    return STATUS_OK;
-}
-
-/* The run: nano, and what it learns from. Steps are filled in by calibrate(). */
-static status demo_spec(struct spec *s)
-{
-    char *keys[] = {
-        "model.preset=nano",
-        "run.name=demo",
-        "run.dir=runs/demo",
-        "data.train=runs/demo/data/corpus_train_*.bin",
-        "data.val=runs/demo/data/corpus_val_*.bin",
-        "data.tokenizer=runs/demo/tokenizer",
-        "train.micro_batch=8",
-        "train.batch_tokens=2048",
-        "train.steps=1000",
-        "optim.lr=2e-3",
-        "optim.warmup_steps=20",
-        "optim.schedule=cosine",
-        "optim.min_ratio=0.05",
-        "ckpt.every=200",
-        "ckpt.keep=2",
-    };
-    TRY(spec_load(s, NULL, sizeof keys / sizeof keys[0], keys, NULL));
+    enum { KEYS = 23, ROOM = DEMO_PATH + 128 };
+    const struct demo_settings *c = &d->settings;
+    char text[KEYS][ROOM], *keys[KEYS];
+    int n = 0;
+#define KEY(...) snprintf(text[n++], ROOM, __VA_ARGS__)
+    KEY("model.preset=nano");
+    KEY("model.layer_count=%lld", (long long)c->layers);
+    KEY("model.hidden_size=%lld", (long long)c->hidden);
+    KEY("model.ffn_size=%lld", (long long)c->ffn);
+    KEY("model.head_count=%lld", (long long)c->heads);
+    KEY("model.head_count_kv=%lld", (long long)c->heads);
+    KEY("run.name=demo");
+    KEY("run.dir=%s", d->corpus.dir);
+    KEY("data.train=%s/data/corpus_train_*.bin", d->corpus.dir);
+    KEY("data.val=%s/data/corpus_val_*.bin", d->corpus.dir);
+    KEY("data.tokenizer=%s/tokenizer", d->corpus.dir);
+    KEY("train.micro_batch=%lld", (long long)c->micro_batch);
+    KEY("train.batch_tokens=%lld", (long long)c->batch_tokens);
+    KEY("train.sequence_length=%d", DEMO_SEQUENCE);
+    KEY("train.steps=1000");
+    KEY("optim.name=muon");
+    KEY("optim.lr=%g", c->lr);
+    KEY("optim.schedule=cosine");
+    KEY("optim.min_ratio=0.05");
+    KEY("eval.tokens=%d", DEMO_EVAL_TOKENS);
+    KEY("eval.final_tokens=0");
+    KEY("ckpt.keep=2");
+#undef KEY
+    CHECK(n <= KEYS, "%d keys", n);
+    for (int i = 0; i < n; i++) keys[i] = text[i];
+    TRY(spec_load(s, NULL, n, keys, NULL));
     struct data_sources data;
     TRY(data_sources_open(&data, &s->run));
     status st = loop_resolve_vocab(s, &data);
@@ -173,61 +89,154 @@ static status demo_spec(struct spec *s)
     return st;
 }
 
-/* Steps that fit in `minutes` on this machine: the median of a few timed steps on real data, after one that
- * warms up. */
-static status calibrate(struct spec *s, double minutes)
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static status time_steps(struct trainer *t, struct loader *l, double *median)
+{
+    const int warm = t->dev.kind == DEV_CUDA ? WARM_STEPS_GPU : WARM_STEPS_CPU;
+    double seconds[TIMED_STEPS];
+    for (int i = -warm; i < TIMED_STEPS; i++) {
+        const struct step_batch *b;
+        struct step_result r;
+        progress_done(i + warm, warm + TIMED_STEPS);
+        TRY(loader_next(l, &b));
+        const double begin = clock_s();
+        TRY(train_step(t, b, &r));
+        if (i >= 0) seconds[i] = clock_s() - begin;
+    }
+    qsort(seconds, TIMED_STEPS, sizeof *seconds, by_value);
+    *median = seconds[TIMED_STEPS / 2];
+    return STATUS_OK;
+}
+
+static status draw_sample(const struct demo *d, struct trainer *t, int prompt, int64_t tokens, char **text)
+{
+    return sample_text(
+        t, d->tokenizer,
+        &(struct sample_config){.prompt = prompt_of(d, prompt),
+                                .tokens = tokens,
+                                .sampling = {.temperature = 0.8, .top_p = 0.95, .seed = (uint64_t)prompt}},
+        text);
+}
+
+/* What comes beside the steps: an evaluation, a sample, a save. */
+static status time_rest(const struct demo *d, struct trainer *t, const struct shard_set *val,
+                        struct demo_times *out)
+{
+    char path[DEMO_PATH + 64], *text;
+    struct eval_result r;
+    double begin = clock_s();
+    TRY(train_eval(t, val, DEMO_EVAL_TOKENS, &r));
+    out->eval = clock_s() - begin;
+    out->last_eval = out->eval * fmax(1, (double)val->tokens / DEMO_EVAL_TOKENS);
+    begin = clock_s();
+    TRY(draw_sample(d, t, 0, SAMPLE_TOKENS, &text));
+    free(text);
+    out->sample = clock_s() - begin;
+    out->last_sample = out->sample * PROMPTS * LAST_SAMPLE_TOKENS / SAMPLE_TOKENS;
+    begin = clock_s();
+    TRY(io_make_dirs(demo_path(&d->corpus, "timing", path)));
+    status st = trainer_save(t, path);
+    out->save = clock_s() - begin;
+    status removed = io_remove_tree(path);
+    return st == STATUS_OK ? removed : st;
+}
+
+static status time_parts(const struct demo *d, struct spec *s, struct demo_times *out, int64_t *train_tokens)
 {
     struct trainer t;
     struct data_sources data;
+    struct shard_set val;
     struct loader *l = NULL;
     struct loader_config c;
-    double seconds[CALIBRATION_STEPS];
+    const struct shard_hints hints = shard_hints_of(&s->run);
     TRY(data_sources_open(&data, &s->run));
-    status st = data_sources_mix(&data, s);
+    *train_tokens = data_sources_tokens(&data);
+    status st = shard_set_open_as(&val, s->run.data_val, &hints);
+    if (st != STATUS_OK) goto close_data;
+    st = data_sources_mix(&data, s);
     if (st == STATUS_OK) st = data_sources_loader(s, NULL, NULL, &c);
     if (st == STATUS_OK) st = trainer_open(&t, s, NULL, NULL);
-    if (st != STATUS_OK) goto close_data;
+    if (st != STATUS_OK) goto close_val;
     TRY_OUT(trainer_init_weights(&t));
     TRY_OUT(loader_open(&l, data.samples, &c, 0));
-    for (int i = -1; i < CALIBRATION_STEPS; i++) {
-        const struct step_batch *b;
-        struct step_result r;
-        TRY_OUT(loader_next(l, &b));
-        double begin = clock_s();
-        TRY_OUT(train_step(&t, b, &r));
-        if (i >= 0) seconds[i] = clock_s() - begin;
-    }
-    double best = seconds[0];
-    for (int i = 1; i < CALIBRATION_STEPS; i++) best = fmin(best, seconds[i]);
-    s->run.train_steps = (int64_t)fmax(20, minutes * 60 * 0.93 / best); /* the rest is for evaluation */
-    s->run.optim_warmup_steps = s->run.train_steps / 20 + 1;
-    s->run.eval_every = s->run.train_steps / 6 + 1;
-    s->run.log_every = s->run.train_steps / 200 + 1;
+    TRY_OUT(time_steps(&t, l, &out->step));
+    TRY_OUT(time_rest(d, &t, &val, out));
 out:
     loader_close(l);
     trainer_close(&t);
+close_val:
+    shard_set_close(&val);
 close_data:
     data_sources_close(&data);
     return st;
 }
 
+/* The length of the run: what fits into the minutes on this machine. */
+static status measure_out(struct demo *d, struct spec *s)
+{
+    struct demo_times times;
+    int64_t tokens;
+    char a[32];
+    const double minutes = d->corpus.minutes > 0 ? d->corpus.minutes : d->settings.minutes;
+    progress_begin(WORK_OTHER, "timing a few steps", 0);
+    status st = time_parts(d, s, &times, &tokens);
+    progress_end();
+    TRY(st);
+    const struct demo_length l = demo_length_of(&d->settings, &times, minutes, tokens);
+    s->run.train_steps = l.steps;
+    s->run.optim_warmup_steps = l.warmup_steps;
+    s->run.eval_every = l.eval_every;
+    s->run.ckpt_every = l.ckpt_every;
+    s->run.log_every = l.log_every;
+    d->step_s = times.step;
+    if (l.by_epochs)
+        log_info("length    %lld steps: %lld times through the text; more would only learn it by heart",
+                 (long long)l.steps, (long long)d->settings.epochs_max);
+    else
+        log_info("length    %lld steps: what fits into %s here, with evaluations, samples and saves",
+                 (long long)l.steps, text_duration(a, minutes * 60));
+    return STATUS_OK;
+}
+
+/* A run that was begun goes on as it was configured; else a new one is measured out. */
+static status configure(struct demo *d, struct spec *s, bool *resume)
+{
+    char path[DEMO_PATH + 64];
+    struct dev dev;
+    *resume = io_exists(demo_path(&d->corpus, "config.yaml", path));
+    d->step_s = NAN;
+    if (*resume) return spec_load(s, path, 0, NULL, NULL);
+    TRY(dev_open(&dev, DEV_AUTO));
+    d->settings = demo_settings_of(dev.kind);
+    if (dev.kind == DEV_CUDA)
+        log_info("device    %s: a larger model than on a CPU, in less than a minute", dev.name);
+    dev_close(&dev);
+    TRY(spec_of(d, s));
+    TRY(measure_out(d, s));
+    return spec_check(s);
+}
+
+/* ---- the run */
+
 static status sample(void *ctx, struct trainer *t, struct observe *o)
 {
     struct demo *d = ctx;
-    bool last = t->step >= t->steps_total;
-    for (size_t i = 0; i < (last ? sizeof PROMPTS / sizeof PROMPTS[0] : 1); i++) {
+    const bool last = t->step >= t->steps_total;
+    for (int i = 0; i < (last ? PROMPTS : 1); i++) {
         char *text;
-        TRY(sample_text(
-            t, d->tokenizer,
-            &(struct sample_config){.prompt = PROMPTS[i],
-                                    .tokens = last ? 60 : 24,
-                                    .sampling = {.temperature = 0.8, .top_p = 0.95, .seed = (uint64_t)i}},
-            &text));
-        observe_sample(o, t->step, PROMPTS[i], text);
-        if (last)
-            printf("sample %zu: %s%s\n\n", i + 1, PROMPTS[i], text);
-        else
-            log_info("sample    %s%s", PROMPTS[i], text);
+        TRY(draw_sample(d, t, i, last ? LAST_SAMPLE_TOKENS : SAMPLE_TOKENS, &text));
+        observe_sample(o, t->step, prompt_of(d, i), text);
+        if (last) {
+            free(d->last[i]);
+            d->last[i] = text;
+            continue;
+        }
+        log_info("sample    %s%s", prompt_of(d, i), text);
         free(text);
     }
     return STATUS_OK;
@@ -241,14 +250,25 @@ static void facts(void *ctx, struct observe *o, const struct eval_result *last)
     observe_fact(o, "xz_bpb", d->xz_bpb);
 }
 
-/* A run that was begun goes on as it was configured; else a new one is measured out. */
-static status configure(struct spec *s, const struct demo *d, bool *resume)
+static void print_results(const struct demo *d, const struct loop_result *r)
 {
-    *resume = io_exists("runs/demo/config.yaml");
-    if (*resume) return spec_load(s, "runs/demo/config.yaml", 0, NULL, NULL);
-    TRY(demo_spec(s));
-    TRY(calibrate(s, d->minutes));
-    return spec_check(s);
+    const char *dir = d->corpus.dir;
+    for (int i = 0; i < PROMPTS; i++)
+        if (d->last[i]) printf("sample %d: %s%s\n\n", i + 1, prompt_of(d, i), d->last[i]);
+    printf("held-out text, bits per byte:   gzip -9  %.3f    xz -9  %.3f    this model  %.3f\n", d->gzip_bpb,
+           d->xz_bpb, r->eval.bits_per_byte);
+    printf("report: %s/report.html\n", dir);
+    printf("more:   ingot generate %s --prompt \"%s\"\n", dir,
+           d->corpus.source ? "The" : "And it came to pass");
+}
+
+static status pack(struct demo *d)
+{
+    progress_begin(WORK_OTHER, "packing the held-out text with gzip and xz", 0);
+    status st = demo_packed_bpb(&d->corpus, "gzip", &d->gzip_bpb);
+    if (st == STATUS_OK) st = demo_packed_bpb(&d->corpus, "xz", &d->xz_bpb);
+    progress_end();
+    return st;
 }
 
 static status run(struct demo *d)
@@ -256,33 +276,42 @@ static status run(struct demo *d)
     struct spec spec;
     struct loop_result r;
     bool resume;
-    TRY(prepare(d));
-    TRY(packed_bpb("gzip", &d->gzip_bpb));
-    TRY(packed_bpb("xz", &d->xz_bpb));
-    TRY(configure(&spec, d, &resume));
+    char path[DEMO_PATH + 64];
+    TRY(demo_corpus_prepare(&d->corpus));
+    TRY(tokenizer_load(&d->tokenizer, demo_path(&d->corpus, "tokenizer", path)));
+    TRY(pack(d));
+    TRY(configure(d, &spec, &resume));
     TRY(loop_run(&spec,
                  &(struct loop_options){.resume = resume,
+                                        .step_s = d->step_s,
                                         .again = "the same command resumes it",
                                         .hooks = {.ctx = d, .sample = sample, .finish = facts}},
                  &r));
-    printf("held-out text, bits per byte:   gzip -9  %.3f    xz -9  %.3f    this model  %.3f\n", d->gzip_bpb,
-           d->xz_bpb, r.eval.bits_per_byte);
-    printf("report: %s/report.html\n", DIR);
-    printf("more:   ingot generate %s --prompt \"And it came to pass\"\n", DIR);
+    print_results(d, &r);
     return STATUS_OK;
 }
 
 status cmd_demo(struct args *a)
 {
-    struct demo d = {.minutes = 2};
+    struct demo d = {.corpus.minutes = 0};
     bool fresh = false;
-    const struct flag flags[] = {FLAG("minutes", &d.minutes), FLAG("text", &d.text), FLAG("fresh", &fresh)};
+    const struct flag flags[] = {FLAG("minutes", &d.corpus.minutes), FLAG("text", &d.corpus.source),
+                                 FLAG("fresh", &fresh)};
+    d.corpus.minutes = NAN;
     TRY(args_parse(a, flags, 3));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 0));
-    if (!(d.minutes > 0 && d.minutes < 1e5)) return FAIL(STATUS_CONFIG, "--minutes is above 0");
-    if (fresh) TRY(io_remove_tree(DIR));
-    status st = run(&d);
+    if (isnan(d.corpus.minutes))
+        d.corpus.minutes = 0;
+    else if (!(d.corpus.minutes > 0 && d.corpus.minutes < 1e5))
+        return FAIL(STATUS_CONFIG, "--minutes is above 0 and below 100000");
+    progress_start();
+    status st = demo_corpus_read(&d.corpus);
+    if (st == STATUS_OK && fresh) st = io_remove_tree(d.corpus.dir);
+    if (st == STATUS_OK) st = run(&d);
+    progress_stop();
+    demo_corpus_free(&d.corpus);
     tokenizer_free(d.tokenizer);
+    for (int i = 0; i < PROMPTS; i++) free(d.last[i]);
     return st;
 }

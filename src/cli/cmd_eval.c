@@ -2,12 +2,20 @@
 #include "base/parallel.h"
 #include "cli/cli.h"
 #include "cli/sample.h"
+#include "observe/progress.h"
 #include "train/restore.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static status show_progress(void *ctx, int64_t done, int64_t parts)
+{
+    (void)ctx;
+    progress_done(done, parts);
+    return STATUS_OK;
+}
 
 status cmd_eval(struct args *a)
 {
@@ -31,7 +39,12 @@ status cmd_eval(struct args *a)
                     ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
+        progress_start();
+        progress_begin(WORK_OTHER, "evaluating", 0);
+        t.pause.fn = show_progress;
         st = train_eval(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);
+        progress_end();
+        progress_stop();
         shard_set_close(&val);
     }
     if (st == STATUS_OK && json) {

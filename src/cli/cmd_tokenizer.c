@@ -9,6 +9,7 @@
 #include "data/text/array.h"
 #include "data/read/reader.h"
 #include "data/tokenizer/tokenizer.h"
+#include "observe/progress.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -72,7 +73,12 @@ static status train_and_save(const struct tokenizer_train_config *config, const 
     struct tokenizer *t;
     double start = clock_s();
     log_info("training on %s in %zu documents", text_bytes(bytes, (double)docs->bytes), docs->count);
-    TRY(tokenizer_train(&t, config, docs->items, (int64_t)docs->count));
+    progress_start();
+    progress_begin(WORK_OTHER, "training the tokenizer", 0);
+    status trained = tokenizer_train(&t, config, docs->items, (int64_t)docs->count);
+    progress_end();
+    progress_stop();
+    TRY(trained);
     double seconds = clock_s() - start;
     log_info("%d tokens in %.1f s (%s/s)", (int)tokenizer_vocab_size(t), seconds,
              text_bytes(rate, (double)docs->bytes / seconds));

@@ -149,6 +149,8 @@ void comm_mail_settle(struct comm *c);
 enum comm_step { COMM_STEP_FIRST, COMM_STEP_REPEAT, COMM_STEP_REPLAY };
 void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
+/* Instead of comm_step_end, on all ranks: the step ends here, and no other follows. */
+void comm_step_drop(struct comm *c);
 
 /* The flight recorder's directory: after an abort the last 64 calls of each rank are written to comm-flight.txt
  * there. Without a directory the

@@ -38,6 +38,13 @@ static status compare_ranks(struct comm *c)
     return st;
 }
 
+void comm_step_drop(struct comm *c)
+{
+    if (c == NULL) return;
+    c->calls->mode = CALL_LIST_OFF;
+    device_calls_end(c);
+}
+
 status comm_step_end(struct comm *c)
 {
     if (c == NULL) return STATUS_OK;

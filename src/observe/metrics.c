@@ -97,7 +97,7 @@ void metrics_named(struct sink *s, const char *kind, int64_t step, const char *n
 }
 
 enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_LATER, LINE_GARBAGE, LINE_TORN };
-static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
+static enum line_kind line_judge(const char *line, size_t bytes, int64_t step, int64_t *eval_step)
 {
     if (line[bytes - 1] != '\n') return LINE_TORN;
     json_t *object = json_loadb(line, bytes, 0, NULL);
@@ -111,26 +111,28 @@ static enum line_kind line_judge(const char *line, size_t bytes, int64_t step)
     /* A fresh start keeps no line, not even those written before the first step. */
     else if (json_is_integer(at) && (step == 0 || json_integer_value(at) > step))
         judged = LINE_LATER;
+    else if (json_is_integer(at) && json_object_get(object, "val_loss"))
+        *eval_step = json_integer_value(at);
     json_decref(object);
     return judged;
 }
 
 /* Copies the lines to keep; *dropped: some were not kept. */
-static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file *out, bool *has_schema,
-                        bool *dropped)
+static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file *out,
+                        struct metrics_kept *kept, bool *dropped)
 {
     status st = STATUS_OK;
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     while ((n = getline(&line, &room, in)) > 0) {
-        enum line_kind judged = line_judge(line, (size_t)n, step);
-        if (!*has_schema && judged != LINE_SCHEMA && judged != LINE_TORN) {
+        enum line_kind judged = line_judge(line, (size_t)n, step, &kept->eval_step);
+        if (!kept->has_schema && judged != LINE_SCHEMA && judged != LINE_TORN) {
             st = FAIL(STATUS_IO, "%s: line 1 is not the schema record of a metrics file; move the file away",
                       path);
             goto out;
         }
-        *has_schema = *has_schema || judged == LINE_SCHEMA;
+        kept->has_schema = kept->has_schema || judged == LINE_SCHEMA;
         bool keep = judged <= LINE_KEEP;
         *dropped = *dropped || !keep;
         if (keep) TRY_OUT(io_write(out, line, (size_t)n));
@@ -141,9 +143,9 @@ out:
     return st;
 }
 
-status metrics_cut(const char *path, int64_t step, bool *has_schema)
+status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept)
 {
-    *has_schema = false;
+    *kept = (struct metrics_kept){.eval_step = -1};
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return STATUS_OK;
     FILE *in = fopen(path, "re");
@@ -152,7 +154,7 @@ status metrics_cut(const char *path, int64_t step, bool *has_schema)
     status st = io_create(&out, path);
     if (st == STATUS_OK) {
         bool dropped = false;
-        st = copy_kept(in, path, step, &out, has_schema, &dropped);
+        st = copy_kept(in, path, step, &out, kept, &dropped);
         if (st == STATUS_OK && dropped)
             st = io_commit(&out);
         else

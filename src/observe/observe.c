@@ -6,21 +6,22 @@
 struct observe {
     struct sink metrics;
     struct tfevents events;
-    struct progress progress;
-    int64_t step; /* of the last record; samples and facts use it */
+    int64_t step;      /* of the last record; samples and facts use it */
+    int64_t eval_step; /* see observe_eval_step */
 };
 
-status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t steps_total)
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step)
 {
     *o = NULL;
     char path[1024];
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir) >= (int)sizeof path)
         return FAIL(STATUS_IO, "%.80s...: the path is too long", run_dir);
-    bool has_schema;
-    TRY(metrics_cut(path, resume_step, &has_schema));
+    struct metrics_kept kept;
+    TRY(metrics_cut(path, resume_step, &kept));
     struct observe *made = calloc(1, sizeof *made);
     CHECK(made != NULL, "out of memory");
     made->step = resume_step;
+    made->eval_step = kept.eval_step;
     made->events.sink.file.fd = -1;
     status st = sink_open(&made->metrics, path, SINK_APPEND);
     if (st == STATUS_OK) st = tfevents_open(&made->events, run_dir, resume_step + 1);
@@ -29,9 +30,8 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
         free(made);
         return st;
     }
-    if (!has_schema) metrics_schema(&made->metrics);
+    if (!kept.has_schema) metrics_schema(&made->metrics);
     metrics_start(&made->metrics, resume_step, clock_wall_s());
-    progress_open(&made->progress, resume_step, steps_total);
     *o = made;
     return STATUS_OK;
 }
@@ -42,7 +42,12 @@ void observe_metrics(struct observe *o, const struct metrics *m)
     o->step = m->step;
     metrics_write(&o->metrics, m, now);
     tfevents_write(&o->events, m, now);
-    progress_record(&o->progress, m);
+    progress_record(m);
+}
+
+int64_t observe_eval_step(const struct observe *o)
+{
+    return o->eval_step;
 }
 
 void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text)
@@ -77,7 +82,6 @@ void observe_flush(struct observe *o)
 void observe_close(struct observe *o)
 {
     if (o == NULL) return;
-    progress_close(&o->progress);
     observe_flush(o);
     sink_close(&o->metrics);
     sink_close(&o->events.sink);

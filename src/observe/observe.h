@@ -41,12 +41,12 @@ extern const struct metrics METRICS_NONE;       /* every value NaN */
 struct observe;
 /* Opens the sinks of an existing run directory. metrics.jsonl is cut to the records with step <= resume_step (0: a
  * fresh start). A new event file begins with SessionLog START, which makes TensorBoard discard repeated steps after a
- * resume. steps_total is used by the progress bar and ETA; 0: not known. The progress bar is drawn when stderr is a
- * terminal (respects NO_COLOR and TERM=dumb); else each record is one plain line (key=value). STATUS_IO when a file
- * cannot be opened or the old records cannot be read. One thread makes all calls on an observe. */
-status observe_open(struct observe **o, const char *run_dir, int64_t resume_step,
-                    int64_t steps_total) WARN_UNUSED;
-/* Writes one record. A sink that cannot be written (disk full) is reported once and counted; training continues. */
+ * resume. STATUS_IO when a file cannot be opened or the old records cannot be read. One thread makes all calls on an
+ * observe. */
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step) WARN_UNUSED;
+/* The step of the last evaluation among the records that a resumed run kept; -1: none. */
+int64_t observe_eval_step(const struct observe *o);
+/* Writes one record, and shows it (progress.h). A sink that cannot be written (disk full) is reported once and counted; training continues. */
 void observe_metrics(struct observe *o, const struct metrics *m);
 /* Writes a sample of generated text at a step to metrics.jsonl and the report. The text may be invalid UTF-8. */
 void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text);

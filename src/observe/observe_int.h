@@ -5,6 +5,7 @@
 #include "base/scope.h"
 #include "base/utf8.h"
 #include "observe/observe.h"
+#include "observe/progress.h"
 #include <stddef.h>
 #include <stdio.h>
 
@@ -23,9 +24,12 @@ void sink_close(struct sink *s);
 
 /* metrics.c: lines of metrics.jsonl. */
 enum { METRICS_VERSION = 1 };
-/* Removes the records after `step` (0: all) and torn lines from the file at `path`; a missing file is fine.
- * *has_schema: the file has a first line. */
-status metrics_cut(const char *path, int64_t step, bool *has_schema) WARN_UNUSED;
+/* Removes the records after `step` (0: all) and torn lines from the file at `path`; a missing file is fine. */
+struct metrics_kept {
+    bool has_schema;   /* the file has a first line */
+    int64_t eval_step; /* of the last evaluation that stays; -1: none */
+};
+status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept) WARN_UNUSED;
 void metrics_schema(struct sink *s);
 void metrics_start(struct sink *s, int64_t step, double wall_s);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
@@ -52,22 +56,35 @@ size_t tfevents_version(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s);
 size_t tfevents_scalars(uint8_t out[TFEVENTS_BYTES_MAX], double wall_s, int64_t step,
                         const struct tfevents_scalar *s, int count);
 
-/* progress.c: the progress display on a terminal. */
-struct progress {
-    int64_t steps_total, step_first; /* step_first, time_first: start of the interval for the rate */
-    double time_open, time_first, time_drawn;
-    double loss, val_loss; /* latest values */
-    bool terminal, color, unicode;
-    bool drawn; /* a bar is on the screen's last line */
+/* progress.c: the progress display. The lock of the log guards it: who draws holds it (log_hold). */
+struct progress_view {
+    struct progress_run run;
+    struct metrics last;           /* the latest record, with the latest loss and validation loss */
+    enum progress_work kind;       /* what the main thread does */
+    bool working;
+    char what[64];
+    int64_t total, done;           /* its parts */
+    int layer;                     /* of the current micro-batch: above 0 forward, below 0 backward, 0 not known */
+    double begin_s, part_s;        /* when it began; when its latest part began */
+    double seconds[WORK_COUNT];    /* of finished works, without the first step, which warms up */
+    double first_step_s;
+    int64_t eval_step;             /* of the last evaluation's record; -1: none */
+    int64_t count[WORK_COUNT], parts[WORK_COUNT];
+    bool color, unicode;
 };
-void progress_open(struct progress *p, int64_t step, int64_t steps_total);
-void progress_record(struct progress *p, const struct metrics *m);
-void progress_close(struct progress *p);
-/* Pure functions: the plain line, and the bar for `width` columns (no newline, no carriage return). eta_s NaN:
- * unknown. */
+/* What the display's thread does at a time: draws, or says that a work lasts. */
+void progress_tick(double now);
+/* progress_text.c: pure functions. eta_s: NaN when not known. A bar has at most width - 1 columns, no newline and no
+ * carriage return. */
+double progress_eta(const struct progress_view *v, int64_t step, double now);
+double progress_work_left(const struct progress_view *v, double now);
 void progress_line(char *out, size_t size, const struct metrics *m, int64_t steps_total, double eta_s);
-void progress_bar(char *out, size_t size, const struct progress *p, const struct metrics *m, double eta_s,
-                  int width);
+void progress_bar(char *out, size_t size, const struct progress_view *v, double eta_s, double now, int width);
+void progress_scroll(char *out, size_t size, const struct progress_view *v, const struct metrics *m, int width);
+void progress_said(char *out, size_t size, const struct progress_view *v, double now);
+int64_t progress_scroll_every(int64_t steps_total);
+/* A record: to the terminal, or as a line. */
+void progress_record(const struct metrics *m);
 
 /* percent.c: converts shares to percent of their sum, rounded to tenths that add to exactly 100.0 (all 0 when the sum
  * is 0). */

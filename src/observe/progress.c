@@ -1,33 +1,48 @@
-/* Progress on a terminal is one line that is redrawn:
- *
- *   step 120/2000 ━━━━━━───────────────  6%  loss 4.123  val 4.310  12.3k tok/s  ETA 2m10s
- *
- * Elsewhere it is one key=value line per record. A log line clears the bar first (log_before_line_set); the
- * next record draws it again. */
-#include "observe/observe_int.h"
+/* The display of a process: a thread that redraws the last line of a terminal, or says on a pipe that a work lasts. A log
+ * line clears the bar first (log_before_line_set). The lock of the log guards all but the watch function. */
+#include "observe/progress.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/scope.h"
+#include "observe/observe_int.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BAR_COLUMNS_MIN = 8, BAR_COLUMNS_MAX = 40, WIDTH_DEFAULT = 80 };
+enum { WIDTH_DEFAULT = 80, TICK_MS = 100 };
+#define REDRAW_S        0.5
+#define RECORD_REDRAW_S 0.1
+#define SCROLL_S        60.0 /* a step that ends so long after the last line leaves one */
 
-/* The log hook takes no argument, and a process has one terminal: the progress that draws on it. */
-static struct progress *volatile on_terminal;
+/* A process has one terminal, and the hooks of log and scope take no argument. */
+static struct {
+    bool on, terminal, thread_on;
+    bool drawn;                         /* a bar is on the screen's last line */
+    double drawn_s, line_s, scrolled_s; /* when: bar, line on a pipe, line on a terminal */
+    int64_t scroll_every;
+    struct progress_view view;
+    atomic_int layer; /* see struct progress_view; written by the scope listener */
+    pthread_t thread;
+    pthread_mutex_t watch_lock; /* held while the watch function runs, and while it is changed */
+    pthread_cond_t ended;
+    bool end; /* guarded by watch_lock, as are the next two */
+    void (*watch)(void *ctx);
+    void *watch_ctx;
+} display = {.watch_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void wipe(void)
 {
-    struct progress *p = on_terminal;
-    if (p == NULL || !p->drawn) return;
+    if (!display.drawn) return;
     fputs("\r\033[K", stderr);
     fflush(stderr);
-    p->drawn = false;
+    display.drawn = false;
 }
 
 static bool locale_is_utf8(void)
@@ -40,20 +55,6 @@ static bool locale_is_utf8(void)
     return false;
 }
 
-void progress_open(struct progress *p, int64_t step, int64_t steps_total)
-{
-    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    *p = (struct progress){
-        .steps_total = steps_total, .step_first = step, .time_open = clock_s(), .loss = NAN, .val_loss = NAN};
-    p->time_first = p->time_open;
-    p->terminal = isatty(STDERR_FILENO) && (term == NULL || strcmp(term, "dumb") != 0);
-    p->color = no_color == NULL || no_color[0] == 0;
-    p->unicode = locale_is_utf8();
-    if (!p->terminal) return;
-    on_terminal = p;
-    log_before_line_set(wipe);
-}
-
 static int terminal_width(void)
 {
     struct winsize size;
@@ -61,118 +62,247 @@ static int terminal_width(void)
     return WIDTH_DEFAULT;
 }
 
-/* Seconds to go, at the mean rate since the first record: the first step warms up, and is left out as soon
- * as there is another. */
-static double eta(struct progress *p, int64_t step)
+static void draw(double now)
 {
-    double now = clock_s();
-    double rate = step > p->step_first ? (now - p->time_first) / (double)(step - p->step_first) : NAN;
-    if (p->time_first == p->time_open) {
-        p->time_first = now;
-        p->step_first = step;
-    }
-    return p->steps_total > 0 ? (double)(p->steps_total - step) * rate : NAN;
-}
-
-/* snprintf at the end of `out`; what does not fit is cut. */
-PRINTF_LIKE(3, 4) static void add(char *out, size_t size, const char *fmt, ...)
-{
-    size_t at = strlen(out);
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(out + at, size - at, fmt, ap);
-    va_end(ap);
-}
-
-void progress_line(char *out, size_t size, const struct metrics *m, int64_t steps_total, double eta_s)
-{
-    snprintf(out, size, "step=%lld", (long long)m->step);
-    if (steps_total > 0) add(out, size, "/%lld", (long long)steps_total);
-    if (!isnan(m->loss)) add(out, size, " loss=%.4f", m->loss);
-    if (!isnan(m->val_loss)) add(out, size, " val_loss=%.4f", m->val_loss);
-    if (!isnan(m->val_bpb)) add(out, size, " val_bpb=%.4f", m->val_bpb);
-    if (!isnan(m->lr)) add(out, size, " lr=%.3e", m->lr);
-    if (!isnan(m->grad_norm)) add(out, size, " grad_norm=%.4f", m->grad_norm);
-    if (!isnan(m->tokens_per_s)) add(out, size, " tokens_per_s=%.0f", m->tokens_per_s);
-    if (!isnan(m->mfu)) add(out, size, " mfu=%.3f", m->mfu);
-    char buf[32];
-    if (!isnan(eta_s)) add(out, size, " eta=%s", text_duration(buf, eta_s));
-}
-
-static void add_bar(char *out, size_t size, const struct progress *p, double part, int columns)
-{
-    const char *full = p->unicode ? "━" : "=", *empty = p->unicode ? "─" : "-";
-    int done = (int)(part * columns);
-    if (p->color) add(out, size, "\033[36m");
-    for (int i = 0; i < done; i++) add(out, size, "%s", full);
-    if (p->color) add(out, size, "\033[90m");
-    for (int i = done; i < columns; i++) add(out, size, "%s", empty);
-    if (p->color) add(out, size, "\033[0m");
-}
-
-void progress_bar(char *out, size_t size, const struct progress *p, const struct metrics *m, double eta_s,
-                  int width)
-{
-    double part = p->steps_total > 0 ? (double)m->step / (double)p->steps_total : 0;
-    part = part < 0 ? 0 : part > 1 ? 1 : part;
-    char head[64], buf[32], items[5][48];
-    int count = 0;
-    if (p->steps_total > 0) {
-        snprintf(head, sizeof head, "step %lld/%lld ", (long long)m->step, (long long)p->steps_total);
-        snprintf(items[count++], sizeof items[0], " %3d%%", (int)(part * 100));
-    } else {
-        snprintf(head, sizeof head, "step %lld ", (long long)m->step);
-    }
-    if (!isnan(p->loss)) snprintf(items[count++], sizeof items[0], "  loss %.3f", p->loss);
-    if (!isnan(eta_s)) snprintf(items[count++], sizeof items[0], "  ETA %s", text_duration(buf, eta_s));
-    if (!isnan(m->tokens_per_s))
-        snprintf(items[count++], sizeof items[0], "  %s tok/s", text_count(buf, m->tokens_per_s));
-    if (!isnan(p->val_loss)) snprintf(items[count++], sizeof items[0], "  val %.3f", p->val_loss);
-
-    /* The last column stays free: some terminals wrap when it is written. Items are in order of worth; those
-     * that leave no bar are dropped. */
-    int left = width - 1 - (int)strlen(head), shown = 0;
-    for (; shown < count; shown++) {
-        int n = (int)strlen(items[shown]);
-        if (left - n < (shown < 2 ? 0 : BAR_COLUMNS_MIN)) break;
-        left -= n;
-    }
-    out[0] = 0;
-    if (left < 0) {
-        snprintf(out, width > 0 && (size_t)width < size ? (size_t)width : size, "%s", head);
-        return;
-    }
-    add(out, size, "%s", head);
-    if (left >= BAR_COLUMNS_MIN && p->steps_total > 0)
-        add_bar(out, size, p, part, left < BAR_COLUMNS_MAX ? left : BAR_COLUMNS_MAX);
-    for (int i = 0; i < shown; i++) add(out, size, "%s", items[i]);
-}
-
-void progress_record(struct progress *p, const struct metrics *m)
-{
+    struct progress_view *v = &display.view;
     char text[1024];
-    double left_s = eta(p, m->step);
-    if (!p->terminal) {
-        progress_line(text, sizeof text, m, p->steps_total, left_s);
-        log_info("%s", text);
-        return;
-    }
-    if (!isnan(m->loss)) p->loss = m->loss;
-    if (!isnan(m->val_loss)) p->val_loss = m->val_loss;
-    double now = clock_s();
-    if (p->drawn && now - p->time_drawn < 0.1 && m->step < p->steps_total) return;
-    progress_bar(text, sizeof text, p, m, left_s, terminal_width());
+    v->layer = atomic_load(&display.layer);
+    progress_bar(text, sizeof text, v, progress_eta(v, v->run.step, now), now, terminal_width());
     fprintf(stderr, "\r%s\033[K", text);
     fflush(stderr);
-    p->time_drawn = now;
-    p->drawn = true;
+    display.drawn_s = now;
+    display.drawn = true;
 }
 
-void progress_close(struct progress *p)
+/* A first line after PROGRESS_FIRST_S; then only where no other line came for PROGRESS_AGAIN_S. */
+static bool line_is_due(double now)
 {
-    if (!p->terminal) return;
-    log_before_line_set(NULL);
-    on_terminal = NULL;
-    if (p->drawn) fputc('\n', stderr);
-    p->drawn = false;
+    const struct progress_view *v = &display.view;
+    if (!v->working || now - v->begin_s < PROGRESS_FIRST_S) return false;
+    return now - display.line_s >=
+           (v->count[v->kind] == 0 && display.line_s <= v->begin_s ? PROGRESS_FIRST_S : PROGRESS_AGAIN_S);
+}
+
+void progress_tick(double now)
+{
+    char text[256] = "";
+    log_hold();
+    struct progress_view *v = &display.view;
+    const bool shows = display.on && (v->working || v->run.steps_total > 0);
+    if (shows && display.terminal && now - display.drawn_s >= REDRAW_S) draw(now);
+    if (shows && !display.terminal && line_is_due(now)) {
+        v->layer = atomic_load(&display.layer);
+        progress_said(text, sizeof text, v, now);
+        display.line_s = now;
+    }
+    log_release();
+    if (text[0]) log_info("%s", text);
+}
+
+static void *tick(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&display.watch_lock);
+    while (!display.end) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += TICK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        pthread_cond_timedwait(&display.ended, &display.watch_lock, &until);
+        if (display.end) break;
+        if (display.watch) display.watch(display.watch_ctx);
+        progress_tick(clock_s());
+    }
+    pthread_mutex_unlock(&display.watch_lock);
+    return NULL;
+}
+
+static void open_view(void)
+{
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    display.terminal = isatty(STDERR_FILENO) && (term == NULL || strcmp(term, "dumb") != 0);
+    display.view = (struct progress_view){.last = METRICS_NONE,
+                                          .run.step_s = NAN,
+                                          .eval_step = -1,
+                                          .color = no_color == NULL || no_color[0] == 0,
+                                          .unicode = locale_is_utf8()};
+    display.drawn = false;
+    display.drawn_s = 0;
+    display.line_s = display.scrolled_s = clock_s();
+    display.scroll_every = 1;
+    display.on = true;
+}
+
+void progress_start(void)
+{
+    pthread_condattr_t monotonic;
+    if (display.on) return;
+    log_hold();
+    open_view();
+    log_release();
+    if (display.terminal) log_before_line_set(wipe);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&display.ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    display.end = false;
+    display.thread_on = pthread_create(&display.thread, NULL, tick, NULL) == 0;
+    if (!display.thread_on) log_warn("no thread for the progress display: long work will be silent");
+}
+
+/* Notes how far a micro-batch is. */
+static void on_scope(const struct scope_event *e, void *ctx)
+{
+    (void)ctx;
+    if (strncmp(e->name, "block.", 6) != 0) return;
+    const int layer = (int)e->idx + 1;
+    if (strcmp(e->name + 6, "fwd") == 0) atomic_store_explicit(&display.layer, layer, memory_order_relaxed);
+    if (strcmp(e->name + 6, "bwd") == 0) atomic_store_explicit(&display.layer, -layer, memory_order_relaxed);
+}
+
+void progress_stop(void)
+{
+    if (!display.on) return;
+    pthread_mutex_lock(&display.watch_lock);
+    display.end = true;
+    display.watch = NULL;
+    pthread_cond_signal(&display.ended);
+    pthread_mutex_unlock(&display.watch_lock);
+    if (display.thread_on) pthread_join(display.thread, NULL);
+    pthread_cond_destroy(&display.ended);
+    if (display.view.run.layers > 0) dispatch_remove(on_scope);
+    if (display.terminal) log_before_line_set(NULL);
+    log_hold();
+    wipe();
+    display.on = false;
+    log_release();
+}
+
+void progress_watch_set(void (*fn)(void *ctx), void *ctx)
+{
+    pthread_mutex_lock(&display.watch_lock);
+    display.watch = fn;
+    display.watch_ctx = ctx;
+    pthread_mutex_unlock(&display.watch_lock);
+}
+
+void progress_begin(enum progress_work kind, const char *what, int64_t total)
+{
+    if (!display.on) return;
+    struct progress_view *v = &display.view;
+    log_hold();
+    v->kind = kind;
+    v->working = true;
+    v->total = total;
+    v->done = 0;
+    v->begin_s = v->part_s = clock_s();
+    snprintf(v->what, sizeof v->what, "%s", what);
+    atomic_store(&display.layer, 0);
+    log_release();
+}
+
+void progress_done(int64_t done, int64_t total)
+{
+    if (!display.on) return;
+    log_hold();
+    display.view.done = done;
+    display.view.total = total;
+    display.view.part_s = clock_s();
+    atomic_store(&display.layer, 0);
+    log_release();
+}
+
+void progress_end(void)
+{
+    if (!display.on) return;
+    struct progress_view *v = &display.view;
+    log_hold();
+    if (v->working) {
+        const double seconds = clock_s() - v->begin_s;
+        if (v->kind == WORK_STEP && v->count[WORK_STEP] == 0)
+            v->first_step_s = seconds;
+        else
+            v->seconds[v->kind] += seconds;
+        v->count[v->kind]++;
+        v->parts[v->kind] += v->total;
+    }
+    v->working = false;
+    if (v->run.steps_total == 0) wipe();
+    log_release();
+}
+
+struct progress_left progress_left(void)
+{
+    struct progress_left left = {WORK_COUNT, NAN, NAN};
+    if (!display.on) return left;
+    log_hold();
+    const struct progress_view *v = &display.view;
+    const double now = clock_s(), all = progress_work_left(v, now);
+    if (v->working) {
+        const double parts = v->total > 1 ? (double)(v->total - v->done) : 1;
+        const double each = (all + now - v->part_s) / fmax(1, parts);
+        left = (struct progress_left){v->kind, fmax(0, each - (now - v->part_s)), 0};
+        left.rest_s = fmax(0, all - left.part_s);
+        if (isnan(all)) left.part_s = left.rest_s = NAN;
+    }
+    log_release();
+    return left;
+}
+
+void progress_run_set(const struct progress_run *r)
+{
+    if (!display.on) return;
+    log_hold();
+    const bool listens = display.view.run.layers > 0;
+    display.view.run = *r;
+    display.scroll_every = progress_scroll_every(r->steps_total);
+    log_release();
+    if (r->layers > 0 && !listens) dispatch_add(on_scope, NULL);
+}
+
+/* Whether a record leaves a line on the terminal: an evaluation, the first step that is seen, each n-th, the last. */
+static bool scrolls(const struct metrics *m, double now)
+{
+    if (!isnan(m->val_loss)) return true;
+    if (isnan(m->loss)) return false;
+    return isnan(display.view.last.loss) || m->step % display.scroll_every == 0 ||
+           m->step == display.view.run.steps_total || now - display.scrolled_s >= SCROLL_S;
+}
+
+static void to_terminal(const struct metrics *m, bool scroll, double now)
+{
+    char text[512];
+    if (scroll) {
+        progress_scroll(text, sizeof text, &display.view, m, terminal_width());
+        wipe();
+        fprintf(stderr, "%s\n", text);
+        display.scrolled_s = now;
+    }
+    if (scroll || now - display.drawn_s >= RECORD_REDRAW_S) draw(now);
+}
+
+void progress_record(const struct metrics *m)
+{
+    char text[1024];
+    if (!display.on) return;
+    log_hold();
+    struct progress_view *v = &display.view;
+    const double now = clock_s();
+    const bool scroll = scrolls(m, now), terminal = display.terminal;
+    v->run.step = m->step;
+    if (!isnan(m->loss)) v->last.loss = m->loss;
+    if (!isnan(m->tokens_per_s)) v->last.tokens_per_s = m->tokens_per_s;
+    if (!isnan(m->val_loss)) {
+        v->last.val_loss = m->val_loss;
+        v->eval_step = m->step;
+    }
+    progress_line(text, sizeof text, m, v->run.steps_total, progress_eta(v, m->step, now));
+    display.line_s = now;
+    if (terminal) to_terminal(m, scroll, now);
+    log_release();
+    if (terminal)
+        log_line_file(LOG_INFO, "%s", text);
+    else
+        log_info("%s", text);
 }

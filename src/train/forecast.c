@@ -69,23 +69,31 @@ static status predict(const struct trainer *t, struct mesh_result *r)
     return st;
 }
 
+double forecast_predict(const struct trainer *t)
+{
+    struct mesh_result r;
+    if (predict(t, &r) == STATUS_OK) return r.step;
+    log_detail("forecast  none: %s", status_message());
+    return NAN;
+}
+
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o)
 {
     struct mesh_result r;
     char a[32], b[32];
     const double measured = forecast_measured(f);
     if (isnan(measured)) {
-        log_info("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
+        log_detail("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
         return;
     }
     if (predict(t, &r) != STATUS_OK) {
-        log_info("forecast  none: %s", status_message());
+        log_detail("forecast  none: %s", status_message());
         return;
     }
-    log_info("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
-             r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
-             text_bytes(b, (double)memory_peak(&t->memory)),
-             t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
+    log_detail("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
+               r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
+               text_bytes(b, (double)memory_peak(&t->memory)),
+               t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
     observe_fact(o, "predicted_step_s", r.step);
     observe_fact(o, "measured_step_s", measured);
     observe_fact(o, "predicted_bytes", mesh_result_bytes(&r));

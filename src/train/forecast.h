@@ -14,8 +14,11 @@ struct forecast {
 void forecast_step(struct forecast *f, double seconds);
 /* Median of these steps; NaN without any. */
 double forecast_measured(const struct forecast *f);
-/* Logs both and records the facts predicted_step_s, measured_step_s, predicted_bytes and measured_bytes. If there is no
- * prediction (a GPU that machine.def does not list, a run of FORECAST_SKIP steps), logs the reason. On a host it
- * measures the rates first. */
+/* Before the first step: seconds that `ingot plan --machine` predicts for one; NaN, with the reason in the log file,
+ * without a prediction. On a host it measures the rates first, which takes some milliseconds. */
+double forecast_predict(const struct trainer *t);
+/* Logs both to the log file and records the facts predicted_step_s, measured_step_s, predicted_bytes and
+ * measured_bytes. If there is no prediction (a GPU that machine.def does not list, a run of FORECAST_SKIP steps), logs
+ * the reason. On a host it measures the rates first. */
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o);
 #endif

@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "observe/env.h"
 #include "observe/kernels.h"
+#include "observe/progress.h"
 #include "ops/precision.h"
 #include "plan/machine.h"
 #include "plan/mfu.h"
@@ -15,9 +16,11 @@
 #include "train/restore.h"
 #include "train/runlock.h"
 #include "train/signals.h"
+#include "train/stop.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,6 +50,10 @@ struct loop {
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
     struct waiting waiting;
+    struct stop stop;
+    _Atomic int64_t step_now;     /* for the display's thread: the step in progress */
+    bool answered;                /* of that thread: a signal was answered */
+    double predicted_s;           /* of a step, the same on all ranks; NaN: not known */
     struct mixture_cursor cursor; /* of the step's samples */
     double peak;                  /* FLOP/s of the GPU, 0 when not known */
     struct breakdown breakdown;
@@ -195,22 +202,76 @@ static void print_banner(const struct loop *l)
     log_info("data      %s tokens to train on, %s to validate",
              text_count(a, (double)data_sources_tokens(&l->train)), text_count(b, (double)l->val.tokens));
     data_sources_log(&l->train);
-    log_info("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory), reserved,
-             text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
-    if (t->memory.host.peak > 0)
-        log_info("host      planned %zu bytes, measured %zu (%s): master weights and moments; %s per step "
-                 "each way",
-                 t->memory.host.peak, t->memory.host.size, text_bytes(a, (double)t->memory.host.size),
-                 text_bytes(b, offload_bytes(&t->rank.offload)));
+    log_info("memory    %s", text_bytes(b, (double)reserved));
+    log_detail("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory),
+               reserved, text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
+    if (t->memory.host.peak > 0) {
+        log_info("host      %s: master weights and moments; %s per step each way",
+                 text_bytes(a, (double)t->memory.host.size), text_bytes(b, offload_bytes(&t->rank.offload)));
+        log_detail("host      planned %zu bytes, measured %zu", t->memory.host.peak, t->memory.host.size);
+    }
     log_info("compute   %s FLOPs per token (3 x forward)",
              text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
+}
+
+/* Validation tokens of an evaluation; 0: all. */
+static int64_t eval_tokens(const struct loop *l, bool last)
+{
+    const struct run_spec *r = &l->spec.run;
+    return last && r->eval_final_tokens >= 0 ? r->eval_final_tokens : r->eval_tokens;
+}
+
+static double eval_batch_tokens(const struct loop *l)
+{
+    return (double)l->trainer.acts.lay.n * comm_ranks(l->trainer.mesh.dp);
+}
+
+/* A batch of an evaluation as part of a step: forward is a third of the compute. */
+static double eval_part_steps(const struct loop *l)
+{
+    return eval_batch_tokens(l) / (double)l->spec.run.train_batch_tokens / 3;
+}
+
+static int64_t eval_parts(const struct loop *l, bool last)
+{
+    const int64_t asked = eval_tokens(l, last);
+    const int64_t tokens = asked > 0 && asked < l->val.tokens ? asked : l->val.tokens;
+    return (int64_t)ceil((double)tokens / eval_batch_tokens(l));
+}
+
+static status save(struct loop *l)
+{
+    if (l->saved_step == l->trainer.step) return STATUS_OK;
+    if (l->lead) observe_flush(l->observe);
+    progress_begin(WORK_SAVE, "saving", 0);
+    status st = trainer_save(&l->trainer, l->spec.run.run_dir);
+    progress_end();
+    TRY(st);
+    l->saved_step = l->trainer.step;
+    return STATUS_OK;
+}
+
+/* Saves, and says why the run ends: STATUS_STOPPED. `dropped`: what was not finished, "" nothing. */
+static status save_and_stop(struct loop *l, const struct loop_options *o, const char *dropped)
+{
+    const struct trainer *t = &l->trainer;
+    TRY(save(l));
+    return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; %s%s",
+                l->stop.number ? signals_name(l->stop.number) : "train.max_minutes", (long long)t->step,
+                (long long)t->steps_total, dropped, o->again);
 }
 
 static status evaluate(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
-    TRY(train_eval(t, &l->val, l->spec.run.eval_tokens, &l->eval));
+    const bool last = t->step >= t->steps_total;
+    stop_begin(&l->stop, l->predicted_s * eval_part_steps(l), eval_parts(l, last));
+    progress_begin(WORK_EVAL, "evaluating", eval_parts(l, last));
+    status st = train_eval(t, &l->val, eval_tokens(l, last), &l->eval);
+    progress_end();
+    if (st == STATUS_STOPPED) return save_and_stop(l, o, "its evaluation is still to be made; ");
+    TRY(st);
     l->eval_step = t->step;
     if (!l->lead) return STATUS_OK;
     struct metrics m = METRICS_NONE;
@@ -221,18 +282,11 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     m.val_bpb = l->eval.bits_per_byte;
     observe_metrics(l->observe, &m);
     if (o->hooks.sample) {
-        status st = o->hooks.sample(o->hooks.ctx, t, l->observe);
+        progress_begin(WORK_SAMPLE, "sampling", 0);
+        st = o->hooks.sample(o->hooks.ctx, t, l->observe);
+        progress_end();
         if (st != STATUS_OK) log_warn("no sample: %s", status_message());
     }
-    return STATUS_OK;
-}
-
-static status save(struct loop *l)
-{
-    if (l->saved_step == l->trainer.step) return STATUS_OK;
-    if (l->lead) observe_flush(l->observe);
-    TRY(trainer_save(&l->trainer, l->spec.run.run_dir));
-    l->saved_step = l->trainer.step;
     return STATUS_OK;
 }
 
@@ -368,59 +422,57 @@ static void device_times_close(struct loop *l, const char *path)
     }
 }
 
-/* *number: the signal that asked the run to stop, 0: none; *late: train.max_minutes have passed. All ranks
- * get the same answer and stop after the same step: the highest signal of any rank, and rank 0's clock. */
-static status stop_asked(struct loop *l, int *number, bool *late)
+/* Data and compute of a step. STATUS_STOPPED: it was dropped. */
+static status one_step(struct loop *l)
 {
-    double limit = l->spec.run.train_max_minutes * 60;
-    const int32_t mine[] = {signals_pending(), limit > 0 && clock_s() - l->start_s > limit};
-    int32_t all[COMM_RANKS_MAX][2];
-    TRY(comm_all_gather(l->comm, "stop", mine, all, sizeof mine, NULL));
-    *number = 0;
-    *late = all[0][1] != 0;
-    for (int rank = 0; rank < comm_ranks(l->comm); rank++)
-        if (all[rank][0] > *number) *number = all[rank][0];
+    struct trainer *t = &l->trainer;
+    const struct step_batch *b;
+    struct step_result s;
+    const int64_t micros = t->feed.shape.micro_count; /* of this rank */
+    double begin = clock_s(), waited = loader_wait_s(l->loader);
+    atomic_store(&l->step_now, t->step + 1);
+    stop_begin(&l->stop, l->predicted_s / (double)micros, micros);
+    progress_begin(WORK_STEP, "step", micros);
+    status st = loader_next(l->loader, &b);
+    if (st == STATUS_OK) st = train_step(t, b, &s);
+    progress_end();
+    TRY(st);
+    record_step(
+        l, &s,
+        &(struct step_cost){.seconds = clock_s() - begin, .waited = loader_wait_s(l->loader) - waited});
     return STATUS_OK;
 }
 
-/* STATUS_STOPPED, with the reason, if the run was asked to stop. */
-static status stop_reason(struct loop *l, const struct loop_options *o)
+/* An evaluation that was due at the step of the checkpoint, and that a stop has dropped. */
+static status make_up_evaluation(struct loop *l, const struct loop_options *o)
 {
-    const struct trainer *t = &l->trainer;
-    int number;
-    bool late;
-    TRY(stop_asked(l, &number, &late));
-    if (t->step >= t->steps_total || (!number && !late)) return STATUS_OK;
-    return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; %s",
-                number ? signals_name(number) : "train.max_minutes", (long long)t->step,
-                (long long)t->steps_total, o->again);
+    const int64_t every = l->spec.run.eval_every, step = l->trainer.step;
+    if (step == 0 || step >= l->trainer.steps_total || every == 0 || step % every != 0) return STATUS_OK;
+    int64_t seen = l->lead ? observe_eval_step(l->observe) : 0;
+    TRY(comm_broadcast(l->comm, "last evaluation", &seen, sizeof seen, NULL));
+    return seen == step ? STATUS_OK : evaluate(l, o);
 }
 
 static status train_steps(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
+    char dropped[96];
+    TRY(make_up_evaluation(l, o));
     while (t->step < t->steps_total) {
         device_times_before(l);
-        double begin = clock_s(), waited = loader_wait_s(l->loader);
-        const struct step_batch *b;
-        struct step_result s;
-        TRY(loader_next(l->loader, &b));
-        TRY(train_step(t, b, &s));
-        record_step(
-            l, &s,
-            &(struct step_cost){.seconds = clock_s() - begin, .waited = loader_wait_s(l->loader) - waited});
+        status st = one_step(l); /* loader_next, train_step, record_step */
+        if (st == STATUS_STOPPED) {
+            snprintf(dropped, sizeof dropped, "step %lld was dropped after %lld of %lld micro-batches; ",
+                     (long long)t->step + 1, (long long)l->stop.done, (long long)l->stop.parts);
+            return save_and_stop(l, o, dropped);
+        }
+        TRY(st);
         device_times_after(l);
+        TRY(stop_look(&l->stop));
+        if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
-        status stop = stop_reason(l, o);
-        if (stop != STATUS_OK && stop != STATUS_STOPPED) return stop;
-        if (stop != STATUS_OK) {
-            char reason[512];
-            snprintf(reason, sizeof reason, "%s", status_message());
-            TRY(save(l));
-            return FAIL(stop, "%s", reason);
-        }
     }
     TRY(evaluate(l, o));
     return save(l);
@@ -512,7 +564,7 @@ static status open_records(struct loop *l)
                                     .precision = precision_name((enum precision)l->spec.run.train_precision),
                                     .threads = parallel_threads(),
                                     .parameters = t->decoder.params.unique}));
-    return observe_open(&l->observe, dir, t->step, t->steps_total);
+    return observe_open(&l->observe, dir, t->step);
 }
 
 static status open_all(struct loop *l, const struct loop_options *o)
@@ -521,6 +573,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(open_data(l));
     TRY(data_sources_mix(&l->train, &l->spec));
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
+    t->pause = (struct trainer_pause){stop_between, &l->stop};
     l->spec = t->spec; /* train.micro_batch=auto is resolved now */
     if (l->lead) TRY(open_run_dir(l, o));
     if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
@@ -538,6 +591,68 @@ static status open_all(struct loop *l, const struct loop_options *o)
     return l->lead ? open_records(l) : STATUS_OK;
 }
 
+/* On the display's thread: answers the first signal. */
+static void answer_signal(void *ctx)
+{
+    struct loop *l = ctx;
+    const int number = signals_pending();
+    if (number == 0 || l->answered) return;
+    l->answered = true;
+    stop_answer(number, atomic_load(&l->step_now), trainer_pauses(&l->trainer));
+}
+
+enum { LONG_STEP_S = 60 };
+
+static const char *step_time(char buf[32], double seconds)
+{
+    if (seconds >= 10) return text_duration(buf, seconds);
+    snprintf(buf, 32, seconds < 1 ? "%.3g ms" : "%.2g s", seconds < 1 ? 1000 * seconds : seconds);
+    return buf;
+}
+
+static void say_times(const struct loop *l, const struct progress_run *p, bool measured)
+{
+    const struct run_spec *r = &l->spec.run;
+    const double step = l->predicted_s, steps = (double)(p->steps_total - p->step),
+                 evals = r->eval_every > 0 ? floor(steps / (double)r->eval_every) : 0;
+    char a[32], b[32];
+    if (isnan(step) || steps <= 0) return;
+    const double eval = step * p->eval_part_steps;
+    log_info("time      about %s per step, %s for %lld steps%s: %s", step_time(a, step),
+             text_duration(b, steps * step + evals * eval * (double)p->eval_parts +
+                                  eval * (double)p->eval_parts_last),
+             (long long)steps, p->eval_parts ? " and evaluations" : "", measured ? "measured" : "predicted");
+    if (step < LONG_STEP_S) return;
+    log_warn("a step takes minutes: lower train.batch_tokens (%lld) or the model's size (model.preset, "
+             "model.layer_count, "
+             "model.hidden_size); Ctrl-C waits for one micro-batch: train.micro_batch (%lld)",
+             (long long)r->train_batch_tokens, (long long)r->train_micro_batch);
+}
+
+/* What is known before the first step: its time, how often ranks look at signals, the bar. */
+static status look_ahead(struct loop *l, const struct loop_options *o)
+{
+    const struct run_spec *r = &l->spec.run;
+    const struct trainer *t = &l->trainer;
+    const bool evaluates = l->val.tokens > 0;
+    const bool measured = o->step_s > 0;
+    if (l->lead) l->predicted_s = measured ? o->step_s : forecast_predict(t);
+    TRY(comm_broadcast(l->comm, "forecast", &l->predicted_s, sizeof l->predicted_s, NULL));
+    if (!l->lead) return STATUS_OK;
+    const struct progress_run p = {.step = t->step,
+                                   .steps_total = t->steps_total,
+                                   .eval_every = r->eval_every,
+                                   .ckpt_every = r->ckpt_every,
+                                   .eval_parts = evaluates ? eval_parts(l, false) : 0,
+                                   .eval_parts_last = evaluates ? eval_parts(l, true) : 0,
+                                   .layers = trainer_pauses(t) ? l->spec.model.layer_count : 0,
+                                   .step_s = l->predicted_s,
+                                   .eval_part_steps = eval_part_steps(l)};
+    progress_run_set(&p);
+    say_times(l, &p, measured);
+    return STATUS_OK;
+}
+
 /* All steps, with trace and breakdown. */
 static status run(struct loop *l, const struct loop_options *o)
 {
@@ -551,9 +666,10 @@ static status run(struct loop *l, const struct loop_options *o)
                  (long long)l->trainer.step);
         TRY(trace_start(path));
     }
+    TRY(look_ahead(l, o));
     stages_start();
     if (trace) device_times_open(l);
-    l->start_s = clock_s();
+    l->start_s = l->stop.start_s = clock_s();
     st = train_steps(l, o);
     stages_stop();
     if (trace) {
@@ -579,11 +695,18 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     parallel_threads_set((int)spec->run.machine_threads);
     signals_catch();
     l->start_s = clock_s();
+    l->predicted_s = NAN;
+    l->stop = (struct stop){.comm = l->comm, .limit_s = spec->run.train_max_minutes * 60};
+    if (l->lead) progress_start();
+    progress_watch_set(answer_signal, l);
+    progress_begin(WORK_OTHER, "preparing", 0);
     status st = open_all(l, o);
+    progress_end();
     if (st == STATUS_OK) {
         if (l->lead) print_banner(l);
         st = run(l, o);
     }
+    progress_stop();
     finish(l, o, st);
     if (l->breakdown.steps) breakdown_print(stdout, &l->breakdown, 0);
     *result = (struct loop_result){

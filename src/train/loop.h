@@ -22,6 +22,7 @@ struct loop_options {
     const char *isa; /* see ops_cpu; NULL: the best */
     struct comm *comm; /* NULL: one rank. Rank 0 writes and logs; all ranks train, evaluate and send what is saved */
     const char *again;          /* text: how the user resumes after a stop: "the same command resumes it" */
+    double step_s;              /* seconds of a step, if they were measured; 0, NaN: they are predicted */
     struct loop_hooks hooks;
 };
 struct loop_result {

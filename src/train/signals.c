@@ -1,5 +1,6 @@
 #include "train/signals.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,9 +8,18 @@
 /* A signal handler can access file-scope state only. */
 static volatile sig_atomic_t pending;
 
+static_assert(SIGNALS_INTERRUPT == SIGINT, "the number of SIGINT");
+
+/* Ends the line that the display leaves on a terminal. What is called here is safe in a handler (signal-safety(7)). */
+static void end_now(void)
+{
+    if (tcgetpgrp(STDERR_FILENO) >= 0 && write(STDERR_FILENO, "\n", 1) < 0) _exit(128 + SIGINT);
+    _exit(128 + SIGINT);
+}
+
 static void on_signal(int number)
 {
-    if (number == SIGINT && pending) _exit(128 + SIGINT);
+    if (number == SIGINT && pending) end_now();
     pending = number;
 }
 

@@ -27,6 +27,7 @@ static status reduce_gradients(struct trainer *t, bool overlapped);
 static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *overlapped);
 static status zero23_fwd_bwd(struct trainer *t, int micro_count);
 static status micro_batch_fwd_bwd(struct trainer *t, int micro_count, int i);
+static status pause_after(struct trainer *t, int done, int micro_count);
 static status dp_all_reduce(struct trainer *t, bool overlapped);
 static struct sync_sums sums_of(const struct trainer *t);
 
@@ -104,6 +105,7 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
 {
     const struct sync *sync = &t->rank.sync;
     const struct sync_sums sums = sums_of(t);
+    int done = 0;
     for (int k = 0; k < sync->groups; k++) {
         const int first = sync_group(sync, k);
         const bool last_group = k == sync->groups - 1;
@@ -111,6 +113,7 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
             t->exec.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
             if (last_group && i + sync->groups >= micro_count) grad_overlap_begin(&t->grad_overlap, &sums);
             TRY(micro_batch_fwd_bwd(t, micro_count, i));
+            TRY(pause_after(t, ++done, micro_count));
         }
         if (!last_group) TRY(sync_fold(sync, k, &sums, &t->ops, t->exec.stream));
     }
@@ -133,6 +136,7 @@ static status zero23_fwd_bwd(struct trainer *t, int micro_count)
         zero->group = k;
         TRY(micro_batch_fwd_bwd(t, micro_count, sync_group(sync, k)));
         TRY(zero_reduce_losses(zero, sums_of(t).losses));
+        TRY(pause_after(t, k + 1, micro_count));
     }
     return zero_end(zero);
 }
@@ -142,6 +146,19 @@ static status micro_batch_fwd_bwd(struct trainer *t, int micro_count, int i)
     SCOPE("train.micro", i);
     t->exec.micro = sparse_grad_micro(&t->mesh, micro_count, i);
     return decoder_fwd_bwd(&t->decoder, &t->acts, &t->feed.micro[i], t->spec.run.train_z_loss, &t->exec);
+}
+
+bool trainer_pauses(const struct trainer *t)
+{
+    return t->pause.fn && t->exec.stream == NULL && t->mesh.pp == NULL;
+}
+
+static status pause_after(struct trainer *t, int done, int micro_count)
+{
+    if (!trainer_pauses(t)) return STATUS_OK;
+    status st = t->pause.fn(t->pause.ctx, done, micro_count);
+    if (st == STATUS_STOPPED) comm_step_drop(t->mesh.world);
+    return st;
 }
 
 /* Gradients and losses over data-parallel ranks. Under ZeRO 2 and 3 the passes have done it unit by unit. */

@@ -457,7 +457,8 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     int64_t valid = 0;
     status st = STATUS_OK;
     TRY_OUT(loader_open(&l, samples, &c, 0));
-    for (int64_t i = 0; i < (windows + round - 1) / round; i++) {
+    const int64_t batches = (windows + round - 1) / round;
+    for (int64_t i = 0; i < batches; i++) {
         struct eval_sums mine, all[COMM_RANKS_MAX];
         TRY_OUT(eval_batch(t, l, &mine));
         TRY_OUT(comm_all_gather(t->mesh.dp, "evaluation", &mine, all, sizeof mine, NULL));
@@ -466,6 +467,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
             hits += all[r].hits;
             valid += all[r].valid;
         }
+        if (t->pause.fn && t->mesh.pp == NULL) TRY_OUT(t->pause.fn(t->pause.ctx, i + 1, batches));
     }
     double sums[] = {sum, hits}; /* from the last stage; other stages add zeros */
     TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2, NULL));

@@ -14,6 +14,14 @@
  * be captured). */
 enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER };
 
+/* Called between the micro-batches of a step and the batches of an evaluation, on the same places on all ranks: `done`
+ * of `parts`. STATUS_STOPPED drops the step or the evaluation. A step of a GPU or of a pipeline is not interrupted: the
+ * first is queued as a whole, the second has ranks at different places. Nor is a pipeline's evaluation. */
+struct trainer_pause {
+    status (*fn)(void *ctx, int64_t done, int64_t parts); /* NULL: none */
+    void *ctx;
+};
+
 struct tokenizer; /* data/tokenizer/tokenizer.h */
 struct trainer {
     struct spec spec; /* as given, with train.micro_batch resolved */
@@ -40,6 +48,7 @@ struct trainer {
     struct pipeline pipeline;
     struct graph graph;
     enum step_mode mode; /* of the next step */
+    struct trainer_pause pause;
 
     /* Progress. */
     int64_t step;   /* optimizer steps done */
@@ -71,11 +80,14 @@ struct step_result {
     int64_t targets, padding;                      /* targets in the loss; tokens of no document */
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
- * not finite; the weights are then unchanged. */
+ * not finite, STATUS_STOPPED when t->pause says so; weights and moments are then unchanged. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
+/* Whether t->pause is called inside a step. */
+bool trainer_pauses(const struct trainer *t);
 
 /* Mean loss over the validation shards in order: every target once, or the windows of the first `tokens` tokens. Bits
- * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts. */
+ * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts. STATUS_STOPPED
+ * when t->pause says so. */
 struct eval_result {
     double loss, accuracy, bits_per_byte;
     int64_t tokens;

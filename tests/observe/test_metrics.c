@@ -62,13 +62,13 @@ static void a_resume_keeps_the_records_up_to_its_step(void **state)
     (void)state;
     struct scratch s = scratch_make();
     struct observe *o;
-    assert_int_equal(observe_open(&o, s.dir, 0, 20), STATUS_OK);
+    assert_int_equal(observe_open(&o, s.dir, 0), STATUS_OK);
     write_steps(o, 2, 9);
     observe_close(o);
     FILE *f = fopen(scratch_path(&s, "metrics.jsonl"), "a"); /* killed while writing */
     fputs("{\"kind\":\"step\",\"step\":10,\"lo", f);
     fclose(f);
-    assert_int_equal(observe_open(&o, s.dir, 5, 20), STATUS_OK);
+    assert_int_equal(observe_open(&o, s.dir, 5), STATUS_OK);
     json_t *schema = line(&s, 0);
     assert_string_equal(json_string_value(json_object_get(schema, "kind")), "schema");
     json_decref(schema);
@@ -91,7 +91,7 @@ static void a_fresh_start_in_an_old_directory_keeps_no_records(void **state)
     struct scratch s = scratch_make();
     struct observe *o;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(observe_open(&o, s.dir, 0, 3), STATUS_OK);
+        assert_int_equal(observe_open(&o, s.dir, 0), STATUS_OK);
         write_steps(o, 2, 3);
         observe_close(o);
     }
@@ -108,7 +108,7 @@ static void a_foreign_file_is_refused_and_left_alone(void **state)
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         scratch_write(&s, "metrics.jsonl", foreign[i]);
         struct observe *o;
-        assert_int_equal(observe_open(&o, s.dir, 0, 3), STATUS_IO);
+        assert_int_equal(observe_open(&o, s.dir, 0), STATUS_IO);
         char *text = scratch_read(&s, "metrics.jsonl", NULL);
         assert_string_equal(text, foreign[i]);
         free(text);
@@ -123,7 +123,7 @@ static void text_that_is_not_utf8_becomes_valid_json(void **state)
     (void)state;
     struct scratch s = scratch_make();
     struct observe *o;
-    assert_int_equal(observe_open(&o, s.dir, 0, 3), STATUS_OK);
+    assert_int_equal(observe_open(&o, s.dir, 0), STATUS_OK);
     observe_sample(o, 2, "a\"\n", "x\xff\xe2\x82 \xf0\x9f\x98\x80 \xed\xa0\x80");
     observe_fact(o, "gzip_bpb", 2.5);
     observe_fact(o, "none", NAN);
@@ -160,7 +160,7 @@ static void a_full_disk_is_counted_and_stops_nothing(void **state)
     struct scratch s = scratch_make();
     assert_int_equal(symlink("/dev/full", scratch_path(&s, "metrics.jsonl")), 0);
     struct observe *o;
-    assert_int_equal(observe_open(&o, s.dir, 0, 5), STATUS_OK);
+    assert_int_equal(observe_open(&o, s.dir, 0), STATUS_OK);
     write_steps(o, 1, 5);
     observe_sample(o, 5, "p", "t");
     observe_flush(o);
@@ -174,7 +174,7 @@ static void a_refused_record_leaves_the_others_whole(void **state)
     (void)state;
     struct scratch s = scratch_make();
     struct observe *o;
-    assert_int_equal(observe_open(&o, s.dir, 0, 5), STATUS_OK);
+    assert_int_equal(observe_open(&o, s.dir, 0), STATUS_OK);
     write_steps(o, 2, 3);
     io_fault_set(1, 28); /* the next write: no space left */
     write_steps(o, 99, 99);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Signals: SIGTERM, SIGUSR1 and SIGINT finish the step, save and exit with 75, and the same command with --resume resumes it as if nothing
+# Signals: SIGTERM, SIGUSR1 and SIGINT finish a short step, save and exit with 75, and the same command with --resume resumes it as if nothing
 # had been; a second SIGINT exits at once with 130. One run directory has one job.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
@@ -26,8 +26,8 @@ done
 run 0 train r.yaml --run.dir=runs/cut --resume "${long[@]}"
 same_run "after three signals" runs/whole runs/cut
 
-# One step of this takes half a minute.
-"$ingot" train r.yaml --run.dir=runs/slow --train.batch_tokens=1Mi >out 2>err.slow &
+# One micro-batch of this takes seconds.
+"$ingot" train r.yaml --run.dir=runs/slow --train.micro_batch=4Ki --train.batch_tokens=128Ki >out 2>err.slow &
 pid=$!
 until grep -qs '"kind":"start"' runs/slow/metrics.jsonl; do
     kill -0 $pid 2>/dev/null || break
@@ -36,8 +36,11 @@ done
 run 2 train r.yaml --run.dir=runs/slow --resume
 says "another job uses 'runs/slow' (process $pid on "
 kill -INT $pid
-sleep 0.2
-check "the first SIGINT waits for the step" kill -0 $pid
+until grep -q '^SIGINT: ' err.slow; do
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.005
+done
+check "the first SIGINT is answered" grep -qE '^SIGINT: finishing (step 1|what is under way)(, about [0-9a-z]+)?, then saving; again to stop now without saving$' err.slow
 kill -INT $pid
 wait $pid
 code=$?

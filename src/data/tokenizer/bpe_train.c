@@ -377,12 +377,14 @@ static status token_of(struct vocab *v, struct merge *m)
     return st;
 }
 
-static status learn(struct trainer *r, size_t tokens_max)
+/* Merges until there are `tokens_max` tokens; `fewer`: or no pair is left. */
+static status learn(struct trainer *r, size_t tokens_max, bool fewer)
 {
     struct tokenizer *t = r->t;
     while (t->vocab.count < tokens_max) {
         bool any = true;
         if (r->heap_count == 0) TRY(lower_floor(r, &any));
+        if (!any && fewer) return STATUS_OK;
         if (!any)
             return FAIL(STATUS_DATA,
                         "the text has pairs for %zu tokens of bytes and merges, %zu were asked for; take "
@@ -459,7 +461,7 @@ status bpe_train(struct tokenizer *t, const struct tokenizer_train_config *confi
     double counted = clock_s();
     TRY_OUT(load_words(&r, &pieces));
     double loaded = clock_s();
-    TRY_OUT(learn(&r, (size_t)(config->vocab_size - config->special_count)));
+    TRY_OUT(learn(&r, (size_t)(config->vocab_size - config->special_count), config->fewer));
     log_debug("tokenizer: %zu pieces counted in %.2f s, %zu pairs set up in %.2f s, %zu merges in %.2f s",
               pieces.count, counted - start, r.pair_count, loaded - counted, t->merge_count,
               clock_s() - loaded);

@@ -23,6 +23,7 @@ struct text { /* need not be NUL-terminated */
 struct tokenizer_train_config {
     const char *pretokenizer;    /* a name: pretokenizer.h */
     int32_t vocab_size;          /* total: 256 bytes, merged tokens, specials */
+    bool fewer;                  /* a text with fewer pairs gives a smaller vocabulary instead of an error */
     const char *const *specials; /* e.g. "<|endoftext|>": they get the last ids */
     int special_count;
 };

@@ -178,11 +178,12 @@ static status decide(const struct attn_fwd_args *a, struct choice *c, dev_stream
         c->backend = CUDA_ATTENTION_CUDNN;
         if (no_cudnn[0]) c->backend = no_own ? CUDA_ATTENTION_REFERENCE : CUDA_ATTENTION_OWN;
     }
-    log_info("attention %s: %s, %lld rows in %lld documents of at most %lld, heads %lld/%lld of %lld, window "
-             "%lld%s%s",
-             backend_name(c->backend), dtype_name(a->dt), (long long)a->rows, (long long)a->docs,
-             (long long)a->len_max, (long long)a->heads, (long long)a->heads_kv, (long long)a->hd,
-             (long long)a->window, reason[0] ? "; " : "", reason);
+    log_detail(
+        "attention %s: %s, %lld rows in %lld documents of at most %lld, heads %lld/%lld of %lld, window "
+        "%lld%s%s",
+        backend_name(c->backend), dtype_name(a->dt), (long long)a->rows, (long long)a->docs,
+        (long long)a->len_max, (long long)a->heads, (long long)a->heads_kv, (long long)a->hd,
+        (long long)a->window, reason[0] ? "; " : "", reason);
     return STATUS_OK;
 }
 
