@@ -11,7 +11,7 @@
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
     X(param, "parameters",                                                                                   \
-      "master weights (bf16 runs: bf16 + 16-bit residual; with offload: a bf16 copy), RoPE tables")           \
+      "master weights (bf16: split into bf16 + 16-bit residual; offload: a bf16 copy), RoPE tables")         \
     X(grad, "gradients", "fp32, accumulated over the micro-batches")                                         \
     X(optim, "optimizer", "moments")                                                                         \
     X(act, "activations", "kept from forward to backward")                                                   \
