@@ -223,7 +223,8 @@ static status check_options(const struct collectives_bench *o, const char *devic
         return FAIL(STATUS_CONFIG, "--op=ring is for the host's memory; between GPUs: ingot bench p2p");
     if (o->path && !cuda) return FAIL(STATUS_CONFIG, "--path=%.40s is for --device=cuda", o->path);
     if (o->path && !is_one_of(o->path, paths, sizeof paths / sizeof paths[0]))
-        return FAIL(STATUS_CONFIG, "--path=%.40s: comm, overlap, plain, symmetric, copy_engine or peer", o->path);
+        return FAIL(STATUS_CONFIG, "--path=%.40s: comm, overlap, plain, symmetric, copy_engine or peer",
+                    o->path);
     if (o->bytes_min < 4 || o->bytes_min > o->bytes_max || o->bytes_max > (int64_t)1 << 32)
         return FAIL(STATUS_CONFIG, "--min-bytes=%lld --max-bytes=%lld: 4 <= min <= max <= 4 GiB",
                     (long long)o->bytes_min, (long long)o->bytes_max);

@@ -86,8 +86,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 bool trainer_pauses(const struct trainer *t);
 
 /* Mean loss over the validation shards in order: every target once, or the windows of the first `tokens` tokens. Bits
- * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts. STATUS_STOPPED
- * when t->pause says so. */
+ * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts.
+ * STATUS_STOPPED when t->pause says so. */
 struct eval_result {
     double loss, accuracy, bits_per_byte;
     int64_t tokens;

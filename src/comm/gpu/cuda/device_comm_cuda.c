@@ -16,7 +16,7 @@ struct device_state {
     ncclComm_t comm;
     char *slots;             /* message slots in P2P memory */
     unsigned messages[2][2]; /* [send, receive][direction] since the last sync */
-    struct p2p_comm *p2p;   /* world only */
+    struct p2p_comm *p2p;    /* world only */
     struct nccl *nccl;       /* world only; NULL before it is loaded */
     unsigned char *marks;    /* world only */
 };
@@ -49,11 +49,12 @@ static status send_recv(struct comm *c, const struct comm_call *call, const stru
     TRY_NCCL(n, call->name, n->ncclGroupStart_());
     for (int k = 1; k < c->ranks; k++) {
         const int to = (c->rank + k) % c->ranks, from = (c->rank + c->ranks - k) % c->ranks;
-        TRY_NCCL(n, call->name,
-                 n->ncclSend_(send + (size_t)to * call->bytes, call->bytes, ncclUint8, to, c->device->comm, q));
         TRY_NCCL(
             n, call->name,
-            n->ncclRecv_(recv + (size_t)from * call->bytes, call->bytes, ncclUint8, from, c->device->comm, q));
+            n->ncclSend_(send + (size_t)to * call->bytes, call->bytes, ncclUint8, to, c->device->comm, q));
+        TRY_NCCL(n, call->name,
+                 n->ncclRecv_(recv + (size_t)from * call->bytes, call->bytes, ncclUint8, from,
+                              c->device->comm, q));
     }
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
@@ -63,11 +64,12 @@ static status shift(struct comm *c, const struct comm_call *call, const struct n
 {
     const cudaStream_t q = cuda_queue(call->stream);
     TRY_NCCL(n, call->name, n->ncclGroupStart_());
+    TRY_NCCL(n, call->name,
+             n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks,
+                          c->device->comm, q));
     TRY_NCCL(
         n, call->name,
-        n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks, c->device->comm, q));
-    TRY_NCCL(n, call->name,
-             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->device->comm, q));
+        n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->device->comm, q));
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
 }
