@@ -140,6 +140,35 @@ const char *text_duration(char buf[32], double seconds)
     return buf;
 }
 
+const char *text_time(char buf[32], double s)
+{
+    static const struct {
+        double seconds;
+        const char *one, *part;
+        int parts;
+    } units[] = {{365.25 * 86400, "years", "d", 365},
+                 {86400, "d", "h", 24},
+                 {3600, "h", "min", 60},
+                 {60, "min", "s", 60}};
+    for (int i = 0; i < 4; i++) {
+        if (s < 0.9995 * units[i].seconds) continue;
+        const long long parts = (long long)(s / units[i].seconds * units[i].parts + 0.5);
+        if (s >= 100 * units[i].seconds || parts % units[i].parts == 0)
+            snprintf(buf, 32, "%.0f %s", s / units[i].seconds, units[i].one);
+        else
+            snprintf(buf, 32, "%lld %s %lld %s", parts / units[i].parts, units[i].one, parts % units[i].parts,
+                     units[i].part);
+        return buf;
+    }
+    if (s >= 0.9995)
+        snprintf(buf, 32, s < 9.995 ? "%.2f s" : "%.1f s", s);
+    else if (s >= 0.9995e-3)
+        snprintf(buf, 32, s < 9.995e-3 ? "%.2f ms" : s < 99.95e-3 ? "%.1f ms" : "%.0f ms", 1e3 * s);
+    else
+        snprintf(buf, 32, "%.0f us", 1e6 * s);
+    return buf;
+}
+
 void text_wrap(FILE *out, int at, int indent, int columns, const char *text)
 {
     if (at > indent) at = columns + 1;

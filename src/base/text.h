@@ -19,6 +19,8 @@ const char *text_bytes(char buf[32], double bytes);
 const char *text_count(char buf[32], double n);
 /* A duration for display: "1h02m", "3m10s", "12s". Returns buf. */
 const char *text_duration(char buf[32], double seconds);
+/* The same as people say it, with two digits or two units: "350 us", "3.2 s", "12 min 5 s", "4 d 3 h". Returns buf. */
+const char *text_time(char buf[32], double seconds);
 /* Prints text in lines of at most `columns`, each from column `indent` on, with a newline at the end. The cursor stands
  * in column `at`; when that is beyond `indent`, the text begins on a new line. */
 void text_wrap(FILE *out, int at, int indent, int columns, const char *text);

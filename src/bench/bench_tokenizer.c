@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "data/tokenizer/tokenizer_int.h"
 #include <stdbool.h>
@@ -132,24 +133,34 @@ static void print(const struct numbers *n, size_t bytes, bool json)
 static status train(struct tokenizer **t, const char *split, int64_t vocab_size, struct text text,
                     struct numbers *out)
 {
-    const struct tokenizer_train_config config = {.pretokenizer = split, .vocab_size = (int32_t)vocab_size};
-    double start = clock_s();
-    TRY(tokenizer_train(t, &config, &text, 1));
-    out->train_s = clock_s() - start;
-    return STATUS_OK;
+    const bool given = vocab_size != 0;
+    status st = STATUS_DATA;
+    if (!given) vocab_size = 32000;
+    for (; st == STATUS_DATA && vocab_size >= 256; vocab_size /= 2) {
+        const struct tokenizer_train_config config = {.pretokenizer = split,
+                                                      .vocab_size = (int32_t)vocab_size};
+        const double start = clock_s();
+        st = tokenizer_train(t, &config, &text, 1);
+        out->train_s = clock_s() - start;
+        if (given) break;
+    }
+    if (st == STATUS_OK && !given && 2 * vocab_size < 32000)
+        log_info("a vocabulary of %d: the text has no pairs for a larger one of 32000, 16000, ...",
+                 (int)tokenizer_vocab_size(*t));
+    return st;
 }
 
 status bench_tokenizer(struct args *a)
 {
     const char *dir = NULL, *split = "llama3";
-    int64_t vocab_size = 32000, rounds = 5;
+    int64_t vocab_size = 0, rounds = 5; /* 0: not given */
     bool json = false;
     const struct flag flags[] = {FLAG("tokenizer", &dir), FLAG("vocab-size", &vocab_size),
                                  FLAG("split", &split), FLAG("rounds", &rounds), FLAG("json", &json)};
     TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 1));
-    if (vocab_size < 256 || vocab_size > INT32_MAX)
+    if (vocab_size != 0 && (vocab_size < 256 || vocab_size > INT32_MAX))
         return FAIL(STATUS_CONFIG, "--vocab-size %lld: it begins at 256", (long long)vocab_size);
     if (rounds < 1 || rounds > ROUNDS_MAX)
         return FAIL(STATUS_CONFIG, "--rounds %lld: 1 to %d are possible", (long long)rounds, ROUNDS_MAX);

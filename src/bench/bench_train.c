@@ -304,7 +304,6 @@ status bench_train(struct args *a)
                         .optimizer = "adamw",
                         .device = "cpu",
                         .batch = 4,
-                        .sequence = 1024,
                         .micro = 1,
                         .steps = 5};
     const struct flag flags[] = {FLAG("preset", &o.preset),
@@ -329,6 +328,11 @@ status bench_train(struct args *a)
     o.rest = a->keys;
     if (o.steps < 1 || o.steps > 10000 || o.micro < 1 || o.micro > 4096)
         return FAIL(STATUS_CONFIG, "--steps is 1 to 10000, --micro 1 to 4096");
+    if (o.sequence == 0) { /* not given */
+        struct model_spec m;
+        TRY(preset_find(o.preset, &m));
+        o.sequence = m.context_length < 1024 ? m.context_length : 1024;
+    }
     struct comm_env env;
     struct comm *world;
     TRY(comm_env_read(&env));

@@ -11,6 +11,8 @@ struct spec;
 #undef VERB
 #undef NOTE
 #undef OPTION
-/* Loads the RUN.yaml that the words name, and the keys. */
-status cmd_load_spec(const struct args *a, struct spec *spec) WARN_UNUSED;
+/* Loads the spec that the words and keys name: RUN.yaml, keys alone, or a run's directory, which has config.yaml. To
+ * resume, --run.dir=RUN or --run.name=NAME without a word name one, too. To plan, the run need have no length. */
+enum cmd_load { LOAD_BEGIN, LOAD_RESUME, LOAD_PLAN };
+status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec) WARN_UNUSED;
 #endif

@@ -3,24 +3,14 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "train/checkpoint.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Results as one JSON object on stdout. */
-static void print_json(json_t *o)
-{
-    char *text = json_dumps(o, JSON_INDENT(2));
-    CHECK(text, "the result is not JSON");
-    puts(text);
-    free(text);
-    json_decref(o);
-}
 
 static int64_t bytes_of(const struct ckpt_item *t)
 {

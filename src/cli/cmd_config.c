@@ -2,8 +2,10 @@
 #include "model/param_count.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "spec/keys.h"
 #include "spec/spec.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +13,29 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
+/* All keys, or those of a section. */
+static status print_keys(const struct args *a, enum keys_form form)
+{
+    const char *section = a->word_count ? a->words[0] : NULL, *names[KEY_AT_COUNT];
+    TRY(args_words(a, 0, 1));
+    for (int i = 0; i < KEY_AT_COUNT; i++) names[i] = key_row(i)->section;
+    if (section && key_section(section) < 0) {
+        const char *near = text_nearest(section, names, KEY_AT_COUNT);
+        return FAIL(STATUS_CONFIG,
+                    "--keys: '%s' is no section%s%s%s; they are what stands before the dot of a key", section,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+    }
+    spec_keys_print(stdout, form, section);
+    return STATUS_OK;
+}
+
 status cmd_config(struct args *a)
 {
     bool json = false, keys = false, markdown = false;
     const struct flag flags[] = {FLAG("json", &json), FLAG("keys", &keys), FLAG("markdown", &markdown)};
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
-    if (keys) {
-        spec_keys_print(stdout, markdown ? KEYS_MARKDOWN : KEYS_TEXT);
-        return STATUS_OK;
-    }
+    if (keys) return print_keys(a, markdown ? KEYS_MARKDOWN : json ? KEYS_JSON : KEYS_TEXT);
     if (markdown) return FAIL(STATUS_CONFIG, "--markdown goes with --keys");
     TRY(args_words(a, a->key_count == 0, 1));
     const char *path = a->word_count ? a->words[0] : NULL;
@@ -38,7 +53,7 @@ status cmd_config(struct args *a)
     return STATUS_OK;
 }
 
-static void print_preset_row(const char *name, const char *text, const struct model_spec *m)
+static void print_preset_row(const char *name, int width, const char *text, const struct model_spec *m)
 {
     char params[32], vocab[32] = "tokenizer", heads[32];
     if (m->vocab_size) snprintf(vocab, sizeof vocab, "%lld", (long long)m->vocab_size);
@@ -46,7 +61,7 @@ static void print_preset_row(const char *name, const char *text, const struct mo
              (long long)m->head_dim);
     int64_t count = model_param_count(m, m->vocab_size);
     snprintf(params, sizeof params, "%lld%s", (long long)count, m->vocab_size ? "" : " + V x D");
-    printf("%-10s %3lld %5lld %6lld  %-11s %9s %7lld  %-16s %s\n", name, (long long)m->layer_count,
+    printf("%-*s %3lld %5lld %6lld  %-12s %9s %7lld  %-16s %s\n", width, name, (long long)m->layer_count,
            (long long)m->hidden_size, (long long)m->ffn_size, heads, vocab, (long long)m->context_length,
            params, text);
 }
@@ -58,33 +73,35 @@ static void print_preset_json(int i, const char *name, const char *text, const s
            "\"head_count\": %lld, \"head_count_kv\": %lld, \"head_dim\": %lld, \"vocab_size\": %lld, "
            "\"context_length\": "
            "%lld, \"parameters\": %lld}",
-           i ? ",\n " : "[", name, text, (long long)m->layer_count, (long long)m->hidden_size,
-           (long long)m->ffn_size, (long long)m->head_count, (long long)m->head_count_kv,
-           (long long)m->head_dim, (long long)m->vocab_size, (long long)m->context_length,
-           (long long)model_param_count(m, m->vocab_size));
+           i ? ",\n " : "{\"presets\": [\n ", name, text, (long long)m->layer_count,
+           (long long)m->hidden_size, (long long)m->ffn_size, (long long)m->head_count,
+           (long long)m->head_count_kv, (long long)m->head_dim, (long long)m->vocab_size,
+           (long long)m->context_length, (long long)model_param_count(m, m->vocab_size));
 }
 
 static status print_all(bool json)
 {
+    int width = 0;
+    for (int i = 0; i < preset_count(); i++) width = (int)fmax(width, (double)strlen(preset_name(i)));
     if (!json)
-        printf("%-10s %3s %5s %6s  %-11s %9s %7s  %-16s\n", "preset", "L", "D", "F", "heads/kv x d", "vocab",
-               "context", "parameters");
+        printf("%-*s %3s %5s %6s  %-12s %9s %7s  %-16s\n", width, "preset", "L", "D", "F", "heads/kv x d",
+               "vocab", "context", "parameters");
     for (int i = 0; i < preset_count(); i++) {
         struct model_spec m;
         TRY(preset_find(preset_name(i), &m));
         if (json)
             print_preset_json(i, preset_name(i), preset_text(i), &m);
         else
-            print_preset_row(preset_name(i), preset_text(i), &m);
+            print_preset_row(preset_name(i), width, preset_text(i), &m);
     }
-    if (json) puts("]");
+    if (json) puts("]}");
     return STATUS_OK;
 }
 
 status cmd_presets(struct args *a)
 {
-    bool json = false;
-    const struct flag flags[] = {FLAG("json", &json)};
+    bool json = false, all = false;
+    const struct flag flags[] = {FLAG("json", &json), FLAG("all", &all)};
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 1));
@@ -96,7 +113,8 @@ status cmd_presets(struct args *a)
         puts(text);
         free(text);
     } else {
-        model_spec_dump(&m, stdout);
+        const int left_out = model_spec_dump(&m, all, stdout);
+        if (left_out > 0) printf("# %d keys have their defaults: --all prints them\n", left_out);
     }
     return STATUS_OK;
 }

@@ -2,10 +2,12 @@
 #include "cli/cmd_data.h"
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "data/build/build.h"
+#include "cli/inputs.h"
+#include "data/build/build_val.h"
 #include "train/signals.h"
 
 #include <jansson.h>
@@ -259,16 +261,55 @@ static void print_report(const struct build_flags *f, const struct build_config 
            text_bytes(speed, (double)(r->train.text_bytes + r->val.text_bytes) / seconds));
 }
 
-static status run_build(const struct build_flags *f, int argc, char **argv)
+/* What a part chosen by a hash may leave out in a small corpus, another choice gives. */
+static void choose_val(struct build_config *c)
+{
+    int64_t documents;
+    char part[64];
+    build_val_choose(c, &documents);
+    if (documents == 0 || c->val == BUILD_VAL_HASH) return;
+    if (c->val == BUILD_VAL_TAIL)
+        snprintf(part, sizeof part, "the last %g %% of the text (--val-tail %g)", 100 * c->val_fraction,
+                 c->val_fraction);
+    else
+        snprintf(part, sizeof part, "the last one (--val-every-n %lld)", (long long)c->val_every);
+    log_info("validation: a hash of the text puts none of %lld documents into a part of %g; it is %s",
+             (long long)documents, c->val_fraction, part);
+}
+
+/* The directory of a prefix, made if it is missing. */
+static status directory_of(const char *prefix, char dir[PATH_MAX])
+{
+    const char *slash = strrchr(prefix, '/');
+    if (snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - prefix) + 1 : 1, slash ? prefix : ".") >=
+        PATH_MAX)
+        return FAIL(STATUS_CONFIG, "the path %.40s... is too long", prefix);
+    return io_make_dirs(dir);
+}
+
+/* What standard input said is gone after a kill: no journal is written that could only be refused. */
+static void build_once(struct build_config *c)
+{
+    c->sync_s = 1e9;
+    c->stop = NULL;
+}
+
+static status run_build(const struct build_flags *f, const struct inputs *in)
 {
     struct meter meter = {.start_ns = clock_ns(), .terminal = isatty(STDERR_FILENO)};
     meter.next_ns = meter.start_ns + (meter.terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
-    struct build_config c = {
-        .inputs = (const char *const *)argv, .input_count = argc, .progress = show_progress, .ctx = &meter};
+    struct build_config c = {.inputs = (const char *const *)in->paths,
+                             .input_count = in->count,
+                             .progress = show_progress,
+                             .ctx = &meter};
     TRY(take_flags(f, &c));
+    choose_val(&c);
+    if (in->standard)
+        build_once(&c);
+    else
+        signals_catch();
     struct build_report r;
     if (meter.terminal) log_before_line_set(wipe);
-    signals_catch();
     status st = build_run(&c, &r);
     log_before_line_set(NULL);
     if (meter.terminal) wipe();
@@ -277,6 +318,15 @@ static status run_build(const struct build_flags *f, int argc, char **argv)
     if (c.val == BUILD_VAL_NONE) log_info("no validation part; --val-fraction 0.05 makes one");
     print_report(f, &c, &r, (double)(clock_ns() - meter.start_ns) * 1e-9);
     return STATUS_OK;
+}
+
+static status run_inputs(const struct build_flags *f, char **words, int count, struct inputs *in)
+{
+    char spool[PATH_MAX] = "";
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], "-") == 0) TRY(directory_of(f->out, spool));
+    TRY(inputs_expand(in, words, count, spool, f->dtype != NULL));
+    return run_build(f, in);
 }
 
 status cmd_data_build(struct args *a)
@@ -317,5 +367,8 @@ status cmd_data_build(struct args *a)
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, f.out ? 1 : INT_MAX, INT_MAX));
-    return run_build(&f, a->word_count, a->words);
+    struct inputs in = {0};
+    status st = run_inputs(&f, a->words, a->word_count, &in);
+    inputs_free(&in);
+    return st;
 }

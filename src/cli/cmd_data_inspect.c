@@ -429,6 +429,21 @@ static void warn_type(const struct shard *s)
     if (high < 16) log_warn("%s: every second id is 0 to %d: these look like uint32", s->path, high);
 }
 
+/* A build's prefix stands for its training shards. */
+static status match(char *const *patterns, int count, struct shard_names *names)
+{
+    char manifest[PATH_MAX], train[PATH_MAX];
+    const char *prefix = patterns[0];
+    snprintf(manifest, sizeof manifest, "%s_manifest.json", prefix);
+    if (count > 1 || io_exists(prefix) || !io_exists(manifest))
+        return shard_match_all(patterns, count, names);
+    if (snprintf(train, sizeof train, "%s_train_*", prefix) >= (int)sizeof train)
+        return FAIL(STATUS_CONFIG, "%.40s...: the path is too long", prefix);
+    char *one[] = {train};
+    log_info("%s: its training shards; '%s_val_*' are those of validation", prefix, prefix);
+    return shard_match_all(one, 1, names);
+}
+
 static status inspect_shards(const struct inspect_options *o, const struct shard_hints *hints, int count,
                              char *const *patterns)
 {
@@ -440,7 +455,7 @@ static status inspect_shards(const struct inspect_options *o, const struct shard
         return FAIL(STATUS_CONFIG,
                     "%s is a run: --step N shows what a step of it saw; its shards are data.train of %s",
                     patterns[0], config);
-    TRY(shard_match_all(patterns, count, &names));
+    TRY(match(patterns, count, &names));
     status opened = shard_set_open_names(&s.set, &names, hints);
     shard_names_free(&names);
     TRY(opened);

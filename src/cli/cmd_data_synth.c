@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
+#include "cli/print_json.h"
 #include "data/build/synth.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ struct synth_flags {
     const char *out;
     double power;
     int64_t items, length, vocab_size, samples, val_samples, seed;
-    bool force;
+    bool force, json;
 };
 
 static status take_task(const struct args *a, enum synth_task *task)
@@ -36,7 +37,7 @@ static status take_task(const struct args *a, enum synth_task *task)
 }
 
 /* Both splits: their names first, so that nothing is written where one of them stands. */
-static status write_all(const struct synth_flags *f, const struct synth_config *c)
+static status write_all(const struct synth_flags *f, const struct synth_config *c, json_t *rows)
 {
     static const char *const splits[] = {[SYNTH_TRAIN] = "train", [SYNTH_VAL] = "val"};
     char path[2][1024];
@@ -49,12 +50,18 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;
         TRY(synth_write(c, (enum synth_split)i, path[i]));
-        printf("%s: %lld samples of %lld tokens, %lld answers\n", path[i], (long long)c->samples[i],
-               (long long)c->length, (long long)(c->samples[i] * c->items));
+        if (rows)
+            json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:I}", "path", path[i], "samples",
+                                                  (json_int_t)c->samples[i], "length", (json_int_t)c->length,
+                                                  "answers", (json_int_t)(c->samples[i] * c->items)));
+        else
+            printf("%s: %lld samples of %lld tokens, %lld answers\n", path[i], (long long)c->samples[i],
+                   (long long)c->length, (long long)(c->samples[i] * c->items));
     }
-    printf("train with --data.train=%s_train_000000.bin --data.val=%s_val_000000.bin "
-           "--train.sequence_length=%lld\n",
-           f->out, f->out, (long long)c->length);
+    if (!rows)
+        printf("train with --data.train=%s_train_000000.bin --data.val=%s_val_000000.bin "
+               "--train.sequence_length=%lld\n",
+               f->out, f->out, (long long)c->length);
     return STATUS_OK;
 }
 
@@ -71,7 +78,7 @@ status cmd_data_synth(struct args *a)
                                  FLAG("length", &f.length),   FLAG("vocab-size", &f.vocab_size),
                                  FLAG("samples", &f.samples), FLAG("val-samples", &f.val_samples),
                                  FLAG("power", &f.power),     FLAG("seed", &f.seed),
-                                 FLAG("force", &f.force)};
+                                 FLAG("force", &f.force),     FLAG("json", &f.json)};
     struct synth_config c;
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
@@ -86,5 +93,9 @@ status cmd_data_synth(struct args *a)
                               .seed = (uint64_t)f.seed};
     if (f.samples < 1) return FAIL(STATUS_CONFIG, "--samples %lld: at least 1", (long long)f.samples);
     TRY(synth_check(&c));
-    return write_all(&f, &c);
+    json_t *rows = f.json ? json_array() : NULL;
+    status st = write_all(&f, &c, rows);
+    if (st == STATUS_OK && rows) print_json(json_pack("{s:O}", "shards", rows));
+    json_decref(rows);
+    return st;
 }

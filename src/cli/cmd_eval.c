@@ -1,8 +1,11 @@
 /* ingot eval and ingot generate: the verbs that use a finished RUN. */
 #include "base/parallel.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "cli/sample.h"
 #include "observe/progress.h"
+#include "train/data_sources.h"
 #include "train/restore.h"
 
 #include <jansson.h>
@@ -15,6 +18,34 @@ static status show_progress(void *ctx, int64_t done, int64_t parts)
     (void)ctx;
     progress_done(done, parts);
     return STATUS_OK;
+}
+
+/* The shards that a run is evaluated on must be of its tokenizer: that of its training shards where they are still there,
+ * else data.tokenizer. */
+static status check_tokenizer(const struct run_spec *r, const struct shard_set *val)
+{
+    struct data_sources train;
+    if (r->data_train[0] && data_sources_open(&train, r) == STATUS_OK) {
+        status st = data_sources_check(&train, val, r);
+        data_sources_close(&train);
+        return st;
+    }
+    struct sources one = {.count = 1};
+    struct shard_set own = *val;
+    snprintf(one.list_of[0].path, sizeof one.list_of[0].path, "%s", r->data_val);
+    return data_sources_check(&(struct data_sources){.sources = &one, .sets = &own}, val, r);
+}
+
+static status evaluate(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *r)
+{
+    TRY(check_tokenizer(&t->spec.run, val));
+    progress_start();
+    progress_begin(WORK_OTHER, "evaluating", 0);
+    t->pause.fn = show_progress;
+    status st = train_eval(t, val, tokens, r);
+    progress_end();
+    progress_stop();
+    return st;
 }
 
 status cmd_eval(struct args *a)
@@ -39,12 +70,7 @@ status cmd_eval(struct args *a)
                     ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
-        progress_start();
-        progress_begin(WORK_OTHER, "evaluating", 0);
-        t.pause.fn = show_progress;
-        st = train_eval(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);
-        progress_end();
-        progress_stop();
+        st = evaluate(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);
         shard_set_close(&val);
     }
     if (st == STATUS_OK && json) {
@@ -72,7 +98,23 @@ static void print_piece(void *ctx, const char *bytes, size_t count)
     fflush(stdout);
 }
 
-static status generate(struct trainer *t, struct sample_config *c, int64_t samples)
+/* One text; with `rows` it goes there, else to stdout while it comes to be. */
+static status generate_one(struct trainer *t, const struct tokenizer *tok, const struct sample_config *c,
+                           json_t *rows)
+{
+    char *text = NULL;
+    TRY(sample_text(t, tok, c, &text));
+    if (rows) {
+        char *clean = utf8_clean(text, strlen(text)); /* it may end within a character */
+        json_array_append_new(rows,
+                              json_pack("{s:I, s:s}", "seed", (json_int_t)c->sampling.seed, "text", clean));
+        free(clean);
+    }
+    free(text);
+    return STATUS_OK;
+}
+
+static status generate(struct trainer *t, struct sample_config *c, int64_t samples, json_t *rows)
 {
     char dir[SPEC_TEXT];
     struct tokenizer *tok;
@@ -81,12 +123,10 @@ static status generate(struct trainer *t, struct sample_config *c, int64_t sampl
     status st = STATUS_OK;
     uint64_t seed = c->sampling.seed;
     for (int64_t i = 0; i < samples && st == STATUS_OK; i++) {
-        char *text = NULL;
         c->sampling.seed = seed + (uint64_t)i;
-        printf("%s", c->prompt);
-        st = sample_text(t, tok, c, &text);
-        printf("\n%s", i + 1 < samples ? "\n" : "");
-        free(text);
+        if (!rows) printf("%s", c->prompt);
+        st = generate_one(t, tok, c, rows);
+        if (!rows) printf("\n%s", i + 1 < samples ? "\n" : "");
     }
     tokenizer_free(tok);
     return st;
@@ -97,11 +137,12 @@ status cmd_generate(struct args *a)
     const char *prompt = "", *run;
     int64_t tokens = 0, top_k = 0, seed = 1, samples = 1;
     double temperature = 0.8, top_p = 0.95;
+    bool json = false;
     const struct flag flags[] = {
-        FLAG("prompt", &prompt),  FLAG("tokens", &tokens), FLAG("temperature", &temperature),
-        FLAG("top-k", &top_k),    FLAG("top-p", &top_p),   FLAG("seed", &seed),
-        FLAG("samples", &samples)};
-    TRY(args_parse(a, flags, 7));
+        FLAG("prompt", &prompt),   FLAG("tokens", &tokens), FLAG("temperature", &temperature),
+        FLAG("top-k", &top_k),     FLAG("top-p", &top_p),   FLAG("seed", &seed),
+        FLAG("samples", &samples), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 8));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 1));
     run = a->words[0];
@@ -116,9 +157,14 @@ status cmd_generate(struct args *a)
     struct sample_config c = {
         .prompt = prompt,
         .tokens = tokens,
-        .emit = print_piece,
+        .emit = json ? NULL : print_piece,
         .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = (uint64_t)seed}};
-    status st = generate(&t, &c, samples);
+    json_t *rows = json ? json_array() : NULL;
+    status st = generate(&t, &c, samples, rows);
+    if (st == STATUS_OK && json)
+        print_json(json_pack("{s:s, s:I, s:s, s:O}", "run", run, "step", (json_int_t)t.step, "prompt", prompt,
+                             "samples", rows));
+    json_decref(rows);
     trainer_close(&t);
     return st;
 }

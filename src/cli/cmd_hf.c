@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
@@ -188,8 +189,25 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
     return FAIL(st, "%s", reason);
 }
 
-static status import_model(const char *from, const char *run, const struct tokenizer *tok, int override_count,
-                           char **overrides)
+static void print_import(const struct trainer *t, const char *run, const char *tokenizer_dir, bool json)
+{
+    const char *precision = precision_name((enum precision)t->spec.run.train_precision);
+    const long long parameters = (long long)t->decoder.params.unique;
+    if (!json) {
+        printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, parameters, precision,
+               tokenizer_dir[0] ? tokenizer_dir : "none");
+        log_info("next: ingot generate %s --prompt TEXT, or ingot train %s --resume --data.train=SHARDS", run,
+                 run);
+        return;
+    }
+    json_t *o = json_pack("{s:s, s:I, s:s}", "run", run, "parameters", (json_int_t)parameters, "precision",
+                          precision);
+    if (tokenizer_dir[0]) json_object_set_new(o, "tokenizer", json_string(tokenizer_dir));
+    print_json(o);
+}
+
+static status import_model(const char *from, const char *run, const struct tokenizer *tok, bool json,
+                           int override_count, char **overrides)
 {
     char tokenizer_dir[SPEC_TEXT] = "";
     struct spec spec;
@@ -208,9 +226,7 @@ static status import_model(const char *from, const char *run, const struct token
                         "there is none beside the weights",
                         from);
     if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
-    if (st == STATUS_OK)
-        printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, (long long)t.decoder.params.unique,
-               precision_name((enum precision)spec.run.train_precision), tok ? tokenizer_dir : "none");
+    if (st == STATUS_OK) print_import(&t, run, tokenizer_dir, json);
     trainer_close(&t);
     return st;
 }
@@ -218,8 +234,9 @@ static status import_model(const char *from, const char *run, const struct token
 status cmd_ckpt_import(struct args *a)
 {
     const char *from = NULL, *run = NULL;
-    const struct flag flags[] = {FLAG("out", &run)};
-    TRY(args_parse(a, flags, 1));
+    bool json = false;
+    const struct flag flags[] = {FLAG("out", &run), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 2));
     if (a->help) print_families("reads these models");
     if (a->help) return STATUS_OK;
     TRY(take_source(a, &from, run));
@@ -227,7 +244,7 @@ status cmd_ckpt_import(struct args *a)
     struct tokenizer *tok = NULL;
     TRY(refuse_run(run));
     TRY(load_beside(&tok, from));
-    status st = import_model(from, run, tok, a->key_count, a->keys);
+    status st = import_model(from, run, tok, json, a->key_count, a->keys);
     tokenizer_free(tok);
     return st;
 }
@@ -328,8 +345,10 @@ status cmd_ckpt_export(struct args *a)
     struct export e = {0};
     const char *type = "fp32";
     double shard_gib = 5;
-    const struct flag flags[] = {FLAG("out", &e.to), FLAG("dtype", &type), FLAG("shard-gib", &shard_gib)};
-    TRY(args_parse(a, flags, 3));
+    bool json = false;
+    const struct flag flags[] = {FLAG("out", &e.to), FLAG("dtype", &type), FLAG("shard-gib", &shard_gib),
+                                 FLAG("json", &json)};
+    TRY(args_parse(a, flags, 4));
     if (a->help)
         print_families("writes the first of these that holds the model exactly (ingot: no other does)");
     if (a->help) return STATUS_OK;
@@ -346,7 +365,11 @@ status cmd_ckpt_export(struct args *a)
                      &(struct restore_options){.override_count = a->key_count, .overrides = a->keys}));
     status st = export_model(&t, &e);
     if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK && json)
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:s}", "model", e.to, "type", family, "step",
+                             (json_int_t)t.step, "parameters", (json_int_t)t.decoder.params.unique, "dtype",
+                             type));
+    else if (st == STATUS_OK)
         printf("model=%s type=%s step=%lld parameters=%lld dtype=%s\n", e.to, family, (long long)t.step,
                (long long)t.decoder.params.unique, type);
     trainer_close(&t);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "comm/comm.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@ enum { GRACE_S = 5 }; /* what ranks get to end by themselves */
 struct job {
     int ranks, fd;
     char **argv;                    /* of a rank: argv[0] is this program */
+    int result;                     /* --json: what rank 0 prints on stdout; -1: it prints there itself */
     pid_t pids[COMM_RANKS_MAX];     /* 0: has ended */
     double still_s[COMM_RANKS_MAX]; /* since when a signal has stopped it; 0: it runs */
     int running;
@@ -101,9 +104,13 @@ static status start_rank(struct job *j, int rank)
     char own[3][32];
     char **env = environment_of(j, rank, own);
     if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
+    posix_spawn_file_actions_t files;
     posix_spawnattr_init(&how);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
-    int err = posix_spawn(&j->pids[rank], "/proc/self/exe", NULL, &how, j->argv, env);
+    posix_spawn_file_actions_init(&files);
+    if (j->result >= 0) posix_spawn_file_actions_adddup2(&files, j->result, STDOUT_FILENO);
+    int err = posix_spawn(&j->pids[rank], "/proc/self/exe", &files, &how, j->argv, env);
+    posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     free(env);
     if (err == 0) {
@@ -230,54 +237,99 @@ static status run_once(struct job *j)
     if (st != STATUS_OK) return st;
     if (j->code == STATUS_OK) return STATUS_OK;
     if (j->code == STATUS_STOPPED)
-        return FAIL(STATUS_STOPPED, "all ranks have stopped; the same command resumes it");
+        return FAIL(STATUS_STOPPED, "all ranks have stopped; the same command with --resume resumes it");
     if (j->first < 0) return FAIL(STATUS_COMM, "%s", why[0] ? why : "the ranks lost each other");
     return FAIL(j->code, "%s first; the others were stopped", j->reason);
 }
 
 /* ---- the verb */
 
+struct order {
+    int64_t ranks, restarts;
+    bool json;
+    int argc;
+    char **argv;
+};
+
 /* The command of a rank; with `resume`, one that goes on. */
-static char **rank_command(int argc, char **argv, bool resume)
+static char **rank_command(const struct order *o, bool resume)
 {
-    static const char *const program = "ingot", *const go_on = "--resume";
-    char **list = calloc((size_t)argc + 3, sizeof *list);
+    static const char *const program = "ingot", *const go_on = "--resume", *const as_json = "--json";
+    char **list = calloc((size_t)o->argc + 4, sizeof *list);
+    bool json = o->json;
+    int count = 0;
     if (list == NULL) return NULL;
-    list[0] = (char *)program; /* posix_spawn changes none of them */
-    for (int i = 0; i < argc; i++) {
-        list[i + 1] = argv[i];
-        if (strcmp(argv[i], go_on) == 0) resume = false;
+    list[count++] = (char *)program; /* posix_spawn changes none of them */
+    for (int i = 0; i < o->argc; i++) {
+        list[count++] = o->argv[i];
+        if (strcmp(o->argv[i], go_on) == 0) resume = false;
+        if (strcmp(o->argv[i], as_json) == 0) json = false;
     }
-    if (resume) list[argc + 1] = (char *)go_on;
+    if (resume) list[count++] = (char *)go_on;
+    if (json) list[count++] = (char *)as_json;
     return list;
 }
 
-static status run_job(int64_t ranks, int64_t restarts, int argc, char **argv)
+/* What rank 0 said on stdout; null: nothing that is JSON. */
+static json_t *result_of(const struct job *j)
 {
-    struct job job = {.ranks = (int)ranks, .fd = -1};
+    FILE *f = fdopen(dup(j->result), "r");
+    if (f == NULL) return json_null();
+    rewind(f);
+    json_t *o = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+    fclose(f);
+    return o ? o : json_null();
+}
+
+static void print_summary(const struct job *j, status st, int64_t restarts, double seconds)
+{
+    json_t *o = json_pack("{s:i, s:i, s:s, s:I, s:f, s:o}", "ranks", j->ranks, "code", (int)st, "meaning",
+                          status_text(st), "restarts", (json_int_t)restarts, "seconds", seconds, "result",
+                          result_of(j));
+    if (j->first >= 0)
+        json_object_set_new(o, "first", json_pack("{s:i, s:s}", "rank", j->first, "reason", j->reason));
+    print_json(o);
+}
+
+static status run_job(const struct order *o)
+{
+    struct job job = {.ranks = (int)o->ranks, .fd = -1, .result = -1};
+    const double begin = clock_s();
+    if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
+        return FAIL(STATUS_IO, "no memory for the result: %s", strerror(errno));
     signals_catch_all();
     for (int64_t k = 0;; k++) {
-        job.argv = rank_command(argc, argv, k > 0);
+        if (o->json && ftruncate(job.result, 0) != 0)
+            return FAIL(STATUS_IO, "the result: %s", strerror(errno));
+        job.argv = rank_command(o, k > 0);
         if (job.argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
         status st = run_once(&job);
         free(job.argv);
-        if (st == STATUS_OK || st == STATUS_STOPPED || k >= restarts || job.stopped) return st;
-        if (st == STATUS_CONFIG) return st; /* the same again */
-        log_warn("%s; restart %lld of %lld", status_message(), (long long)k + 1, (long long)restarts);
+        if (st == STATUS_OK || st == STATUS_STOPPED || k >= o->restarts || job.stopped ||
+            st == STATUS_CONFIG) { /* which would be the same again */
+            if (o->json) print_summary(&job, st, k, clock_s() - begin);
+            if (o->json) close(job.result);
+            return st;
+        }
+        log_warn("%s; restart %lld of %lld", status_message(), (long long)k + 1, (long long)o->restarts);
     }
 }
 
 status cmd_launch(struct args *a)
 {
-    int64_t ranks = 0, restarts = 0;
-    const struct flag flags[] = {FLAG("ranks", &ranks), FLAG("restart", &restarts)};
-    TRY(args_parse(a, flags, 2));
+    struct order o = {0};
+    const struct flag flags[] = {FLAG("ranks", &o.ranks), FLAG("restart", &o.restarts),
+                                 FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, 3));
     if (a->help) return STATUS_OK;
-    const int argc = a->word_count;
-    char **argv = a->words;
-    if (ranks < 1 || ranks > COMM_RANKS_MAX)
-        return FAIL(STATUS_CONFIG, "launch: -n N says how many ranks, from 1 to %d", COMM_RANKS_MAX);
-    if (restarts < 0) return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)restarts);
+    const int argc = o.argc = a->word_count;
+    char **argv = o.argv = a->words;
+    if (o.ranks < 1 || o.ranks > COMM_RANKS_MAX)
+        return FAIL(STATUS_CONFIG,
+                    "launch: -n N says how many ranks, from 1 to %d: `ingot launch -n 4 train RUN.yaml`",
+                    COMM_RANKS_MAX);
+    if (o.restarts < 0)
+        return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)o.restarts);
     if (argc == 0)
         return FAIL(STATUS_CONFIG, "launch: what shall the ranks run? `ingot launch -n 4 -- train RUN.yaml`");
     const bool bench = argc > 1 && strcmp(argv[0], "bench") == 0 &&
@@ -291,5 +343,5 @@ status cmd_launch(struct args *a)
     TRY(comm_env_read(&here));
     if (here.by != COMM_BY_NONE)
         return FAIL(STATUS_CONFIG, "launch: this process is a rank already: %d of %d", here.rank, here.ranks);
-    return run_job(ranks, restarts, argc, argv);
+    return run_job(&o);
 }

@@ -1,20 +1,71 @@
-/* ingot plan: memory, FLOPs and, for a named machine, meshes and times, without running anything. */
+/* ingot plan: memory, FLOPs, time and, for a named machine, meshes, without running anything. */
+#include "base/log.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "plan/mesh_plan.h"
+#include "plan/predict.h"
 #include "train/loop.h"
 
-/* model.vocab_size, from the shards when the file leaves it to them. */
-static status resolve_vocab(struct spec *spec)
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The shards that the run names: what the plan needs of them, and a word where they are not there. */
+static status look_at_data(struct spec *spec, bool json)
 {
     struct data_sources data;
-    if (spec->model.vocab_size > 0) return STATUS_OK;
+    char tokens[32];
+    if (spec->run.data_train[0] == 0 && spec->model.vocab_size > 0) return STATUS_OK;
     if (spec->run.data_train[0] == 0)
         return FAIL(STATUS_CONFIG,
                     "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
-    TRY(data_sources_open(&data, &spec->run));
-    status st = loop_resolve_vocab(spec, &data);
+    status st = data_sources_open(&data, &spec->run);
+    if (st != STATUS_OK && spec->model.vocab_size == 0)
+        return status_wrap(st, "model.vocab_size is 0 and data.train cannot tell it");
+    if (st != STATUS_OK) {
+        log_warn("data.train: %s; the plan needs no data, the run does", status_message());
+        return STATUS_OK;
+    }
+    st = loop_resolve_vocab(spec, &data);
+    int64_t count = 0;
+    for (int i = 0; i < data.sources->count; i++) count += data.sets[i].tokens;
     data_sources_close(&data);
-    return st;
+    TRY(st);
+    const double run = (double)spec_step_count(spec) * (double)spec->run.train_batch_tokens;
+    if (json || count == 0) return STATUS_OK;
+    printf("data         %s tokens", text_count(tokens, (double)count));
+    if (spec->run.train_steps != SPEC_ENDLESS) printf(": the run reads them %.3g times", run / (double)count);
+    printf("\n");
+    return STATUS_OK;
+}
+
+/* The words and keys as a shell reads them back, each with a blank before it. */
+static char *quoted(const struct args *a)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,@%+-";
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    CHECK(f, "no memory for a command");
+    for (int i = 0; i < a->word_count + a->key_count; i++) {
+        const char *word = i < a->word_count ? a->words[i] : a->keys[i - a->word_count];
+        const bool bare = word[strspn(word, plain)] == 0;
+        fprintf(f, bare ? " " : " '");
+        for (const char *c = word; *c; c++) fprintf(f, *c == '\'' ? "'\\''" : "%c", *c);
+        if (!bare) fputc('\'', f);
+    }
+    CHECK(fclose(f) == 0, "no memory for a command");
+    return text;
+}
+
+static status print_plan(const struct spec *spec, const char *machine, const char *words, bool json)
+{
+    const struct plan_command command = {.words = words};
+    struct prediction p;
+    if (machine) return mesh_plan_print(spec, machine, &command, json);
+    predict_here(spec, &p);
+    return plan_print(
+        spec, &(struct plan_outlook){.step = p.step, .from = p.from, .why = p.why, .command = command}, json);
 }
 
 status cmd_plan(struct args *a)
@@ -25,7 +76,10 @@ status cmd_plan(struct args *a)
     TRY(args_parse(a, flags, 2));
     if (a->help) return STATUS_OK;
     struct spec spec;
-    TRY(cmd_load_spec(a, &spec));
-    TRY(resolve_vocab(&spec));
-    return machine ? mesh_plan_print(&spec, machine, json) : plan_print(&spec, json);
+    TRY(cmd_load_spec(a, LOAD_PLAN, &spec));
+    TRY(look_at_data(&spec, json));
+    char *words = quoted(a);
+    status st = print_plan(&spec, machine, words, json);
+    free(words);
+    return st;
 }

@@ -1,10 +1,13 @@
 /* ingot tokenizer: trains a tokenizer on text, and shows what a tokenizer does. */
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "base/utf8_repair.h"
 #include "cli/cli.h"
+#include "cli/inputs.h"
+#include "cli/print_json.h"
 #include "data/text/alphabet.h"
 #include "data/text/array.h"
 #include "data/read/reader.h"
@@ -58,7 +61,7 @@ static status add_file(struct documents *d, const char *path, const char *key)
     return st;
 }
 
-static status read_documents(struct documents *d, int count, char **paths, const char *key)
+static status read_documents(struct documents *d, int count, char *const *paths, const char *key)
 {
     for (int i = 0; i < count; i++) TRY(add_file(d, paths[i], key));
     size_t at = 0;
@@ -66,8 +69,21 @@ static status read_documents(struct documents *d, int count, char **paths, const
     return STATUS_OK;
 }
 
+/* Where it is, and what it is. */
+static void print_saved(const struct tokenizer *t, const char *dir, bool json)
+{
+    char hash[65], path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    tokenizer_hash(t, hash);
+    if (json)
+        print_json(json_pack("{s:s, s:I, s:s}", "tokenizer", path, "vocab_size",
+                             (json_int_t)tokenizer_vocab_size(t), "sha256", hash));
+    else
+        puts(path);
+}
+
 static status train_and_save(const struct tokenizer_train_config *config, const struct documents *docs,
-                             const char *out)
+                             const char *out, bool json)
 {
     char bytes[32], rate[32];
     struct tokenizer *t;
@@ -83,7 +99,7 @@ static status train_and_save(const struct tokenizer_train_config *config, const 
     log_info("%d tokens in %.1f s (%s/s)", (int)tokenizer_vocab_size(t), seconds,
              text_bytes(rate, (double)docs->bytes / seconds));
     status st = tokenizer_save(t, out);
-    if (st == STATUS_OK) printf("%s/tokenizer.json\n", out);
+    if (st == STATUS_OK) print_saved(t, out, json);
     tokenizer_free(t);
     return st;
 }
@@ -93,8 +109,10 @@ status cmd_tokenizer_train(struct args *a)
     const char *out = NULL, *split = "llama3", *key = NULL;
     struct flag_list specials = {.count = 0};
     int64_t vocab_size = 32000;
-    const struct flag flags[] = {FLAG("out", &out), FLAG("vocab-size", &vocab_size), FLAG("split", &split),
-                                 FLAG("special", &specials), FLAG("key", &key)};
+    bool json = false;
+    const struct flag flags[] = {FLAG("out", &out),     FLAG("vocab-size", &vocab_size),
+                                 FLAG("split", &split), FLAG("special", &specials),
+                                 FLAG("key", &key),     FLAG("json", &json)};
     struct tokenizer_train_config config = {.specials = specials.items};
     struct documents docs = {0};
     TRY(args_parse(a, flags, COUNT(flags)));
@@ -106,8 +124,14 @@ status cmd_tokenizer_train(struct args *a)
     config.special_count = specials.count;
     config.pretokenizer = split;
     config.vocab_size = (int32_t)vocab_size;
-    status st = read_documents(&docs, a->word_count, a->words, key);
-    if (st == STATUS_OK) st = train_and_save(&config, &docs, out);
+    struct inputs in = {0};
+    status st = inputs_expand(&in, a->words, a->word_count, "/tmp", false);
+    if (st == STATUS_OK) st = read_documents(&docs, in.count, in.paths, key);
+    if (st == STATUS_OK && docs.bytes == 0)
+        st = FAIL(STATUS_DATA, "the input is empty: %d file%s without text; take more text", in.count,
+                  in.count == 1 ? "" : "s");
+    inputs_free(&in);
+    if (st == STATUS_OK) st = train_and_save(&config, &docs, out, json);
     free(docs.items);
     free(docs.blob);
     return st;
@@ -217,25 +241,44 @@ static status parse_invalid(const char *word, enum utf8_invalid *how)
     return FAIL(STATUS_CONFIG, "--on-invalid %s: error, replace or skip is expected", word);
 }
 
+static status copy_text(const char *from, char **text, size_t *bytes)
+{
+    *bytes = strlen(from);
+    *text = strdup(from);
+    return *text ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the text");
+}
+
+/* A file, standard input, or the text itself: what no file is called and has a blank in it. */
+static status read_words(const char *word, char **text, size_t *bytes, const char **name)
+{
+    const bool standard = strcmp(word, "-") == 0;
+    if (!standard && !io_exists(word)) {
+        if (strpbrk(word, " \t\n")) return copy_text(word, text, bytes);
+        return FAIL(STATUS_IO, "%s: no such file; --text %s encodes the word itself", word, word);
+    }
+    *name = standard ? "stdin" : word;
+    return read_all(word, text, bytes);
+}
+
 status cmd_tokenizer_encode(struct args *a)
 {
     bool ids = false, json = false, specials = false;
-    const char *on_invalid = "error";
+    const char *on_invalid = "error", *given = NULL;
     enum utf8_invalid how = UTF8_ERROR;
     const struct flag flags[] = {FLAG("ids", &ids), FLAG("json", &json), FLAG("specials", &specials),
-                                 FLAG("on-invalid", &on_invalid)};
+                                 FLAG("on-invalid", &on_invalid), FLAG("text", &given)};
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
-    TRY(args_words(a, 1, 2));
-    const int argc = a->word_count;
-    char **argv = a->words;
+    TRY(args_words(a, 1, given ? 1 : 2));
     TRY(parse_invalid(on_invalid, &how));
     struct tokenizer *t;
     char *text = NULL;
+    const char *name = "the text";
     size_t bytes;
-    TRY(tokenizer_load(&t, argv[0]));
-    status st = read_all(argc == 2 ? argv[1] : NULL, &text, &bytes);
-    if (st == STATUS_OK) st = make_valid(argc == 2 ? argv[1] : "stdin", how, &text, &bytes);
+    TRY(tokenizer_load(&t, a->words[0]));
+    status st = given ? copy_text(given, &text, &bytes)
+                      : read_words(a->word_count == 2 ? a->words[1] : "-", &text, &bytes, &name);
+    if (st == STATUS_OK) st = make_valid(name, how, &text, &bytes);
     if (st == STATUS_OK)
         st = encode_text(t, text, bytes, specials ? SPECIALS_PARSE : SPECIALS_AS_TEXT,
                          json  ? FORM_JSON
@@ -246,27 +289,36 @@ status cmd_tokenizer_encode(struct args *a)
     return st;
 }
 
-/* Numbers between white space, commas and brackets, so that a JSON list can be pasted, too. */
+/* Numbers between white space, commas and brackets, so that a JSON list can be pasted, too; or what `encode` prints: an id, a tab and
+ * letters in each line; or its JSON object. */
 static status parse_ids(char *text, int32_t **ids, size_t *count)
 {
-    static const char between[] = " \t\r\n,[]";
+    static const char between[] = " \r\n,[]";
     size_t cap = 0;
+    char *list = text[strspn(text, between)] == '{' ? strstr(text, "\"ids\": [") : NULL;
     *ids = NULL;
     *count = 0;
+    if (list) {
+        text = list + strlen("\"ids\": [");
+        text[strcspn(text, "]")] = 0;
+    }
     for (char *at = text + strspn(text, between), *end; *at != 0; at = end + strspn(end, between)) {
-        size_t n = strcspn(at, between);
+        size_t n = strcspn(at, " \t\r\n,[]");
         long value = strtol(at, &end, 10);
         if (end != at + n || value < 0 || value > INT32_MAX)
             return FAIL(STATUS_DATA, "'%.*s' is not an id", (int)(n < 40 ? n : 40), at);
         TRY(array_grow(ids, &cap, *count + 1, sizeof **ids));
         (*ids)[(*count)++] = (int32_t)value;
+        if (*end == '\t') end += strcspn(end, "\n");
     }
     return STATUS_OK;
 }
 
 status cmd_tokenizer_decode(struct args *a)
 {
-    TRY(args_parse(a, NULL, 0));
+    bool json = false;
+    const struct flag flags[] = {FLAG("json", &json)};
+    TRY(args_parse(a, flags, 1));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 2));
     const int argc = a->word_count;
@@ -279,7 +331,11 @@ status cmd_tokenizer_decode(struct args *a)
     status st = read_all(argc == 2 ? argv[1] : NULL, &in, &bytes);
     if (st == STATUS_OK) st = parse_ids(in, &ids, &count);
     if (st == STATUS_OK) st = tokenizer_decode(t, ids, (int64_t)count, &out, &bytes);
-    if (st == STATUS_OK && fwrite(out, 1, bytes, stdout) != bytes)
+    if (st == STATUS_OK && json) {
+        json_t *text = json_stringn(out ? out : "", bytes); /* NULL: the bytes are no UTF-8 */
+        print_json(json_pack("{s:I, s:I, s:o}", "count", (json_int_t)count, "bytes", (json_int_t)bytes,
+                             "text", text ? text : json_null()));
+    } else if (st == STATUS_OK && fwrite(out, 1, bytes, stdout) != bytes)
         st = FAIL(STATUS_IO, "the text cannot be written to standard output");
     free(in);
     free(ids);
@@ -291,7 +347,8 @@ status cmd_tokenizer_decode(struct args *a)
 status cmd_tokenizer_import(struct args *a)
 {
     const char *pattern = NULL;
-    const struct flag flags[] = {FLAG("pattern", &pattern)};
+    bool json = false;
+    const struct flag flags[] = {FLAG("pattern", &pattern), FLAG("json", &json)};
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 2, 2));
@@ -302,7 +359,7 @@ status cmd_tokenizer_import(struct args *a)
     if (st == STATUS_OK) {
         tokenizer_hash(t, hash);
         log_info("%d tokens, sha256 %s", (int)tokenizer_vocab_size(t), hash);
-        printf("%s/tokenizer.json\n", a->words[1]);
+        print_saved(t, a->words[1], json);
     }
     tokenizer_free(t);
     return st;

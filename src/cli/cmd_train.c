@@ -1,22 +1,83 @@
 /* ingot train. */
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "cli/sample.h"
 #include "train/loop.h"
 #include "train/restore.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
-status cmd_load_spec(const struct args *a, struct spec *spec)
+/* The value of a key that the command line sets, the last one; NULL: none. */
+static const char *key_of(const struct args *a, const char *name)
 {
+    const size_t n = strlen(name);
+    const char *value = NULL;
+    for (int i = 0; i < a->key_count; i++)
+        if (strncmp(a->keys[i] + 2, name, n) == 0 && a->keys[i][2 + n] == '=') value = a->keys[i] + 3 + n;
+    return value;
+}
+
+/* The directory of a run that the words or keys name instead of a file: "" when they do not. */
+static void run_of_words(const struct args *a, bool resume, char dir[SPEC_TEXT])
+{
+    const char *word = a->word_count ? a->words[0] : NULL;
+    const char *named = key_of(a, "run.name"), *given = key_of(a, "run.dir");
+    struct stat found;
+    dir[0] = 0;
+    if (word)
+        snprintf(dir, SPEC_TEXT, "%s", word);
+    else if (resume && given)
+        snprintf(dir, SPEC_TEXT, "%s", given);
+    else if (resume && named)
+        snprintf(dir, SPEC_TEXT, "runs/%s", named);
+    if (stat(dir, &found) != 0 || !S_ISDIR(found.st_mode)) dir[0] = 0;
+    for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';) dir[--n] = 0;
+}
+
+static status load(const char *path, int count, char **keys, enum cmd_load how, struct spec *spec)
+{
+    return how == LOAD_PLAN ? spec_load_open(spec, path, count, keys)
+                            : spec_load(spec, path, count, keys, NULL);
+}
+
+/* RUN/config.yaml with the keys of the command line. The run is where it is found, not where it was begun. */
+static status load_run(const struct args *a, const char *dir, const char *config, enum cmd_load how,
+                       struct spec *spec)
+{
+    char place[SPEC_TEXT + 16], **keys = calloc((size_t)a->key_count + 1, sizeof *keys);
+    if (!keys) return FAIL(STATUS_FIT, "no memory for the command line");
+    snprintf(place, sizeof place, "--run.dir=%s", dir);
+    keys[0] = place;
+    for (int i = 0; i < a->key_count; i++) keys[i + 1] = a->keys[i];
+    status st =
+        io_exists(config)
+            ? load(config, a->key_count + 1, keys, how, spec)
+            : FAIL(STATUS_CONFIG,
+                   "%s is a directory without config.yaml: ingot %s takes a RUN.yaml or the directory "
+                   "of a run",
+                   dir, a->verb->name);
+    free(keys);
+    return st;
+}
+
+status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec)
+{
+    char dir[SPEC_TEXT], config[SPEC_TEXT + 16];
     TRY(args_words(a, 0, 1));
     if (a->word_count == 0 && a->key_count == 0)
         return FAIL(STATUS_CONFIG,
                     "ingot %s needs a RUN.yaml, or --model.preset=NAME and other keys; examples/ has some",
                     a->verb->name);
-    return spec_load(spec, a->word_count ? a->words[0] : NULL, a->key_count, a->keys, NULL);
+    run_of_words(a, how == LOAD_RESUME, dir);
+    snprintf(config, sizeof config, "%s/config.yaml", dir);
+    if (dir[0] && (a->word_count || io_exists(config))) return load_run(a, dir, config, how, spec);
+    return load(a->word_count ? a->words[0] : NULL, a->key_count, a->keys, how, spec);
 }
 
 struct sampler {
@@ -50,18 +111,37 @@ static status train_rank(const struct spec *spec, struct loop_options *o, const 
     return st;
 }
 
+static void print_result(const struct spec *spec, const struct loop_result *r, status st)
+{
+    char report[SPEC_TEXT + 16];
+    snprintf(report, sizeof report, "%s/report.html", spec->run.run_dir);
+    json_t *o = json_pack("{s:s, s:I, s:b, s:s}", "run", spec->run.run_dir, "step", (json_int_t)r->step,
+                          "stopped", st == STATUS_STOPPED, "report", report);
+    json_set_real(o, "loss", r->loss);
+    json_set_real(o, "val_loss", r->eval.loss);
+    json_set_real(o, "accuracy", r->eval.accuracy);
+    json_set_real(o, "bits_per_byte", r->eval.bits_per_byte);
+    json_set_real(o, "tokens_per_s", r->tokens_per_s);
+    print_json(o);
+}
+
 status cmd_train(struct args *a)
 {
-    bool resume = false, trace = false;
+    bool resume = false, trace = false, json = false;
     const char *isa = NULL;
-    const struct flag flags[] = {FLAG("resume", &resume), FLAG("trace", &trace), FLAG("isa", &isa)};
-    TRY(args_parse(a, flags, 3));
+    const struct flag flags[] = {FLAG("resume", &resume), FLAG("trace", &trace), FLAG("isa", &isa),
+                                 FLAG("json", &json)};
+    TRY(args_parse(a, flags, 4));
     if (a->help) return STATUS_OK;
     struct spec spec;
-    TRY(cmd_load_spec(a, &spec));
+    TRY(cmd_load_spec(a, resume ? LOAD_RESUME : LOAD_BEGIN, &spec));
     struct sampler sampler = {.spec = &spec.run};
-    struct loop_options o = {
-        .resume = resume, .trace = trace, .isa = isa, .again = "the same command with --resume resumes it"};
+    char again[SPEC_TEXT + 64] = "the same command with --resume resumes it";
+    struct comm_env env;
+    TRY(comm_env_read(&env));
+    if (env.ranks == 1)
+        snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
+    struct loop_options o = {.resume = resume, .trace = trace, .isa = isa, .again = again};
     if (spec.run.log_sample_prompt[0]) {
         char dir[SPEC_TEXT];
         TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));
@@ -70,11 +150,11 @@ status cmd_train(struct args *a)
         o.hooks.sample = sample_after_eval;
     }
     struct loop_result r;
-    struct comm_env env;
-    status st = comm_env_read(&env);
-    if (st == STATUS_OK) st = train_rank(&spec, &o, &env, &r);
+    status st = train_rank(&spec, &o, &env, &r);
     tokenizer_free(sampler.tokenizer);
-    if (st != STATUS_OK || env.rank > 0) return st;
+    if (env.rank > 0) return st;
+    if (json && (st == STATUS_OK || st == STATUS_STOPPED)) print_result(&spec, &r, st);
+    if (st != STATUS_OK || json) return st;
     printf("step=%lld", (long long)r.step);
     if (!isnan(r.loss)) printf(" loss=%.6f", r.loss); /* a run that was over did no step */
     if (!isnan(r.eval.loss)) printf(" val_loss=%.6f", r.eval.loss);

@@ -45,6 +45,10 @@ void hint_option(char *buf, size_t bytes, const struct row *verb, const char *na
 {
     char full[KEY_NAME];
     buf[0] = 0;
+    if (has_option(verb, name)) { /* -resume */
+        snprintf(buf, bytes, "'--%s'", name);
+        return;
+    }
     if (verb->form == VERB_KEYS && key_anywhere(full, name)) {
         snprintf(buf, bytes, "'--%s=%.60s'", full, value ? value : "...");
         return;
@@ -55,4 +59,13 @@ void hint_option(char *buf, size_t bytes, const struct row *verb, const char *na
         snprintf(buf, bytes, "'--%s'", near);
     else if (verb->form == VERB_KEYS && key_near(full, name))
         snprintf(buf, bytes, "'--%s=%.60s'", full, value ? value : "...");
+}
+
+bool hint_verb(char *buf, size_t bytes, const char *name)
+{
+    const struct synonym *s = synonym_next(NULL, name);
+    while (s && strncmp(s->target, "ingot ", 6) != 0) s = synonym_next(s, name);
+    if (s)
+        snprintf(buf, bytes, "'%s'%s%s%s", s->target, s->note[0] ? " (" : "", s->note, s->note[0] ? ")" : "");
+    return s != NULL;
 }

@@ -4,4 +4,6 @@
 #include "base/flags.h"
 /* The hint of struct args: a near option of the verb, a key, or what spec/synonyms.def knows. */
 void hint_option(char *buf, size_t bytes, const struct row *verb, const char *name, const char *value);
+/* The same for a verb that other programs have; false: none. */
+bool hint_verb(char *buf, size_t bytes, const char *name);
 #endif

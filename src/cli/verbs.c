@@ -125,6 +125,9 @@ status verb_run(int argc, char **argv)
     int count = 0;
     for (v = verb_next(NULL); v; v = verb_next(v))
         if (!strchr(v->name, ' ') && count < 64) names[count++] = v->name;
+    char hint[256];
+    if (hint_verb(hint, sizeof hint, argv[0]))
+        return FAIL(STATUS_CONFIG, "unknown verb '%s'; did you mean %s?", argv[0], hint);
     const char *near = text_nearest(argv[0], names, count);
     return FAIL(STATUS_CONFIG, "unknown verb '%s'%s%s%s; `ingot help` lists them", argv[0],
                 near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");

@@ -104,5 +104,6 @@ void mesh_list_free(struct mesh_list *list);
 
 /* `ingot plan RUN.yaml --machine 64xB200`: prints the best meshes and what limits the first, or the mesh of
  * parallel.*. STATUS_FIT if none fits, with the closest. */
-status mesh_plan_print(const struct spec *s, const char *machine, bool json) WARN_UNUSED;
+status mesh_plan_print(const struct spec *s, const char *machine, const struct plan_command *command,
+                       bool json) WARN_UNUSED;
 #endif

@@ -15,6 +15,7 @@ enum { MESH_SHARES_MAX = 1024 };
 struct mesh_plan {
     struct spec spec;
     struct cluster cluster;
+    struct plan_command command;
     struct ops ops;
     bool own_layout;            /* false: a build without CUDA plans a GPU's memory with the CPU's layout */
     double peak, bytes;         /* FLOP/s; bytes that a device offers a run */

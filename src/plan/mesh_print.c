@@ -76,16 +76,16 @@ static void print_head(const struct mesh_plan *p)
 static void print_row(const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    char a[32], b[32], schedule[32], zero[32];
+    char a[32], b[32], time[32], schedule[32], zero[32];
     snprintf(zero, sizeof zero, v->mesh.shard < v->mesh.dp ? "%d/%d" : "%d", v->mesh.zero, v->mesh.shard);
     if (v->mesh.chunks > 1)
         snprintf(schedule, sizeof schedule, "%s %d", schedule_word(v), v->mesh.chunks);
     else
         snprintf(schedule, sizeof schedule, "%s%s", schedule_word(v), v->mesh.layers[0] ? " uneven" : "");
-    printf("%5d %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %9.1f %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
+    printf("%5d %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %10s %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
            v->mesh.dp, v->mesh.tp, v->mesh.pp, zero, schedule, recompute_word(v->recompute),
-           (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)), 1e3 * r->step,
-           text_count(b, r->tokens_per_s), 100 * r->mfu, 100 * r->bubble / r->step,
+           (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)),
+           text_time(time, r->step), text_count(b, r->tokens_per_s), 100 * r->mfu, 100 * r->bubble / r->step,
            100 * r->tp.exposed / r->step, 100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
 }
 
@@ -95,9 +95,9 @@ static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
     printf("meshes       %d variants of dp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
            "predicted:\n\n",
            list->legal, list->fit, text_bytes(a, p->bytes));
-    printf("%5s %3s %3s %5s  %-14s %-9s %5s x %-5s %10s %9s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
-           "zero", "schedule", "recompute", "micro", "m", "memory", "step ms", "tokens/s", "MFU", "bubble",
-           "tp", "dp", "pp");
+    printf("%5s %3s %3s %5s  %-14s %-9s %5s x %-5s %10s %10s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
+           "zero", "schedule", "recompute", "micro", "m", "memory", "step", "tokens/s", "MFU", "bubble", "tp",
+           "dp", "pp");
     for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
     printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what communication costs)");
     printf("%93s\n", "(zero 3/8: the state is sharded over groups of 8 ranks: parallel.shard)");
@@ -148,16 +148,38 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
         printf("host memory  %s per rank at most: communication\n", text_bytes(a, (double)r->room.host));
 }
 
+static struct plan_devices devices_of(const struct mesh_plan *p)
+{
+    const bool gpu = p->cluster.machine->kind == DEV_CUDA;
+    return (struct plan_devices){
+        .count = p->cluster.devices, .node = p->cluster.node, .unit = gpu ? "GPU" : "device"};
+}
+
+static const char *start_command(char buf[PLAN_COMMAND], const struct mesh_plan *p,
+                                 const struct mesh_result *r)
+{
+    const struct plan_devices d = devices_of(p);
+    return duration_command(buf, &p->spec, &p->command, &d, &r->variant.mesh, (int)r->variant.recompute,
+                            r->variant.micro_batch);
+}
+
+static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r)
+{
+    const struct plan_devices d = devices_of(p);
+    char command[PLAN_COMMAND];
+    return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
+}
+
 static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
 {
-    char text[192], a[32];
+    char text[192], a[32], b[32], c[32];
     const char *limit = "", *second = "";
     double most = -1, next = -1;
     printf("\n%s\n", variant_text(text, r));
     print_uneven(&r->variant.mesh, "");
     print_stages(p, r);
     print_host(p, r);
-    printf("\nstep         %.1f ms, %s tokens/s, MFU %.1f %%\n", 1e3 * r->step,
+    printf("\nstep         %s, %s tokens/s, MFU %.1f %%\n", text_time(b, r->step),
            text_count(a, r->tokens_per_s), 100 * r->mfu);
 #define X(name, text, seconds)                                                                               \
     if ((seconds) > most)                                                                                    \
@@ -165,7 +187,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     else if ((seconds) > next)                                                                               \
         next = (seconds), second = text;                                                                     \
     if ((seconds) > 0)                                                                                       \
-        printf("  %-20s %10.2f ms %6.1f %%\n", text, 1e3 * (seconds), 100 * (seconds) / r->step);
+        printf("  %-20s %12s %6.1f %%\n", text, text_time(b, seconds), 100 * (seconds) / r->step);
     STEP_PARTS(X)
 #undef X
     const struct {
@@ -178,10 +200,16 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     printf("\nsent         per rank and step; cost: what is not behind compute, and what it slows there\n");
     for (int i = 0; i < 3; i++)
         if (axes[i].ranks > 1)
-            printf("  %-4s %4d ranks %12s %10.2f ms, costs %8.2f ms\n", axes[i].name, axes[i].ranks,
-                   text_bytes(a, axes[i].t->bytes), 1e3 * axes[i].t->seconds, 1e3 * axes[i].t->exposed);
+            printf("  %-4s %4d ranks %12s %12s, costs %10s\n", axes[i].name, axes[i].ranks,
+                   text_bytes(a, axes[i].t->bytes), text_time(b, axes[i].t->seconds),
+                   text_time(c, axes[i].t->exposed));
     printf("\nlimit        %s: %.1f %% of the step; then %s: %.1f %%\n", limit, 100 * most / r->step, second,
            100 * next / r->step);
+    if (!r->fits) return;
+    const struct plan_devices d = devices_of(p);
+    char command[PLAN_COMMAND];
+    duration_print(&p->spec, r->step, &d);
+    printf("start        %s\n", start_command(command, p, r));
 }
 
 static json_t *traffic_json(const struct mesh_traffic *t)
@@ -237,6 +265,7 @@ static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
     json_object_set_new(root, "variants_that_fit", json_integer(list->fit));
     json_object_set_new(root, "meshes", best);
     json_object_set_new(root, "least_memory", result_json(&list->least));
+    if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0]));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -285,7 +314,8 @@ static status print_faster(struct mesh_plan *p, const struct mesh_result *r)
     TRY(mesh_plan_balance(p, &v));
     TRY(mesh_plan_one(p, &v, &uneven));
     if (uneven.step > 0.99 * r->step || uneven.fits < r->fits) return STATUS_OK;
-    snprintf(text, sizeof text, " would take %.1f ms", 1e3 * uneven.step);
+    char time[32];
+    snprintf(text, sizeof text, " would take %s", text_time(time, uneven.step));
     print_uneven(&v.mesh, text);
     return STATUS_OK;
 }
@@ -297,6 +327,7 @@ static status print_given(struct mesh_plan *p, bool json)
     if (json) {
         json_t *root = machine_json(p);
         json_object_set_new(root, "mesh", result_json(&r));
+        if (r.fits) json_object_set_new(root, "run", run_json(p, &r));
         json_dumpf(root, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(root);
@@ -308,7 +339,8 @@ static status print_given(struct mesh_plan *p, bool json)
     return r.fits ? STATUS_OK : miss(p, &r, "the mesh of parallel.* does not fit");
 }
 
-status mesh_plan_print(const struct spec *s, const char *machine, bool json)
+status mesh_plan_print(const struct spec *s, const char *machine, const struct plan_command *command,
+                       bool json)
 {
     struct cluster c;
     struct mesh_plan *p;
@@ -316,6 +348,7 @@ status mesh_plan_print(const struct spec *s, const char *machine, bool json)
     const bool given = r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0;
     TRY(cluster_parse(machine, &c));
     TRY(mesh_plan_open(&p, s, &c));
+    p->command = *command;
     status st = given ? print_given(p, json) : print_search(p, json);
     mesh_plan_close(p);
     return st;

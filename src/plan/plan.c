@@ -9,6 +9,7 @@
 #include "plan/grad_overlay.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -184,8 +185,33 @@ static int ranks_here(const struct mesh *mesh)
     return mesh ? comm_job(mesh->world).here : 1;
 }
 
+/* What helps a run that does not fit: nothing that is done already. */
+static const char *fit_advice(const struct memory *m, double have, const struct plan_lay_args *args)
+{
+    const bool trains = args->use == PLAN_TRAIN;
+    if (trains && (double)(m->param.peak + m->grad.peak + m->optim.peak) > have)
+        return m->kind == DEV_CUDA
+                   ? "weights, gradients and moments alone are more than that: take a smaller model, more "
+                     "GPUs "
+                     "with parallel.zero (`ingot plan --machine 8xH100`), optim.state=int8 or "
+                     "memory.offload_optimizer=true"
+                   : "weights, gradients and moments alone are more than that: take a smaller model, "
+                     "optim.state=int8, or more machines with parallel.zero (`ingot plan --machine 8xH100`)";
+    if (args->tokens > args->positions)
+        return args->recompute == RECOMPUTE_FULL
+                   ? "lower train.micro_batch; `ingot plan` shows what takes it"
+                   : "lower train.micro_batch, or use train.recompute=selective or full; `ingot plan` shows "
+                     "what "
+                     "takes it";
+    return args->recompute == RECOMPUTE_FULL
+               ? "one sequence at once is too much: shorten train.sequence_length, or take a smaller model"
+               : "one sequence at once is too much: use train.recompute=full, shorten train.sequence_length, "
+                 "or "
+                 "take a smaller model";
+}
+
 /* `have`: memory of the device; `host`: of its host; 0: unknown. */
-static status check_fit(const struct memory *m, double have, double host)
+static status check_fit(const struct memory *m, double have, double host, const struct plan_lay_args *args)
 {
     char a[32], b[32];
     if (host > 0 && (double)m->host.peak > host)
@@ -194,10 +220,8 @@ static status check_fit(const struct memory *m, double have, double host)
                     "optim.state: bf16 or int8, or optim.name: lion",
                     text_bytes(a, (double)m->host.peak), text_bytes(b, host));
     if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
-    return FAIL(STATUS_FIT,
-                "the run needs %s, the machine has %s: lower train.micro_batch, or use "
-                "train.recompute=selective or full; `ingot plan` shows what takes it",
-                text_bytes(a, (double)memory_peak(m)), text_bytes(b, have));
+    return FAIL(STATUS_FIT, "the run needs %s, the machine has %s: %s", text_bytes(a, (double)memory_peak(m)),
+                text_bytes(b, have), fit_advice(m, have, args));
 }
 
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
@@ -208,7 +232,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank
     name_arenas(m);
     TRY(plan_lay(&count, d, rank, a, args));
     forget_counting(d, a);
-    TRY(check_fit(&count, args->bytes_max, host_bytes() / ranks_here(args->mesh)));
+    TRY(check_fit(&count, args->bytes_max, host_bytes() / ranks_here(args->mesh), args));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
 #define X(field, category, text) TRY(dev_arena_reserve(dev, &m->field, category, count.field.peak));
     MEMORY_LIST(X)
@@ -451,6 +475,20 @@ static int64_t active_count(const struct spec *s)
     return model_active_count(&s->model, s->model.vocab_size);
 }
 
+static void print_time(const struct spec *s, const struct plan_outlook *o, enum dev_kind kind)
+{
+    char time[32], command[PLAN_COMMAND];
+    const struct plan_devices one = {.count = 1, .node = 1, .unit = kind == DEV_CUDA ? "GPU" : NULL};
+    if (isnan(o->step)) {
+        printf("\ntime         not known: %s\n", o->why);
+    } else {
+        printf("\ntime         %s per step, predicted from %s\n", text_time(time, o->step), o->from);
+        duration_print(s, o->step, &one);
+    }
+    printf("start        %s\n", duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute,
+                                                 s->run.train_micro_batch));
+}
+
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d,
                        const struct machine_text *machine)
 {
@@ -500,8 +538,11 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
            text_count(a, plan_model_flops(&s->model, t)));
 }
 
-static void print_json(const struct spec *s, const struct memory *m, const struct decoder *d, double have)
+static void print_json(const struct spec *s, const struct memory *m, const struct decoder *d, double have,
+                       const struct plan_outlook *o)
 {
+    char command[PLAN_COMMAND];
+    const struct plan_devices one = {.count = 1, .node = 1};
     json_t *memory = json_object(), *parts = json_object();
 #define X(field, category, text)                                                                             \
     json_object_set_new(memory, category, json_integer((json_int_t)m->field.peak));
@@ -518,6 +559,8 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
         "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
         have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
+    duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute, s->run.train_micro_batch);
+    json_object_set_new(root, "run", duration_json(s, o->step, &one, command));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -547,7 +590,7 @@ static status check_alone(const struct spec *s)
                 ranks > 1 ? ranks : 2);
 }
 
-status plan_print(const struct spec *spec, int json)
+status plan_print(const struct spec *spec, const struct plan_outlook *outlook, int json)
 {
     struct spec s = *spec;
     struct decoder d;
@@ -571,10 +614,11 @@ status plan_print(const struct spec *spec, int json)
     double have = plan_bytes(&s, &dev, NULL);
     if (st == STATUS_OK) {
         if (json)
-            print_json(&s, &m, &d, have);
+            print_json(&s, &m, &d, have, outlook);
         else
             print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
-        st = check_fit(&m, have, dev.bytes_total > 0 ? host_bytes() : 0);
+        if (!json && (have <= 0 || (double)memory_peak(&m) <= have)) print_time(&s, outlook, dev.kind);
+        st = check_fit(&m, have, dev.bytes_total > 0 ? host_bytes() : 0, &args);
     }
     activations_fini(&a);
     decoder_fini(&d);

@@ -7,6 +7,7 @@
 #include "model/feed.h"
 #include "ops/choose.h"
 #include "optim/rank_state.h"
+#include "plan/duration.h"
 
 /*  arena   category        contents */
 #define MEMORY_LIST(X)                                                                                       \
@@ -111,6 +112,12 @@ double plan_training_times(const struct model_spec *m, int64_t layer);
  * of attention). */
 double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
 
+/* What else a plan says: the time of a step, and how it was asked (plan/duration.h). */
+struct plan_outlook {
+    double step;                /* seconds; NaN: not known */
+    const char *from, *why;     /* what it was predicted from; why it is not known */
+    struct plan_command command;
+};
 /* Prints the plan to stdout; STATUS_FIT if it does not fit. */
-status plan_print(const struct spec *s, int json) WARN_UNUSED;
+status plan_print(const struct spec *s, const struct plan_outlook *outlook, int json) WARN_UNUSED;
 #endif

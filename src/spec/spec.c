@@ -163,6 +163,7 @@ struct loading {
     struct spec_layer file, command;
     struct spec_place file_place[KEY_AT_COUNT], command_place[KEY_AT_COUNT];
     struct spec spec;
+    bool open; /* the run need have no length */
 };
 
 static status merge(struct loading *l, struct spec_origin *o, const char *name)
@@ -176,6 +177,7 @@ static status merge(struct loading *l, struct spec_origin *o, const char *name)
     replace_pairs(s, o, &l->command);
     TRY(check_preset_used(o, &l->command));
     TRY(check_ranges(s, o));
+    if (l->open && s->run.train_steps == 0 && s->run.train_tokens == 0) s->run.train_steps = SPEC_ENDLESS;
     struct spec given = *s;
     if (s->run.run_name[0] == 0 && name) name_from_path(s->run.run_name, o->path);
     spec_resolve(s);
@@ -185,8 +187,8 @@ static status merge(struct loading *l, struct spec_origin *o, const char *name)
     return st == STATUS_OK || !name ? st : status_wrap(st, "%s", name);
 }
 
-status spec_load_text(struct spec *s, const char *name, const char *text, size_t bytes, int override_count,
-                      char **overrides, struct spec_origin **origin)
+static status load(struct spec *s, const char *name, const char *text, size_t bytes, int override_count,
+                   char **overrides, bool open, struct spec_origin **origin)
 {
     status st = STATUS_OK;
     struct loading *l = calloc(1, sizeof *l);
@@ -195,6 +197,7 @@ status spec_load_text(struct spec *s, const char *name, const char *text, size_t
         st = FAIL(STATUS_FIT, "no memory to read a spec");
         goto out;
     }
+    l->open = open;
     l->file.place = l->file_place;
     l->command.place = l->command_place;
     snprintf(o->path, sizeof o->path, "%s", name ? name : "");
@@ -207,6 +210,22 @@ status spec_load_text(struct spec *s, const char *name, const char *text, size_t
 out:
     free(l);
     free(o);
+    return st;
+}
+
+status spec_load_text(struct spec *s, const char *name, const char *text, size_t bytes, int override_count,
+                      char **overrides, struct spec_origin **origin)
+{
+    return load(s, name, text, bytes, override_count, overrides, false, origin);
+}
+
+status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (path) TRY(io_read_file(path, SPEC_FILE_BYTES_MAX, &text, &bytes));
+    status st = load(s, path, text, bytes, override_count, overrides, true, NULL);
+    free(text);
     return st;
 }
 

@@ -70,6 +70,9 @@ status spec_load(struct spec *s, const char *path, int override_count, char **ov
 /* The same from `bytes` of text in memory; `name` replaces the path in messages. */
 status spec_load_text(struct spec *s, const char *name, const char *text, size_t bytes, int override_count,
                       char **overrides, struct spec_origin **origin) WARN_UNUSED;
+/* For a plan: a run without a length gets SPEC_ENDLESS as train.steps. */
+#define SPEC_ENDLESS 1000000000000
+status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides) WARN_UNUSED;
 void spec_origin_free(struct spec_origin *o);
 
 /* The step of spec_load after reading: a zero that means "the value of another key" gets that value (head_count_kv,
@@ -84,8 +87,9 @@ int64_t spec_step_count(const struct spec *s);
 void spec_dump(const struct spec *s, const struct spec_origin *origin, FILE *out);
 /* The same as a string (the caller frees it); NULL without memory. */
 char *spec_dump_text(const struct spec *s);
-/* Prints the model section only. */
-void model_spec_dump(const struct model_spec *m, FILE *out);
+/* Prints the model section with meanings: all keys, or those that differ from the defaults. Returns how many it left
+ * out. */
+int model_spec_dump(const struct model_spec *m, bool all, FILE *out);
 /* The same as one JSON object of sections, or of the model section only (the caller calls free()). With `origin` a
  * value is {"value": ..., "from": "..."}. */
 char *spec_dump_json(const struct spec *s, const struct spec_origin *origin);
@@ -164,8 +168,9 @@ uint64_t spec_frozen_hash(const struct spec *s);
 int spec_diff(const struct spec *a, const struct spec *b, FILE *out);
 /* The same without FREE keys: what a resumed run prints. */
 int spec_diff_announced(const struct spec *a, const struct spec *b, FILE *out);
-enum keys_form { KEYS_TEXT, KEYS_MARKDOWN };
+enum keys_form { KEYS_TEXT, KEYS_MARKDOWN, KEYS_JSON };
 /* Prints one row per key: name, default, unit, range, meaning. `ingot config --keys` prints it. KEYS_MARKDOWN prints
- * a heading and a table per section, with what a resumed run may do with the key: the text of docs/CONFIG.md. */
-void spec_keys_print(FILE *out, enum keys_form form);
+ * a heading and a table per section, with what a resumed run may do with the key: the text of docs/CONFIG.md.
+ * `section`: only its keys; NULL: all. */
+void spec_keys_print(FILE *out, enum keys_form form, const char *section);
 #endif

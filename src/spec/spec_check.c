@@ -141,10 +141,14 @@ static status check_batch(const struct spec *s)
                     "train.micro_batch",
                     (ll)r->train_micro_batch, (ll)length, (ll)s->model.moe_top_k);
     if (r->train_batch_tokens % micro != 0)
-        return FAIL(
-            STATUS_CONFIG,
-            "train.batch_tokens %lld is not a multiple of micro_batch x sequence_length = %lld x %lld = %lld",
-            (ll)r->train_batch_tokens, (ll)r->train_micro_batch, (ll)length, (ll)micro);
+        return FAIL(STATUS_CONFIG,
+                    "train.batch_tokens %lld is not a multiple of micro_batch x sequence_length = %lld x "
+                    "%lld = %lld; "
+                    "%lld is",
+                    (ll)r->train_batch_tokens, (ll)r->train_micro_batch, (ll)length, (ll)micro,
+                    (ll)((r->train_batch_tokens / micro +
+                          (r->train_batch_tokens % micro >= micro / 2 || r->train_batch_tokens < micro)) *
+                         micro));
     if (r->train_steps > 0 && r->train_tokens > 0)
         return FAIL(STATUS_CONFIG,
                     "train.steps and train.tokens are both given; the length of a run is one of them");

@@ -43,10 +43,23 @@ char *spec_dump_text(const struct spec *s)
     return NULL;
 }
 
-void model_spec_dump(const struct model_spec *m, FILE *out)
+int model_spec_dump(const struct model_spec *m, bool all, FILE *out)
 {
-    struct spec s = {.model = *m};
-    for (int i = 0; strcmp(key_row(i)->section, "model") == 0; i++) dump_row(&s, NULL, i, out);
+    struct spec s = {.model = *m}, plain = {0};
+    char value[KEY_FORMAT], line[KEY_FORMAT + KEY_NAME];
+    int left_out = 0;
+    model_spec_default(&plain.model);
+    fprintf(out, "model:\n");
+    for (int i = 0; strcmp(key_row(i)->section, "model") == 0; i++) {
+        const struct key *k = key_row(i);
+        if (!all && key_equal(k, &s, &plain)) {
+            left_out++;
+            continue;
+        }
+        snprintf(line, sizeof line, "  %s: %s", k->name, key_format(k, &s, KEY_YAML, value));
+        fprintf(out, "%-36s # %s\n", line, k->text);
+    }
+    return left_out;
 }
 
 static void json_string(FILE *out, const char *text)
@@ -175,7 +188,38 @@ static void begin_section(FILE *out, const char *section)
             section);
 }
 
-void spec_keys_print(FILE *out, enum keys_form form)
+static void print_key_json(const struct key *k, const struct spec *s, FILE *out)
+{
+    static const char *const types[] = {
+        [KEY_INT] = "int",   [KEY_AUTO] = "int or auto",     [KEY_REAL] = "real", [KEY_BOOL] = "bool",
+        [KEY_TEXT] = "text", [KEY_SOURCES] = "text or list", [KEY_ENUM] = "word"};
+    char full[KEY_NAME], value[KEY_FORMAT];
+    fprintf(out, "{\"key\": \"%s\", \"type\": \"%s\", \"default\": %s, \"unit\": ", key_full_name(full, k),
+            types[k->type], key_format(k, s, KEY_JSON, value));
+    json_string(out, k->unit);
+    fputs(", \"range\": ", out);
+    json_string(out, k->range);
+    fprintf(out, ", \"resume\": \"%s\", \"text\": ", RESUME_WORDS[k->resume]);
+    json_string(out, k->text);
+    for (int w = 0; w < k->word_count; w++)
+        fprintf(out, "%s\"%s\"", w ? ", " : ", \"words\": [", k->words[w]);
+    fputs(k->word_count ? "]}" : "}", out);
+}
+
+static void print_keys_json(FILE *out, const struct spec *s, const char *section)
+{
+    bool first = true;
+    fputs("{\"keys\": [", out);
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        if (section && strcmp(section, key_row(i)->section) != 0) continue;
+        fputs(first ? "\n " : ",\n ", out);
+        print_key_json(key_row(i), s, out);
+        first = false;
+    }
+    fputs("]}\n", out);
+}
+
+void spec_keys_print(FILE *out, enum keys_form form, const char *section)
 {
     static const char *const header[CELLS] = {"key", "default", "unit", "range", "on resume", "meaning"};
     char full[KEY_NAME], value[KEY_FORMAT];
@@ -183,17 +227,23 @@ void spec_keys_print(FILE *out, enum keys_form form)
     model_spec_default(&s.model);
     run_spec_default(&s.run);
     bool markdown = form == KEYS_MARKDOWN;
+    if (form == KEYS_JSON) {
+        print_keys_json(out, &s, section);
+        return;
+    }
     if (markdown)
-        begin_section(out, "model");
+        begin_section(out, section ? section : "model");
     else
         print_row(out, header);
-    (markdown ? print_row_markdown : print_row)(out, PRESET_ROW);
+    if (!section || strcmp(section, "model") == 0)
+        (markdown ? print_row_markdown : print_row)(out, PRESET_ROW);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
+        if (section && strcmp(section, k->section) != 0) continue;
         const char *cell[CELLS] = {key_full_name(full, k),     key_format(k, &s, KEY_YAML, value),
                                    k->unit[0] ? k->unit : "-", k->range[0] ? k->range : "-",
                                    RESUME_WORDS[k->resume],    k->text};
-        if (markdown && i && starts_section(i)) begin_section(out, k->section);
+        if (markdown && !section && i && starts_section(i)) begin_section(out, k->section);
         (markdown ? print_row_markdown : print_row)(out, cell);
     }
 }

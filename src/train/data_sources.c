@@ -1,6 +1,7 @@
 #include "train/data_sources.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/tokenizer/tokenizer.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -66,6 +67,43 @@ void data_sources_close(struct data_sources *s)
     free(s->points);
     free(s->sources);
     *s = (struct data_sources){0};
+}
+
+/* data.tokenizer against the tokenizer that made shards. One that is not there is missed where it is used. */
+static status check_tokenizer(const struct run_spec *r, const char *made_by, const char *shards)
+{
+    struct tokenizer *t;
+    char hash[65];
+    if (r->data_tokenizer[0] == 0 || made_by[0] == 0 || tokenizer_load(&t, r->data_tokenizer) != STATUS_OK)
+        return STATUS_OK;
+    const int size = (int)tokenizer_vocab_size(t);
+    tokenizer_hash(t, hash);
+    tokenizer_free(t);
+    if (strcmp(hash, made_by) == 0) return STATUS_OK;
+    return FAIL(STATUS_DATA,
+                "data.tokenizer %s (%d tokens) is not the tokenizer that made %s: name that one, or none "
+                "(--data.tokenizer=), or build shards with it",
+                r->data_tokenizer, size, shards);
+}
+
+status data_sources_check(const struct data_sources *s, const struct shard_set *val, const struct run_spec *r)
+{
+    const char *trained = "", *path = "";
+    for (int i = 0; i < s->sources->count && !trained[0]; i++)
+        trained = s->sets[i].tokenizer_hash, path = s->sources->list_of[i].path;
+    if (val->count > 0 && trained[0] && !val->tokenizer_hash[0])
+        return FAIL(
+            STATUS_DATA,
+            "%s name no tokenizer, %s do: the same ids may mean another text, and a validation loss nothing; "
+            "build both with `ingot data build`",
+            r->data_val, path);
+    if (val->count > 0 && trained[0] && strcmp(trained, val->tokenizer_hash) != 0)
+        return FAIL(
+            STATUS_DATA,
+            "%s and %s were made with different tokenizers: a validation loss would mean nothing; build "
+            "both with the same --tokenizer",
+            path, r->data_val);
+    return check_tokenizer(r, trained, path);
 }
 
 int64_t data_sources_vocab_size(const struct data_sources *s)

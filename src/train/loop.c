@@ -83,11 +83,7 @@ static status open_data(struct loop *l)
     const struct shard_hints hints = shard_hints_of(r);
     TRY(data_sources_open(&l->train, r));
     if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
-    const char *trained = l->train.sets[0].tokenizer_hash;
-    if (trained[0] && l->val.tokenizer_hash[0] && strcmp(trained, l->val.tokenizer_hash) != 0)
-        return FAIL(STATUS_DATA,
-                    "%s and %s were made with different tokenizers: a validation loss would mean nothing",
-                    l->train.sources->list_of[0].path, r->data_val);
+    TRY(data_sources_check(&l->train, &l->val, r));
     if (r->data_packing != PACKING_STREAM && l->val.count > 0 && !l->val.bounded)
         return FAIL(
             STATUS_DATA,
@@ -504,6 +500,8 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     char keep[1024];
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
+    /* A run that was asked to go on otherwise than it began has ended as it had ended before. */
+    const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
     if (l->observe) {
         if (l->trainer.step > l->start_step) {
             observe_stages(l->observe, seconds);
@@ -519,6 +517,8 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     }
     if (l->log) { /* this process holds the lock of the run directory */
         if (st != STATUS_OK) log_line_file(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", keep);
+    }
+    if (l->log && !refused) {
         if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
             log_warn("%s", status_message());
         if (report_write(l->spec.run.run_dir) != STATUS_OK) log_warn("no report: %s", status_message());

@@ -143,7 +143,7 @@ static const struct refusal {
     {"decoder", "null", "decoder type \"\" is not supported"},
     {"post_processor", "{\"type\":\"BertProcessing\"}",
      "post_processor type \"BertProcessing\" is not supported"},
-    {"model.type", "\"Unigram\"", "model type \"Unigram\" is not supported"},
+    {"model.type", "\"Unigram\"", "this is a tokenizer of type Unigram, which is not supported"},
     {"model.dropout", "0.1", "model with dropout is not supported"},
     {"model.unk_token", "\"<unk>\"", "model with unk_token is not supported"},
     {"model.continuing_subword_prefix", "\"##\"", "model with continuing_subword_prefix is not supported"},

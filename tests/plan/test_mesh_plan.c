@@ -658,7 +658,7 @@ static void a_search_says_what_cannot_be(void **state)
     assert_true(list.count == 0 && list.legal > 0 && !list.least.fits);
     mesh_list_free(&list);
     mesh_plan_close(p);
-    assert_int_equal(mesh_plan_print(&s, "2xh100", true), STATUS_FIT);
+    assert_int_equal(mesh_plan_print(&s, "2xh100", &(struct plan_command){.words = ""}, true), STATUS_FIT);
     assert_non_null(strstr(status_message(), "the nearest"));
     s = spec_of("nano", 64, 1); /* 5 heads, 6 layers, one sequence */
     p = open_plan(&s, "64xh100");

@@ -338,7 +338,7 @@ static const char *const impossible[][2] = {
      "model.layers names moe: set model.moe_experts, model.moe_top_k and model.moe_size"},
     {"train.sequence_length=256", "train.sequence_length 256 is longer than model.context_length 128"},
     {"train.batch_tokens=200",
-     "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128"},
+     "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128; 256 is"},
     {"optim.warmup_steps=11", "optim.warmup_steps 11 is longer than the run of 10 steps"},
     {"run.name=a/b", "run.name 'a/b' must be one directory name; run.dir takes a path"},
 };

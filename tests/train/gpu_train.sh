@@ -241,7 +241,7 @@ if part errors; then
         run "$1" "${@:3}"
         says "$text"
     }
-    one_line 5 "lower train.micro_batch" train r.yaml $gpu --run.dir=runs/e1 --model.preset=70b --model.head_dim=128 --model.hidden_size=8192 --model.ffn_size=28672 \
+    one_line 5 "weights, gradients and moments alone" train r.yaml $gpu --run.dir=runs/e1 --model.preset=70b --model.head_dim=128 --model.hidden_size=8192 --model.ffn_size=28672 \
         --model.layer_count=80 --model.head_count=64 --train.steps=6
     one_line 5 "no memory on" train r.yaml $gpu --run.dir=runs/e2 --machine.memory_gib=900000 --model.hidden_size=16384 --model.ffn_size=65536 \
         --model.layer_count=200 --model.head_count=128 --train.steps=6

@@ -139,7 +139,7 @@ signal() { # signal NAME RANK SIGNAL CODE TEXT; rank -1: the launcher
     grep -qF -- "$5" err || fail "$1 does not say '$5'"
 }
 signal killed 2 KILL 10 "rank 2 was ended by signal 9"
-signal ended -1 TERM 75 "the same command resumes it"
+signal ended -1 TERM 75 "the same command with --resume resumes it"
 run 75 launch -n 2 -- train pipe.yaml --run.dir=runs/ended $(pp 2 1f1b) --train.steps=100000 --train.max_minutes=0.01 --resume
 
 refused() { # refused TEXT RANKS KEYS...

@@ -246,13 +246,18 @@ static status check_parts(const struct build *b)
 {
     struct manifest_sum train = corpus_sum(b->corpus, CORPUS_TRAIN), val = corpus_sum(b->corpus, CORPUS_VAL);
     if (train.tokens == 0)
-        return FAIL(STATUS_DATA, "no text for training in the input (%lld documents skipped)",
+        return FAIL(STATUS_DATA,
+                    val.tokens > 0
+                        ? "no text for training: all documents fell into the validation part; choose a "
+                          "smaller part (%lld documents skipped)"
+                        : "the input is empty: no text for training in it (%lld documents skipped)",
                     (long long)b->skipped);
     if (val.tokens == 0 && b->config->val != BUILD_VAL_NONE)
-        return FAIL(STATUS_DATA,
-                    "none of %lld documents fell into the validation part; choose a larger part, or "
-                    "--val-tail for few documents",
-                    (long long)train.documents);
+        return FAIL(
+            STATUS_DATA,
+            "none of %lld documents fell into the validation part; choose a larger part, --val-tail or "
+            "--val-every-n, or give more documents",
+            (long long)train.documents);
     return STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Encodes records to ids. All functions are pure, except that they write into their group. */
 #include "data/build/build_int.h"
+#include "data/build/build_val.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static enum corpus_split split_of(const struct build *b, const struct build_slot
     const void *data = contents(d, &bytes);
     switch (c->val) {
     case BUILD_VAL_NONE: break;
-    case BUILD_VAL_HASH: val = (double)(XXH64(data, bytes, 0) >> 11) * 0x1p-53 < c->val_fraction; break;
+    case BUILD_VAL_HASH: val = build_val_by_hash(data, bytes, c->val_fraction); break;
     case BUILD_VAL_EVERY: val = (slot->record_base + i) % c->val_every == c->val_every - 1; break;
     case BUILD_VAL_TAIL: val = slot->places[i] >= b->tail_at; break;
     }

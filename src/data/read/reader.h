@@ -6,7 +6,7 @@
  *
  * JSONL and plain text may be compressed by gzip or zstd. READER_AUTO detects the format from the content:
  * compression and Parquet from the first bytes. Text is JSONL when the name, without .gz or .zst, ends in .jsonl,
- * .ndjson or .jsonlines, or ends in .json and the text begins with '{'.
+ * .ndjson or .jsonlines, or ends in .json and the text begins with '{'. So is text of /dev/stdin that begins with '{'.
  *
  * Splitting a file into records is sequential and cheap. reader_text, which parses and checks one record, is pure and
  * may be called from many threads. A byte order mark at the start of a text is skipped. The text of a document of

@@ -34,6 +34,7 @@ static enum reader_format format_of(const char *path, const char *text, size_t b
         if (name_ends(path, n, lines[i])) return READER_JSONL;
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) first = 3;
     while (first < bytes && strchr(" \t\r\n", text[first]) && text[first]) first++;
+    if (strcmp(path, "/dev/stdin") == 0 && first < bytes && text[first] == '{') return READER_JSONL;
     /* A JSON list, too: it is rejected as JSONL with a hint. */
     bool json = first < bytes && (text[first] == '{' || text[first] == '[');
     return json && name_ends(path, n, ".json") ? READER_JSONL : READER_PLAIN;

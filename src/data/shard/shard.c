@@ -3,12 +3,14 @@
 #include "data/shard/shard.h"
 
 #include "base/io.h"
+#include "base/utf8.h"
 #include "data/shard/shard_int.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
@@ -95,6 +97,15 @@ int shard_width(int64_t vocab_size)
     return vocab_size <= 65536 ? 2 : 4;
 }
 
+/* What begins as a text does: UTF-8 without control characters. */
+static bool is_text(const uint8_t *data, int64_t bytes)
+{
+    const size_t n = bytes < 512 ? (size_t)bytes : 512;
+    for (size_t i = 0; i < n; i++)
+        if ((data[i] < 32 && !strchr("\t\n\r\f", data[i])) || data[i] == 0) return false;
+    return n >= 8 && utf8_valid((const char *)data, n) + 4 > n;
+}
+
 static status raw_parse(struct shard *s, enum shard_type type, const uint8_t *data, int64_t bytes)
 {
     if (type == SHARD_TYPE_UNKNOWN) {
@@ -103,6 +114,12 @@ static status raw_parse(struct shard *s, enum shard_type type, const uint8_t *da
             if (bytes >= strangers[i].count &&
                 memcmp(data, strangers[i].bytes, (size_t)strangers[i].count) == 0)
                 return FAIL(STATUS_DATA, "%s: not a token shard but %s", s->path, strangers[i].text);
+        if (is_text(data, bytes))
+            return FAIL(
+                STATUS_DATA,
+                "%s: not a token shard but text; `ingot data build %s -o data/my --tokenizer DIR` makes "
+                "shards of it",
+                s->path, s->path);
         return FAIL(STATUS_DATA,
                     "%s: not a token shard: no header of llm.c, LLMQ or numpy%s; if these are bare ids, "
                     "data.dtype or --dtype "

@@ -6,11 +6,13 @@
 #include "spec/spec.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { LLMC_GPT2_EOT = 50256, LLMC_LLAMA3_EOT = 128000 };
 
@@ -50,15 +52,25 @@ static bool passed_over(const char *path)
     return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
 }
 
+/* A directory that may not be read is no empty one. */
+static int stop_at(const char *path, int err)
+{
+    (void)path;
+    return err == EACCES || err == EIO;
+}
+
 /* What a user may have meant by a name that matches nothing. */
 static status no_match(const char *pattern)
 {
+    struct stat there;
+    if (stat(pattern, &there) != 0 && errno == EACCES)
+        return FAIL(STATUS_IO, "%s: permission denied; check owner and permissions", pattern);
     char manifest[PATH_MAX];
     int n = snprintf(manifest, sizeof manifest, "%s_manifest.json", pattern);
     if (n < (int)sizeof manifest && io_exists(manifest))
         return FAIL(STATUS_DATA, "'%s' is the prefix of a build; its shards are '%s_train_*' and '%s_val_*'",
                     pattern, pattern, pattern);
-    return FAIL(STATUS_DATA, "no shard matches '%s'", pattern);
+    return FAIL(STATUS_DATA, "no shard matches '%s'; `ingot data build` makes shards of text", pattern);
 }
 
 status shard_match(const char *pattern, struct shard_names *out)
@@ -76,7 +88,13 @@ status shard_match(const char *pattern, struct shard_names *out)
         if (n < (int)sizeof with && io_exists(with)) one = with;
     }
     if (!one) {
-        int rc = glob(pattern, GLOB_NOSORT, NULL, &found);
+        int rc = glob(pattern, GLOB_NOSORT, stop_at, &found);
+        if (rc == GLOB_ABORTED) {
+            globfree(&found);
+            return FAIL(STATUS_IO,
+                        "%s: permission denied: the directory cannot be listed; check owner and permissions",
+                        pattern);
+        }
         if (rc != 0 && rc != GLOB_NOMATCH) return FAIL(STATUS_IO, "%s: cannot list the directory", pattern);
     }
     size_t most = one ? 1 : found.gl_pathc;

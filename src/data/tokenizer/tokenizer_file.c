@@ -28,9 +28,29 @@ static status read_pair(struct tokenizer *t, const char *vocab_path, const char 
     return st;
 }
 
+static const char *const pairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
+
+/* One file of a pair names the other, which stands beside it. *is: the name is one of these. */
+static status read_half(struct tokenizer *t, const char *path, const char *pretokenizer, bool *is)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char a[PATH_BYTES], b[PATH_BYTES];
+    *is = false;
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(name, pairs[i][0]) != 0 && strcmp(name, pairs[i][1]) != 0) continue;
+        *is = true;
+        snprintf(a, sizeof a, "%.*s%s", (int)(name - path), path, pairs[i][0]);
+        snprintf(b, sizeof b, "%.*s%s", (int)(name - path), path, pairs[i][1]);
+        const char *missing = !io_exists(a) ? pairs[i][0] : !io_exists(b) ? pairs[i][1] : NULL;
+        if (missing)
+            return FAIL(STATUS_DATA, "%s is one file of two; %s must stand beside it", name, missing);
+        return read_pair(t, a, b, pretokenizer);
+    }
+    return STATUS_OK;
+}
+
 static status read_directory(struct tokenizer *t, const char *dir, const char *pretokenizer)
 {
-    static const char *const pairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
     char a[PATH_BYTES], b[PATH_BYTES];
     enum io_kind kind; /* if a file cannot be stat'ed, other forms must not replace it */
     snprintf(a, sizeof a, "%s/tokenizer.json", dir);
@@ -67,10 +87,13 @@ status tokenizer_file_read(struct tokenizer *t, const char *path, const char *pr
     struct stat info;
     if (strlen(path) > PATH_BYTES - 64) return FAIL(STATUS_DATA, "the path is too long");
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return read_directory(t, path, pretokenizer);
+    bool half;
+    status st = read_half(t, path, pretokenizer, &half);
+    if (half) return st;
     char *data = NULL;
     size_t bytes = 0;
     TRY(io_read_file(path, FILE_BYTES_MAX, &data, &bytes));
-    status st = parse_file(t, data, bytes, pretokenizer);
+    st = parse_file(t, data, bytes, pretokenizer);
     free(data);
     return st;
 }

@@ -351,11 +351,22 @@ static status take_key(struct reading *r, json_t *object, const char *where, con
                : FAIL(STATUS_FIT, "no memory for the tokenizer");
 }
 
+/* As soon as it is known: other types have other keys, too. */
+static status check_type(const struct reading *r)
+{
+    const json_t *type = json_object_get(r->model, "type"); /* old files have none */
+    if (type == NULL || strcmp(word_of(type), "BPE") == 0) return STATUS_OK;
+    return FAIL(
+        STATUS_DATA,
+        "this is a tokenizer of type %.40s, which is not supported; ingot reads byte-level BPE, as GPT-2, "
+        "Llama 3 and Qwen have, and learns one: ingot tokenizer train",
+        word_of(type));
+}
+
 static status check_model(struct reading *r)
 {
-    const json_t *m = r->model, *type = json_object_get(m, "type"); /* old files have none */
-    if (type != NULL && strcmp(word_of(type), "BPE") != 0)
-        return FAIL(STATUS_DATA, "model type \"%.40s\" is not supported", word_of(type));
+    const json_t *m = r->model;
+    TRY(check_type(r));
     static const char *const must_be_empty[] = {"dropout", "unk_token", "continuing_subword_prefix",
                                                 "end_of_word_suffix"};
     for (int i = 0; i < 4; i++) {
@@ -386,6 +397,7 @@ static status read_model(struct reading *r)
             TRY(read_vocab(r));
         } else if (strcmp(key, "merges") != 0) {
             TRY(take_tree(r, r->model, key));
+            TRY(check_type(r));
         } else if (r->have_vocab) {
             TRY(read_merges(r));
         } else {

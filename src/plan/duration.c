@@ -1,0 +1,94 @@
+#include "plan/duration.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+/* Seconds of the whole run; 0: it has no length. */
+static double seconds_of(const struct spec *s, double step)
+{
+    return s->run.train_steps == SPEC_ENDLESS ? 0 : step * (double)spec_step_count(s);
+}
+
+void duration_print(const struct spec *s, double step, const struct plan_devices *d)
+{
+    char time[32], tokens[32];
+    const double seconds = seconds_of(s, step), hours = seconds * d->count / 3600;
+    if (seconds <= 0) return;
+    const int64_t steps = spec_step_count(s);
+    printf("run          %lld step%s, %s tokens: %s", (long long)steps, steps == 1 ? "" : "s",
+           text_count(tokens, (double)steps * (double)s->run.train_batch_tokens), text_time(time, seconds));
+    if (d->unit) printf(hours < 10 ? ", %.2g %s hours" : ", %.0f %s hours", hours, d->unit);
+    printf("\n");
+}
+
+json_t *duration_json(const struct spec *s, double step, const struct plan_devices *d, const char *command)
+{
+    json_t *o = json_pack("{s:s}", "command", command);
+    if (s->run.train_steps != SPEC_ENDLESS) {
+        const int64_t steps = spec_step_count(s);
+        json_object_set_new(o, "steps", json_integer(steps));
+        json_object_set_new(o, "tokens", json_real((double)steps * (double)s->run.train_batch_tokens));
+    }
+    if (isnan(step)) return o;
+    const double seconds = seconds_of(s, step);
+    json_object_set_new(o, "seconds_per_step", json_real(step));
+    if (seconds <= 0) return o;
+    json_object_set_new(o, "seconds", json_real(seconds));
+    json_object_set_new(o, "device_hours", json_real(seconds * d->count / 3600));
+    return o;
+}
+
+struct line {
+    char *text;
+    int used;
+};
+
+PRINTF_LIKE(2, 3) static void add(struct line *l, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(l->text + l->used, (size_t)(PLAN_COMMAND - l->used), fmt, args);
+    va_end(args);
+    l->used = l->used + n < PLAN_COMMAND ? l->used + n : PLAN_COMMAND - 1;
+}
+
+/* The keys of a mesh that the spec has otherwise. */
+static void add_mesh(struct line *l, const struct run_spec *r, const struct mesh_shape *m)
+{
+    static const char *const schedules[] = {[PIPE_GPIPE] = "gpipe",
+                                            [PIPE_1F1B] = "1f1b",
+                                            [PIPE_INTERLEAVED] = "interleaved",
+                                            [PIPE_ZB_H1] = "zb_h1"};
+    if (m->tp != r->parallel_tensor) add(l, " --parallel.tensor=%d", m->tp);
+    if (m->pp != r->parallel_pipeline) add(l, " --parallel.pipeline=%d", m->pp);
+    if (m->pp > 1 && m->schedule != (enum pipe)r->parallel_schedule)
+        add(l, " --parallel.schedule=%s", schedules[m->schedule]);
+    if (m->pp > 1 && m->chunks != r->parallel_chunks) add(l, " --parallel.chunks=%d", m->chunks);
+    if (m->layers[0] > 0 && !r->parallel_stages[0])
+        for (int i = 0; i < m->pp * m->chunks; i++) add(l, i ? ",%d" : " --parallel.stages=%d", m->layers[i]);
+    if (m->zero != r->parallel_zero) add(l, " --parallel.zero=%d", m->zero);
+    if (m->zero > 0 && m->shard < m->dp && m->shard != r->parallel_shard)
+        add(l, " --parallel.shard=%d", m->shard);
+}
+
+const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const struct plan_command *c,
+                             const struct plan_devices *d, const struct mesh_shape *mesh, int recompute,
+                             int64_t micro_batch)
+{
+    static const char *const policies[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+    struct line l = {.text = buf};
+    if (d->count > d->node)
+        add(&l, "srun --nodes=%d --ntasks-per-node=%d ingot train", (d->count + d->node - 1) / d->node,
+            d->node);
+    else if (d->count > 1)
+        add(&l, "ingot launch -n %d -- train", d->count);
+    else
+        add(&l, "ingot train");
+    add(&l, "%s", c->words);
+    if (mesh) add_mesh(&l, &s->run, mesh);
+    if (recompute != s->run.train_recompute) add(&l, " --train.recompute=%s", policies[recompute]);
+    if (micro_batch != s->run.train_micro_batch) add(&l, " --train.micro_batch=%lld", (long long)micro_batch);
+    return buf;
+}

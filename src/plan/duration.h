@@ -1,0 +1,29 @@
+/* duration: what a step's time makes of the whole run, as text and as JSON. */
+#ifndef INGOT_PLAN_DURATION_H
+#define INGOT_PLAN_DURATION_H
+#include "parallel/mesh.h"
+#include "spec/spec.h"
+
+#include <jansson.h>
+
+/* How `ingot plan` was asked, for the command that starts the run: RUN.yaml and keys, quoted for a shell. */
+struct plan_command {
+    const char *words;
+};
+/* Devices that run, per node, and what a GPU is called ("GPU", "device"). */
+struct plan_devices {
+    int count, node;
+    const char *unit;
+};
+/* Prints "run  1000 steps, 2.05M tokens: 53 min, 0.9 GPU hours"; nothing when the spec has no length. */
+void duration_print(const struct spec *s, double step, const struct plan_devices *d);
+/* {"steps", "tokens", "seconds_per_step", "seconds", "device_hours", "command"}; what is not known is missing. `step`
+ * NaN: not known. */
+json_t *duration_json(const struct spec *s, double step, const struct plan_devices *d, const char *command);
+/* "ingot launch -n 8 -- train WORDS KEYS" in buf: the keys that `mesh`, recompute and micro-batch change in the spec.
+ * Returns buf. */
+enum { PLAN_COMMAND = 2048 };
+const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const struct plan_command *c,
+                             const struct plan_devices *d, const struct mesh_shape *mesh, int recompute,
+                             int64_t micro_batch);
+#endif

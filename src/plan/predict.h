@@ -1,0 +1,14 @@
+/* predict: the time of a step on this machine's device. */
+#ifndef INGOT_PLAN_PREDICT_H
+#define INGOT_PLAN_PREDICT_H
+#include "spec/spec.h"
+
+struct prediction {
+    double step;      /* seconds; NaN: not known */
+    const char *from; /* "rates measured on this host"; "" when not known */
+    char why[256];    /* why it is not known */
+};
+/* On a host, after measuring its rates for some milliseconds; on a GPU, by its row of machine.def. Not known for what
+ * does not fit, and for a GPU that is not here or not in the table. */
+void predict_here(const struct spec *s, struct prediction *p);
+#endif
