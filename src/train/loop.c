@@ -83,13 +83,13 @@ static status open_data(struct loop *l)
     const struct shard_hints hints = shard_hints_of(r);
     TRY(data_sources_open(&l->train, r));
     if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
-    TRY(data_sources_check(&l->train, &l->val, r));
     if (r->data_packing != PACKING_STREAM && l->val.count > 0 && !l->val.bounded)
         return FAIL(
             STATUS_DATA,
             "%s: it would be evaluated with the run's data.packing, which needs to know where documents end, "
             "and these shards do not say it; give data.eot and data.eod, or other shards",
             r->data_val);
+    TRY(data_sources_check(&l->train, &l->val, r));
     return loop_resolve_vocab(&l->spec, &l->train);
 }
 

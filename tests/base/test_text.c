@@ -192,9 +192,52 @@ static void figures_for_people_are_short(void **state)
     assert_string_equal(text_duration(buf, 59.6), "1m00s");
 }
 
+static void times_are_said_as_people_say_them(void **state)
+{
+    (void)state;
+    static const struct {
+        double seconds;
+        const char *text;
+    } rows[] = {{0, "0 us"},
+                {3.5e-4, "350 us"},
+                {9.996e-4, "1.00 ms"},
+                {0.0112, "11.2 ms"},
+                {0.2985, "298 ms"},
+                {0.99951, "1.00 s"},
+                {3.2, "3.20 s"},
+                {45.67, "45.7 s"},
+                {60, "1 min"},
+                {725, "12 min 5 s"},
+                {3600, "1 h"},
+                {4 * 3600 + 180, "4 h 3 min"},
+                {3599.9, "1 h"},
+                {4 * 86400 + 3 * 3600, "4 d 3 h"},
+                {150 * 86400.0, "150 d"},
+                {3471389569.2e-3, "40 d 4 h"},
+                {8 * 365.25 * 86400, "8 years"}};
+    char buf[32];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_string_equal(text_time(buf, rows[i].seconds), rows[i].text);
+}
+
+static void long_texts_are_wrapped(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    text_wrap(f, 3, 5, 12, "one two three");
+    text_wrap(f, 9, 5, 12, "four");
+    fclose(f);
+    assert_string_equal(text, "  one two\n     three\n\n     four\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_are_said_as_people_say_them),
+        cmocka_unit_test(long_texts_are_wrapped),
         cmocka_unit_test(whole_numbers_take_suffixes_and_exponents),
         cmocka_unit_test(what_is_not_a_whole_number_is_refused),
         cmocka_unit_test(reals_are_read_exactly_or_refused),

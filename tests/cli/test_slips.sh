@@ -115,6 +115,18 @@ slip 2 "names: " plan r.yaml --machine 8xA1000
 
 [ $rows -ge 60 ] || fail "only $rows rows"
 
+# A directory that may not be read is no empty one. As root, another user looks; not where that one cannot run the program.
+mkdir -m 711 closed && cp data/c_train_*.bin closed/ && chmod 711 . && chmod 311 closed
+other_user() {
+    if [ "$(id -u)" -eq 0 ]; then setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; else "$@"; fi
+}
+if other_user "$ingot" version >/dev/null 2>&1; then
+    other_user "$ingot" data inspect "$work/closed/c_*.bin" >out 2>err
+    check "permission denied is no missing shard" [ $? -eq 74 ]
+    says "permission denied"
+fi
+chmod 711 closed
+
 # What works does what it should.
 run 0 data build 'text*.txt' -o data/few --tokenizer tok --val-fraction 0.01 --force
 check "the choice of a validation part is said" grep -q 'a hash of the text puts none of 6 documents into a part of 0.01' err
