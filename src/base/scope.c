@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { DEPTH_MAX = 32 };
 struct frame {
@@ -72,4 +73,12 @@ void scope_path(char *out, size_t size)
         if (n < 0) break;
         at += (size_t)n < size - at ? (size_t)n : size - at - 1;
     }
+}
+
+const char *scope_within(const char *const *names, int count)
+{
+    for (int i = 0; i < depth && i < DEPTH_MAX; i++)
+        for (int k = 0; k < count; k++)
+            if (strcmp(frames[i].name, names[k]) == 0) return names[k];
+    return NULL;
 }

@@ -31,6 +31,9 @@ void scope_range_set(void (*push)(const char *name, int64_t idx), void (*pop)(vo
  * terminator. */
 void scope_path(char *out, size_t size);
 
+/* Of the open scopes of this thread, the name of the outermost one that is in `names`; NULL: none is. */
+const char *scope_within(const char *const *names, int count);
+
 struct scope { int pushed; };      /* 1: the range listener's push was called */
 struct scope scope_open(const char *name, int64_t idx);
 void scope_close(struct scope *s);

@@ -1,4 +1,5 @@
 #include "base/text.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -188,4 +189,34 @@ void text_wrap(FILE *out, int at, int indent, int columns, const char *text)
         word += strspn(word, " ");
     }
     fputc('\n', out);
+}
+
+char *text_shell_word(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%^";
+    char *out = malloc(4 * strlen(word) + 3), *at = out;
+    CHECK(out != NULL, "out of memory");
+    const bool quoted = word[0] == 0 || word[strspn(word, plain)] != 0;
+    if (quoted) *at++ = '\'';
+    for (; *word; word++) {
+        if (*word == '\'') {
+            memcpy(at, "'\\'", 3); /* closes the quotes, an escaped quote; the next one opens them */
+            at += 3;
+        }
+        *at++ = *word;
+    }
+    if (quoted) *at++ = '\'';
+    *at = 0;
+    return out;
+}
+
+const char *text_parent(char *buf, size_t size, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--;
+    snprintf(buf, size, "%.*s", (int)n, path);
+    if (n == 0) snprintf(buf, size, ".");
+    return buf;
 }

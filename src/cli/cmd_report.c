@@ -1,14 +1,30 @@
+/* ingot report: pages about run directories. */
+#include "base/io.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "observe/observe.h"
 
+#include <limits.h>
 #include <stdio.h>
 
+/* Without --out: RUN/report.html, or compare.html beside the first of several runs. */
 status cmd_report(struct args *a)
 {
-    TRY(args_parse(a, NULL, 0));
+    const char *out = NULL;
+    char path[PATH_MAX], parent[PATH_MAX - 32];
+    const struct flag flags[] = {FLAG("out", &out)};
+    TRY(args_parse(a, flags, 1));
     if (a->help) return STATUS_OK;
-    TRY(args_words(a, 1, 1));
-    TRY(report_write(a->words[0]));
-    printf("%s/report.html\n", a->words[0]);
+    TRY(args_words(a, 1, INT_MAX));
+    if (a->word_count == 1)
+        snprintf(path, sizeof path, "%s/report.html", a->words[0]);
+    else
+        snprintf(path, sizeof path, "%s/compare.html", text_parent(parent, sizeof parent, a->words[0]));
+    if (out == NULL) out = path;
+    if (a->word_count == 1)
+        TRY(report_write(a->words[0], out));
+    else
+        TRY(report_compare((const char *const *)a->words, a->word_count, out));
+    printf("%s\n", out);
     return STATUS_OK;
 }

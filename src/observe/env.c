@@ -1,5 +1,7 @@
 #include "observe/env.h"
 #include "base/io.h"
+#include "base/process.h"
+#include "base/text.h"
 #include "observe/observe_int.h"
 
 #if INGOT_ONEDNN
@@ -42,17 +44,94 @@ static void set_processor(json_t *o)
     set_text(o, "processor", value + 1 + strspn(value + 1, " "));
 }
 
-/* The words of this process's command line, joined by blanks. */
+/* The command line of this process, to be pasted into a shell. */
 static void set_command(json_t *o)
 {
-    char text[4096];
+    char words[1 << 15], *text = NULL;
+    size_t bytes = 0;
     FILE *f = fopen("/proc/self/cmdline", "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    size_t n = f ? fread(words, 1, sizeof words - 1, f) : 0;
     if (f) fclose(f);
-    text[n] = 0;
-    for (size_t i = 0; i + 1 < n; i++)
-        if (text[i] == 0) text[i] = ' ';
+    words[n] = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL, "out of memory");
+    for (const char *w = words; w < words + n; w += strlen(w) + 1) {
+        char *word = text_shell_word(w);
+        fprintf(out, "%s%s", w > words ? " " : "", word);
+        free(word);
+    }
+    fclose(out);
     set_text(o, "command", text);
+    free(text);
+}
+
+/* Commit, branch, and whether files that git knows were changed. Asked of git itself: whether a tree is dirty is a
+ * question of its index. */
+static void set_worktree(json_t *o, const char *run_dir)
+{
+    enum { COMMIT = 64, BRANCH = 256 };
+    static const char oid[] = "# branch.oid ", head[] = "# branch.head ";
+    const char *const argv[] = {"git",      "--no-optional-locks",  "-C",     run_dir,
+                                "-c",       "core.fsmonitor=false", "status", "--porcelain=v2",
+                                "--branch", "--untracked-files=no", NULL};
+    char text[4096], commit[COMMIT + 1] = "", branch[BRANCH + 1] = "";
+    bool dirty = false;
+    if (process_read(argv, 2, text, sizeof text) != STATUS_OK) return;
+    for (char *line = text, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        if (strncmp(line, oid, sizeof oid - 1) == 0)
+            snprintf(commit, sizeof commit, "%s", line + sizeof oid - 1);
+        else if (strncmp(line, head, sizeof head - 1) == 0)
+            snprintf(branch, sizeof branch, "%s", line + sizeof head - 1);
+        else if (line[0] != '#')
+            dirty = true;
+    }
+    json_t *tree = json_object();
+    set_text(tree, "commit", commit);
+    set_text(tree, "branch", branch);
+    json_object_set_new(tree, "dirty", json_boolean(dirty));
+    json_object_set_new(o, "worktree", tree);
+}
+
+/* Command and start of the process that began the run, from the file that is about to be replaced. */
+static void set_first(json_t *o, const char *run_dir)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/env.json", run_dir);
+    json_t *old = json_load_file(path, 0, NULL), *first = json_object_get(old, "first");
+    json_t *from = json_is_object(first) ? first : old, *kept = json_object();
+    static const char *const keys[] = {"command", "start"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (json_string_value(json_object_get(from, keys[i])))
+            set_text(kept, keys[i], json_string_value(json_object_get(from, keys[i])));
+    if (json_object_size(kept) > 0)
+        json_object_set_new(o, "first", kept);
+    else
+        json_decref(kept);
+    json_decref(old);
+}
+
+/* What the run learns from. */
+static void set_data(json_t *o, const struct env_run *run)
+{
+    json_t *data = json_object(), *sources = json_array();
+    for (int i = 0; i < run->source_count; i++) {
+        const struct env_source *from = &run->sources[i];
+        json_t *source = json_object();
+        set_text(source, "name", from->name);
+        set_text(source, "path", from->path);
+        set_int(source, "tokens", from->tokens);
+        json_object_set_new(source, "share", json_real(from->share));
+        json_array_append_new(sources, source);
+    }
+    json_object_set_new(data, "train", sources);
+    set_text(data, "val", run->val);
+    set_int(data, "val_tokens", run->val_tokens);
+    set_text(data, "tokenizer", run->tokenizer);
+    set_text(data, "tokenizer_sha256", run->tokenizer_sha256);
+    set_int(data, "vocab_size", run->vocab_size);
+    json_object_set_new(o, "data", data);
 }
 
 /* Settings that change how the libraries below ingot compute. */
@@ -122,6 +201,7 @@ status env_write(const char *run_dir, const struct env_run *run)
     set_text(o, "isa", run->isa);
     set_text(o, "precision", run->precision);
     set_int(o, "threads", run->threads);
+    set_int(o, "ranks", run->ranks);
     set_int(o, "parameters", run->parameters);
     set_processor(o);
     cpu_set_t cpus;
@@ -131,6 +211,9 @@ status env_write(const char *run_dir, const struct env_run *run)
     set_settings(o);
     set_command(o);
     set_start(o);
+    if (run->resumed) set_first(o, run_dir);
+    set_worktree(o, run_dir);
+    if (run->source_count > 0) set_data(o, run);
     char path[1024];
     snprintf(path, sizeof path, "%s/exit.json", run_dir);
     unlink(path);

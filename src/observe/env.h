@@ -2,18 +2,32 @@
 #ifndef INGOT_OBSERVE_ENV_H
 #define INGOT_OBSERVE_ENV_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
+struct env_source { /* a source of the training data */
+    const char *name, *path;
+    int64_t tokens;
+    double share; /* of the run's sequences */
+};
 struct env_run {           /* values that only the caller knows; NULL and 0 are not written */
     const char *device;    /* "cpu", "NVIDIA H200" */
     const char *isa;       /* name of the op table: "avx512+amx" */
     const char *precision; /* "bf16", "fp32" */
-    int threads;
+    int threads, ranks;
+    bool resumed;          /* command and start of the run's first process stay, as "first" */
     int64_t parameters;
+    const struct env_source *sources;
+    int source_count;
+    const char *val;       /* the pattern of the validation shards */
+    int64_t val_tokens;
+    const char *tokenizer, *tokenizer_sha256; /* its directory; the hash of its tokenizer.json */
+    int64_t vocab_size;
 };
 /* Writes env.json: `run`, and ingot's version and git commit, host, processor, cores, memory, oneDNN, OpenMP
- * settings, command and start time. Removes the exit.json of an earlier part of the run, because this part has not
- * ended yet. */
+ * settings, command, start time, and the git state of the work tree that holds the run directory (asked of `git`, for
+ * two seconds at most; none: no such entry). Removes the exit.json of an earlier part of the run, because this part
+ * has not ended yet. */
 status env_write(const char *run_dir, const struct env_run *run) WARN_UNUSED;
 /* Writes exit.json: {code, status, reason, step}. `code` is the exit code of the process, `status` its text. */
 status env_write_exit(const char *run_dir, int code, const char *reason, int64_t step) WARN_UNUSED;

@@ -5,7 +5,8 @@
  *   {"kind":"step","step":1,"tokens":8192,"time":1732150000.512,"loss":9.1,"lr":3e-05,...}   NaN: absent
  *   {"kind":"sample","step":100,"prompt":"In the","text":" beginning"}
  *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts
- *   {"kind":"stage","step":100,"name":"block.fwd","value":12.3}                           seconds; the same
+ *   {"kind":"stage","step":100,"name":"block.fwd","value":12.3}      seconds of this process so far, at each save and
+ *                                                                    at the end: the last of a process counts
  *
  * Each line is one write() to a file opened for appending, so a crash tears at most the last line. Numbers
  * have the shortest decimal form that reads back to the same double: two runs can be compared bit for bit. */

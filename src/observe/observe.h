@@ -79,7 +79,9 @@ void stages_start(void);
 int stages_list(struct stage out[STAGES_MAX], double total_s);
 void stages_stop(void);
 
-/* Writes report.html for a run directory: self-contained (inline SVG), made from config.yaml, env.json, metrics.jsonl
- * and exit.json. */
-status report_write(const char *run_dir) WARN_UNUSED;
+/* Writes the page about a run: self-contained, made from config.yaml, env.json, metrics.jsonl and exit.json of its
+ * directory. `path` NULL: report.html there. */
+status report_write(const char *run_dir, const char *path) WARN_UNUSED;
+/* Writes one page that compares several runs. */
+status report_compare(const char *const *run_dirs, int count, const char *path) WARN_UNUSED;
 #endif

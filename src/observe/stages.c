@@ -1,6 +1,7 @@
 /* Time breakdown of a step. Each scope of the thread that called stages_start counts its self time: its
  * duration minus that of its inner scopes. Nothing is counted twice, and the names and "other" add up to
- * the total.
+ * the total. An evaluation runs the same layers as a step: what happens inside one of the `whole` scopes is
+ * counted as that scope's.
  *
  * Inner scopes close first: inside_ns[d] is the time of the closed scopes of depth d whose parent is still
  * open. */
@@ -36,15 +37,18 @@ static void add(const char *name, int64_t ns)
     stages.names[i].calls++;
 }
 
+static const char *const whole[] = {"train.eval", "train.sample", "train.save"};
+
 static void on_scope(const struct scope_event *e, void *ctx)
 {
     (void)ctx;
     if (!pthread_equal(pthread_self(), stages.owner) || e->depth >= DEPTHS) return;
     int64_t start = e->start_ns > stages.start_ns ? e->start_ns : stages.start_ns;
-    int64_t whole = e->end_ns - start;
-    add(e->name, whole - stages.inside_ns[e->depth + 1]);
+    int64_t spent = e->end_ns - start;
+    const char *outer = scope_within(whole, sizeof whole / sizeof whole[0]);
+    add(outer ? outer : e->name, spent - stages.inside_ns[e->depth + 1]);
     stages.inside_ns[e->depth + 1] = 0;
-    stages.inside_ns[e->depth] += whole;
+    stages.inside_ns[e->depth] += spent;
 }
 
 void stages_start(void)

@@ -143,6 +143,20 @@ void data_sources_log(const struct data_sources *s)
                  text_bytes(a, (double)samples_bytes(s->samples)));
 }
 
+void data_sources_describe(const struct data_sources *s, struct env_source *out)
+{
+    const int64_t total = samples_config_of(s->samples)->samples_total;
+    double epochs[MIXTURE_SOURCES];
+    struct mixture_cursor cursor = {0};
+    samples_epochs(s->samples, &cursor, total, epochs);
+    for (int i = 0; i < s->sources->count; i++)
+        out[i] = (struct env_source){.name = s->sources->list_of[i].name,
+                                     .path = s->sources->list_of[i].path,
+                                     .tokens = s->sets[i].tokens,
+                                     .share = epochs[i] * (double)samples_rows(s->samples, i) /
+                                              (double)(total ? total : 1)};
+}
+
 status data_sources_mix(struct data_sources *s, const struct spec *spec)
 {
     const struct run_spec *r = &spec->run;

@@ -4,6 +4,7 @@
 #define INGOT_TRAIN_DATA_SOURCES_H
 #include "data/load/loader.h"
 #include "dev/dev.h"
+#include "observe/env.h"
 #include "parallel/mesh.h"
 #include "spec/sources.h"
 
@@ -30,6 +31,8 @@ int64_t data_sources_tokens(const struct data_sources *s);
 status data_sources_mix(struct data_sources *s, const struct spec *spec) WARN_UNUSED;
 /* Logs the share of each source; nothing for one pattern without padding. */
 void data_sources_log(const struct data_sources *s);
+/* The sources as env.json names them; `out` needs an element for each. Valid while `s` is open. */
+void data_sources_describe(const struct data_sources *s, struct env_source *out);
 /* The loader's configuration on a rank, by its place in the mesh (NULL: one rank). `dev`: batches are in memory pinned
  * for it; NULL: no device. STATUS_CONFIG when the ranks do not divide the micro-batches. */
 status data_sources_loader(const struct spec *spec, const struct mesh *place, const struct dev *dev,

@@ -206,6 +206,8 @@ static void print_banner(const struct loop *l)
                  text_bytes(a, (double)t->memory.host.size), text_bytes(b, offload_bytes(&t->rank.offload)));
         log_detail("host      planned %zu bytes, measured %zu", t->memory.host.peak, t->memory.host.size);
     }
+    char parent[SPEC_TEXT];
+    log_info("watch     tensorboard --logdir %s", text_parent(parent, sizeof parent, r->run_dir));
     log_info("compute   %s FLOPs per token (3 x forward)",
              text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
 }
@@ -238,6 +240,8 @@ static int64_t eval_parts(const struct loop *l, bool last)
 static status save(struct loop *l)
 {
     if (l->saved_step == l->trainer.step) return STATUS_OK;
+    /* Times are recorded here, too: a kill loses no more of them than of the steps. */
+    if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
     if (l->lead) observe_flush(l->observe);
     progress_begin(WORK_SAVE, "saving", 0);
     status st = trainer_save(&l->trainer, l->spec.run.run_dir);
@@ -278,6 +282,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     m.val_bpb = l->eval.bits_per_byte;
     observe_metrics(l->observe, &m);
     if (o->hooks.sample) {
+        SCOPE("train.sample", t->step);
         progress_begin(WORK_SAMPLE, "sampling", 0);
         st = o->hooks.sample(o->hooks.ctx, t, l->observe);
         progress_end();
@@ -521,7 +526,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     if (l->log && !refused) {
         if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
             log_warn("%s", status_message());
-        if (report_write(l->spec.run.run_dir) != STATUS_OK) log_warn("no report: %s", status_message());
+        if (report_write(l->spec.run.run_dir, NULL) != STATUS_OK) log_warn("no report: %s", status_message());
     }
     if (st != STATUS_OK) status_fail(st, __FILE__, __LINE__, "%s", keep);
 }
@@ -558,12 +563,25 @@ static status open_records(struct loop *l)
     const struct trainer *t = &l->trainer;
     const char *dir = l->spec.run.run_dir;
     TRY(trainer_write_config(&l->spec, dir));
+    struct env_source sources[SOURCES_MAX];
+    const char *tokenizer = l->spec.run.data_tokenizer;
+    if (tokenizer[0] == 0) tokenizer = l->train.sets[0].tokenizer_dir;
+    data_sources_describe(&l->train, sources);
     TRY(env_write(dir,
                   &(struct env_run){.device = t->dev.kind == DEV_CPU ? "cpu" : t->dev.name,
                                     .isa = t->ops.name,
                                     .precision = precision_name((enum precision)l->spec.run.train_precision),
                                     .threads = parallel_threads(),
-                                    .parameters = t->decoder.params.unique}));
+                                    .ranks = l->comm ? comm_ranks(l->comm) : 1,
+                                    .resumed = t->step > 0,
+                                    .parameters = t->decoder.params.unique,
+                                    .sources = sources,
+                                    .source_count = l->train.sources->count,
+                                    .val = l->spec.run.data_val,
+                                    .val_tokens = l->val.tokens,
+                                    .tokenizer = tokenizer,
+                                    .tokenizer_sha256 = l->train.sets[0].tokenizer_hash,
+                                    .vocab_size = data_sources_vocab_size(&l->train)}));
     return observe_open(&l->observe, dir, t->step);
 }
 

@@ -233,6 +233,31 @@ static void long_texts_are_wrapped(void **state)
     free(text);
 }
 
+static void a_shell_reads_a_quoted_word_as_it_was(void **state)
+{
+    (void)state;
+    static const char *const words[][2] = {
+        {"runs/a-1", "runs/a-1"}, {"", "''"},       {"a b", "'a b'"},
+        {"x_*.bin", "'x_*.bin'"}, {"'", "''\\'''"}, {"don't", "'don'\\''t'"},
+        {"$HOME", "'$HOME'"},     {"~", "'~'"},     {"--a=b,c", "--a=b,c"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char *quoted = text_shell_word(words[i][0]);
+        assert_string_equal(quoted, words[i][1]);
+        free(quoted);
+    }
+}
+
+static void the_parent_of_a_path_is_what_holds_it(void **state)
+{
+    (void)state;
+    static const char *const paths[][2] = {
+        {"runs/a", "runs"}, {"runs/a/", "runs"}, {"a", "."},      {"a/", "."},
+        {"/a", "/"},        {"/", "/"},          {"x//y//", "x"}, {"", "."}};
+    char buf[64];
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        assert_string_equal(text_parent(buf, sizeof buf, paths[i][0]), paths[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +270,8 @@ int main(void)
         cmocka_unit_test(typing_mistakes_find_their_word_and_strangers_find_none),
         cmocka_unit_test(the_nearest_word_is_nearest_by_edit_distance),
         cmocka_unit_test(figures_for_people_are_short),
+        cmocka_unit_test(a_shell_reads_a_quoted_word_as_it_was),
+        cmocka_unit_test(the_parent_of_a_path_is_what_holds_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

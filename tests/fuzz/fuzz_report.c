@@ -35,6 +35,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (f == NULL) abort();
     fwrite(data, 1, bytes, f);
     fclose(f);
-    if (report_write(dir) != STATUS_OK) abort();
+    if (report_write(dir, NULL) != STATUS_OK) abort();
     return 0;
 }

@@ -218,6 +218,35 @@ static void stages_add_up_to_the_whole_beside_a_trace(void **state)
     scratch_remove(&s);
 }
 
+/* An evaluation runs the layers of a step: its time is its own, and what stands around it keeps its. */
+static void an_evaluation_is_not_counted_as_forward_passes(void **state)
+{
+    (void)state;
+    struct stage list[STAGES_MAX];
+    stages_start();
+    const int64_t from = clock_ns();
+    one_step(1);
+    {
+        SCOPE("train.eval", 1);
+        one_step(2);
+    }
+    const double total_s = (double)(clock_ns() - from) * 1e-9;
+    const int count = stages_list(list, total_s);
+    stages_stop();
+    double seconds = 0;
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        seconds += list[i].seconds;
+        if (strcmp(list[i].name, "block.fwd") == 0) assert_int_equal(list[i].calls, 3), found++;
+        if (strcmp(list[i].name, "train.eval") != 0) continue;
+        assert_int_equal(list[i].calls, 8); /* itself, its step, three blocks with one scope each */
+        assert_true(list[i].seconds >= 600e-6);
+        found++;
+    }
+    assert_int_equal(found, 2);
+    assert_true(fabs(seconds - total_s) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_trace_that_was_cut_off_lacks_only_its_bracket),
         cmocka_unit_test(a_trace_on_a_full_disk_stops_nothing),
         cmocka_unit_test(stages_add_up_to_the_whole_beside_a_trace),
+        cmocka_unit_test(an_evaluation_is_not_counted_as_forward_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

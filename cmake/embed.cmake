@@ -1,0 +1,10 @@
+# cmake -D OUT=FILE.c -D IN=FILE... -P embed.cmake: each file as a C array of its bytes and a 0, named after it (a.css: a_css).
+set(text "/* Made by cmake/embed.cmake. */\n")
+foreach(file ${IN})
+  get_filename_component(name ${file} NAME)
+  string(REPLACE "." "_" name ${name})
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND text "extern const unsigned char ${name}[];\nconst unsigned char ${name}[] = {${bytes}0};\n")
+endforeach()
+file(WRITE ${OUT} "${text}")
