@@ -28,7 +28,8 @@ static void put_status(FILE *out, const struct report_data *d)
     const enum report_state state = report_data_state(d, &code);
     const char *word = report_state_text(buf, state, code);
     fprintf(out, "<span class='pill %s'>%s%s</span>", looks[state], word,
-            state == REPORT_STOPPED || state == REPORT_KILLED ? "; can be resumed" : "");
+            d->has_checkpoints && (state == REPORT_STOPPED || state == REPORT_KILLED) ? "; can be resumed"
+                                                                                      : "");
     const char *reason = json_string_value(json_object_get(d->exit, "reason"));
     if (reason && strcmp(reason, word) != 0) report_put_text(out, reason);
 }
@@ -263,7 +264,7 @@ static void put_object(FILE *out, const json_t *object, const char *prefix)
 static void put_tail(FILE *out, const struct report_data *d)
 {
     char buf[32];
-    fprintf(out, "<h2>Details</h2>\n");
+    if (d->fact_count || d->env || d->config) fprintf(out, "<h2>Details</h2>\n");
     put_facts(out, d);
     if (d->env) {
         fprintf(out, "<details class=card><summary>Environment</summary><table>\n");

@@ -114,11 +114,14 @@ function ticks(low, high, count, log, kind) {
   return list;
 }
 
-/* The labels of such values: with as many digits as tell them apart. */
+/* The labels of such values: in one unit, with as many digits as tell them apart; over many decades each has its own. */
 function labels(list, kind) {
   const most = Math.max(...list.map(Math.abs)), step = list.length > 1 ? list[1] - list[0] : most;
+  if (list[0] > 0 && most / list[0] > 999) return list.map(v => format(v, kind));
   const digits = Math.min(15, Math.max(2, Math.ceil(Math.log10(most / step || 1)) + 1));
-  return list.map(v => format(v, kind, digits));
+  const power = Math.floor(Math.log10(most));
+  const unit = kind === '' && most > 0 && most < 0.01 ? {scale: 10 ** power, text: 'e' + power} : unitOf(most, kind);
+  return list.map(v => v === 0 ? '0' : short(v / unit.scale, digits) + unit.text);
 }
 
 /* Pixels from values and back, between `from` and `to`. */
@@ -202,23 +205,24 @@ const el = (name, attributes = {}, ...children) => {
   return e;
 };
 const colour = c => `var(--r${(data.runs.length > 1 ? c.index : c.dots ? 1 : 0) % 8})`;
-const path = (kind, c, d) => `<path class=${kind} style="stroke:${colour(c)}" d="${d}"/>`;
 
-/* A path through what is in the range, with one point on either side. */
-function pathOf(c, ys, x, y) {
-  let d = '';
+/* What of a curve is in the range, as points of a path, with one on either side. */
+function pointsOf(c, ys, x, y) {
+  const list = [];
   for (let i = 0; i < c.x.length; i++) {
     if (c.x[i + 1] < x.low || c.x[i - 1] > x.high || !isFinite(ys[i])) continue;
     if ((x.log && c.x[i] <= 0) || (y.log && ys[i] <= 0)) continue;
-    d += `${d ? 'L' : 'M'}${x.at(c.x[i]).toFixed(1)} ${y.at(ys[i]).toFixed(1)}`;
+    list.push(`${x.at(c.x[i]).toFixed(1)} ${y.at(ys[i]).toFixed(1)}`);
   }
-  return d;
+  return list;
 }
+const path = (kind, c, points, end = '') =>
+  `<path class=${kind} style="--c:${colour(c)}" d="${points.length ? 'M' : ''}${points.join('L')}${end}"/>`;
+
+/* What was recorded, behind the bold line: a line, or of a thinned series the area between minima and maxima. */
 function faintOf(c, x, y) {
-  if (c.low === c.high) return pathOf(c, c.y, x, y);
-  const both = {x: [], y: []};
-  c.x.forEach((v, i) => { both.x.push(v, v); both.y.push(c.low[i], c.high[i]); });
-  return pathOf(both, both.y, x, y);
+  if (c.low === c.high) return path('raw', c, pointsOf(c, c.y, x, y));
+  return path('area', c, [...pointsOf(c, c.high, x, y), ...pointsOf(c, c.low, x, y).reverse()], 'Z');
 }
 
 function axesOf(p) {
@@ -281,8 +285,8 @@ function drawPanel(p) {
   const box = `x=${LEFT} y=${TOP - 4} width=${p.width - LEFT - RIGHT + 5} height=${p.height - TOP - BOTTOM + 4}`;
   let out = axesOf(p) + startsOf(p) + `<clipPath id=${p.id}><rect ${box} /></clipPath><g clip-path="url(#${p.id})">`;
   for (const c of p.curves) {
-    if (c.faint) out += path('raw', c, faintOf(c, p.x, p.y));
-    out += path(c.dots ? 'val' : 'bold', c, pathOf(c, c.bold, p.x, p.y));
+    if (c.faint) out += faintOf(c, p.x, p.y);
+    out += path(c.dots ? 'val' : 'bold', c, pointsOf(c, c.bold, p.x, p.y));
     if (c.dots && c.x.length <= 100) out += c.x.map((v, i) => dot(p, c, i, 3)).join('');
   }
   p.svg.innerHTML = out + `</g><g class=tip></g><rect class=zoom y=0 width=0 height=${p.height} />`;

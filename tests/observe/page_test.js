@@ -58,7 +58,10 @@ near(interpolate([1, 3], [10, 30], 9), 30);
 /* axes */
 same(ticks(0, 10, 5, false, ''), [0, 2, 4, 6, 8, 10]);
 same(ticks(0, 600, 5, false, 'time'), [0, 120, 240, 360, 480, 600]);
-same(labels([0, 120, 240], 'time'), ['0s', '2min', '4min']);
+same(labels([0, 120, 240], 'time'), ['0', '2min', '4min']);
+same(labels([0, 5000, 10000], ''), ['0', '5k', '10k']); /* one unit */
+same(labels([0, 5e-4, 1e-3], ''), ['0', '0.5e-3', '1e-3']);
+same(labels([1, 1e3, 1e6], ''), ['1', '1000', '1M']);
 same(ticks(1, 1000, 5, true, '').map(v => +v.toPrecision(3)), [1, 3, 10, 30, 100, 300, 1000]);
 assert(ticks(7.3, 7.4, 5, true, '').length >= 3); /* less than a decade: as on a linear axis */
 same(labels([7.3401, 7.3402, 7.3403], ''), ['7.3401', '7.3402', '7.3403']); /* zoomed far in */
@@ -79,7 +82,8 @@ assert(rangeOf([], [0, 0.5, 1], true, false)[0] > 0);
 /* the page as it opens: faint, bold, and the validation's line of each run; a panel for each series there is */
 same(data.runs.map(r => r.name), ['a', 'b']);
 same(get('panels').map(p => p.panel.title), ['Loss', 'Validation perplexity', 'Learning rate', 'Gradient norm', 'Host memory']);
-assert.strictEqual(drawn(loss(), 'raw').length, 2);
+assert.strictEqual(drawn(loss(), 'raw').length, 1);
+assert.strictEqual(drawn(loss(), 'area').length, 1); /* of the run that was thinned */
 assert.strictEqual(drawn(loss(), 'bold').length, 2);
 assert.strictEqual(drawn(loss(), 'val').length, 2);
 assert.strictEqual(points(drawn(loss(), 'bold')[0]), 100);
@@ -130,7 +134,7 @@ assert(loss().x.log && loss().y.log && loss().x.low > 0);
 near(loss().x.at(Math.sqrt(loss().x.low * loss().x.high)), (loss().x.at(loss().x.low) + loss().x.at(loss().x.high)) / 2);
 assert(!get('panels').some(p => /NaN|Infinity|undefined/.test(p.svg.innerHTML)));
 choose('smooth', 'oninput', {value: '0'});
-assert.strictEqual(drawn(loss(), 'raw').length, 0);
+assert.strictEqual(drawn(loss(), 'raw').length + drawn(loss(), 'area').length, 0);
 same(loss().curves[0].bold, loss().curves[0].y);
 data.runs[1].hidden = true;
 get('draw')();

@@ -152,6 +152,10 @@ static void the_exit_record_decides_the_word_at_the_top(void **state)
     struct scratch s = scratch_make();
     write_run(&s, 5);
     char *text = page(&s);
+    expect(text, "'pill warn'>killed</span>"); /* nothing to resume from */
+    free(text);
+    assert_int_equal(io_make_dirs(scratch_path(&s, "ckpt")), STATUS_OK);
+    text = page(&s);
     expect(text, "killed; can be resumed");
     free(text);
     int lock;
