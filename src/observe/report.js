@@ -114,7 +114,8 @@ function ticks(low, high, count, log, kind) {
   return list;
 }
 
-/* The labels of such values: in one unit, with as many digits as tell them apart; over many decades each has its own. */
+/* The labels of such values: in one unit, with as many digits as tell them apart.
+ * Over many decades each has its own. */
 function labels(list, kind) {
   const most = Math.max(...list.map(Math.abs)), step = list.length > 1 ? list[1] - list[0] : most;
   if (list[0] > 0 && most / list[0] > 999) return list.map(v => format(v, kind));
@@ -281,6 +282,7 @@ function drawPanel(p) {
   p.svg.setAttribute('viewBox', `0 0 ${p.width} ${p.height}`);
   p.svg.setAttribute('height', p.height);
   p.curves = curvesOf(p.panel);
+  p.read.style.minHeight = '';
   scales(p);
   const box = `x=${LEFT} y=${TOP - 4} width=${p.width - LEFT - RIGHT + 5} height=${p.height - TOP - BOTTOM + 4}`;
   let out = axesOf(p) + startsOf(p) + `<clipPath id=${p.id}><rect ${box} /></clipPath><g clip-path="url(#${p.id})">`;
@@ -293,11 +295,13 @@ function drawPanel(p) {
   drawPointer(p);
 }
 
-/* A curve in the legend of its panel: its value at the pointer, or its last one; the recorded one in brackets. */
+/* A curve in the legend of its panel: its value at the pointer, or its last one (i < 0: none); the recorded one in
+ * brackets. */
 function entry(p, c, i) {
   const key = el('i', {class: c.dots ? 'round' : '', style: `background:${colour(c)}`});
   const both = p.panel.line && p.panel.dots && data.runs.length === 1;
   const words = !both ? '' : c.dots ? 'validation ' : 'training ';
+  if (i < 0) return el('span', {title: c.run.name}, key, words + '-');
   const raw = c.faint ? ` (${format(c.y[i], p.kind)})` : '';
   return el('span', {title: c.run.name}, key, words + format(c.bold[i], p.kind, 5) + raw);
 }
@@ -313,11 +317,13 @@ function drawPointer(p) {
   }
   p.read.replaceChildren();
   for (const c of p.curves) {
-    const i = x === null ? c.x.length - 1 : nearest(c.x, x);
+    const xs = c.run.axis[state.x], over = x !== null && x > xs[xs.length - 1]; /* a shorter run */
+    const i = over ? -1 : x === null ? c.x.length - 1 : nearest(c.x, x);
     p.read.append(entry(p, c, i));
-    if (tip) tip += dot(p, c, i, 3.5);
+    if (tip && i >= 0) tip += dot(p, c, i, 3.5);
   }
   p.svg.querySelector('.tip').innerHTML = tip;
+  p.read.style.minHeight = p.read.offsetHeight + 'px'; /* it only grows: the chart below must not jump */
 }
 
 /* ---- pointer and controls ---- */
@@ -334,9 +340,15 @@ function zoomTo(p, from, to) {
   state.range = [a, b];
   draw();
 }
+/* The pointer is at what was recorded nearest to x. */
 function hoverAt(x) {
-  const run = data.runs.find(r => !r.hidden), xs = run ? run.axis[state.x] : [];
-  state.hover = x === null || xs.length === 0 ? null : xs[nearest(xs, x)];
+  state.hover = null;
+  for (const run of data.runs) {
+    const xs = run.axis[state.x];
+    if (x === null || run.hidden || xs.length === 0) continue;
+    const at = xs[nearest(xs, x)];
+    if (state.hover === null || Math.abs(at - x) < Math.abs(state.hover - x)) state.hover = at;
+  }
   for (const p of panels) drawPointer(p);
 }
 

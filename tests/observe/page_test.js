@@ -10,7 +10,7 @@ const script = /<script>([^]*?)<\/script>/.exec(page)[1];
 /* As much of an element as the script uses. What is drawn is kept as text. */
 function element() {
   const e = {
-    attributes: {}, children: [], innerHTML: '', textContent: '', clientWidth: 640, hidden: false, parts: {},
+    attributes: {}, children: [], innerHTML: '', textContent: '', clientWidth: 640, hidden: false, parts: {}, style: {},
     setAttribute(k, v) { e.attributes[k] = String(v); },
     append(...more) { e.children.push(...more); },
     replaceChildren() { e.children = []; },
@@ -118,6 +118,10 @@ assert.strictEqual(byId.reset.hidden, true);
 loss().svg.onpointermove({clientX: loss().x.at(50.4)});
 for (const p of get('panels')) assert(p.svg.querySelector('.tip').innerHTML.includes('step 50<'));
 assert(loss().read.children.length === 4);
+const tips = () => loss().svg.querySelector('.tip').innerHTML;
+assert.strictEqual(tips().match(/<circle/g).length, 4);
+loss().svg.onpointermove({clientX: loss().x.at(4000)}); /* run a has ended long before */
+assert(Math.abs(get('state').hover - 4000) < 5 && tips().match(/<circle/g).length === 2);
 loss().svg.onpointerleave();
 assert(get('panels').every(p => p.svg.querySelector('.tip').innerHTML === ''));
 
