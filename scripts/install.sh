@@ -5,7 +5,7 @@ packages=()
 for part in "${@:-build}"; do
     case $part in
     build) packages+=(gcc libc6-dev cmake ninja-build pkg-config git ccache libyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libzstd-dev liblz4-dev) ;;
-    test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format openmpi-bin nodejs) ;;
+    test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format openmpi-bin nodejs groff-base zsh fish jq dpkg-dev binutils xz-utils gzip) ;;
     bench) packages+=(libdnnl-dev) ;; # a peer of ingot bench gemm
     fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
