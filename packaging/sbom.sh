@@ -11,7 +11,6 @@ fail() { echo "sbom.sh: $1" >&2; exit 1; }
 [ $# -ge 3 ] || fail "usage: sbom.sh DIR VERSION PROGRAM [ARCHIVE | ARCHIVE=NAME=VERSION]..."
 dir=$1 version=$2 program=$3
 shift 3
-here=$(cd "$(dirname "$0")/.." && pwd)
 [ -f "$program" ] || fail "$program is not there: build it first"
 command -v dpkg-query >/dev/null || fail "dpkg-query is not there: it names the packages of the libraries; run this on Debian or Ubuntu"
 
