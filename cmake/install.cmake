@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 install(TARGETS ingot RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN perf-log EXCLUDE PATTERN howto EXCLUDE)
+install(PROGRAMS scripts/slurm_train.sh scripts/recall.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts) # the examples name them
 
 # What a static program was linked with, for its SBOM. The CUDA toolkit is not always a package: its archive is named with its version.
 set(INGOT_SBOM_ARCHIVES)

@@ -704,7 +704,8 @@ static void every_example_loads(void **state)
     (void)state;
     glob_t found;
     assert_int_equal(glob(TEST_SOURCE_DIR "/examples/*.yaml", 0, NULL, &found), 0);
-    assert_true(found.gl_pathc >= 4);
+    assert_int_equal(glob(TEST_SOURCE_DIR "/examples/*/run.yaml", GLOB_APPEND, NULL, &found), 0);
+    assert_true(found.gl_pathc >= 7);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         struct spec s;
         if (spec_load(&s, found.gl_pathv[i], 0, NULL, NULL) != STATUS_OK) fail_msg("%s", status_message());
