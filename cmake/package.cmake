@@ -1,5 +1,6 @@
 # cpack: a Debian package and a tar.xz that may be unpacked anywhere, of a build with INGOT_STATIC=ON: `cmake --workflow --preset package`.
-# The one program in both needs glibc 2.34 alone: Debian 12, Ubuntu 22.04, RHEL 9 and later.
+# The one program in both needs glibc 2.34 alone: Debian 12, Ubuntu 22.04, RHEL 9 and later. With CUDA it needs the C++ library, too: its
+# archive would ask for glibc 2.36 (arc4random).
 if(NOT INGOT_STATIC)
   return() # what this machine's libraries are linked with runs on this machine
 endif()

@@ -81,16 +81,24 @@ for archive in "$@"; do
         ;;
     esac
 done
-needed=$(objdump -p "$program" | awk '$1 == "NEEDED" { print $2 }' | grep -vE '^(lib(c|m|dl|rt|pthread)|ld-linux[a-z0-9-]*)\.so' | paste -sd' ') || true
-[ -z "$needed" ] || fail "$program loads $needed: a package's program needs the C library alone (INGOT_STATIC=ON)"
-glibc=$(objdump -T "$program" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
-packages+=",
-    {\"SPDXID\": \"SPDXRef-glibc\", \"name\": \"glibc\", \"versionInfo\": \"${glibc#GLIBC_}\",
+needed=$(objdump -p "$program" | awk '$1 == "NEEDED" { print $2 }')
+other=$(grep -vE '^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux[a-z0-9-]*)\.so' <<<"$needed" | paste -sd' ') || true
+[ -z "$other" ] || fail "$program loads $other: a package's program needs the C and C++ libraries alone (INGOT_STATIC=ON)"
+# system NAME LICENCE SYMBOLS: a library of the system, and the oldest version that has all symbols
+system() {
+    local number
+    number=$(objdump -T "$program" | grep -oE "\($3_[0-9.]+\)" | tr -d '()' | sort -uV | tail -n 1)
+    packages+=",
+    {\"SPDXID\": \"$(id "$1")\", \"name\": \"$1\", \"versionInfo\": \"${number#"$3"_}\",
       \"supplier\": \"NOASSERTION\", \"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false,
-      \"licenseConcluded\": \"LGPL-2.1-or-later\", \"licenseDeclared\": \"LGPL-2.1-or-later\", \"copyrightText\": \"NOASSERTION\",
-      \"comment\": \"The system's; this version is the oldest that has all symbols.\"}"
-relations+=",
-    {\"spdxElementId\": \"SPDXRef-ingot\", \"relationshipType\": \"DYNAMIC_LINK\", \"relatedSpdxElement\": \"SPDXRef-glibc\"}"
+      \"licenseConcluded\": \"$2\", \"licenseDeclared\": \"$2\", \"copyrightText\": \"NOASSERTION\",
+      \"comment\": \"The system's; the version is that of the newest symbols ($3) which the program needs.\"}"
+    relations+=",
+    {\"spdxElementId\": \"SPDXRef-ingot\", \"relationshipType\": \"DYNAMIC_LINK\", \"relatedSpdxElement\": \"$(id "$1")\"}"
+}
+system glibc LGPL-2.1-or-later GLIBC
+[[ $needed != *libstdc++* ]] || system libstdc++ 'GPL-3.0-or-later WITH GCC-exception-3.1' GLIBCXX
+[[ $needed != *libgcc_s* ]] || system libgcc_s 'GPL-3.0-or-later WITH GCC-exception-3.1' GCC
 
 created=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%dT%H:%M:%SZ)
 program_sum=$(sum "$program")
