@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|demo|package]... (default: build). Asks nothing; does nothing for what is there.
+# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|arm|demo|package]... (default: build). Asks nothing; does nothing for what is there.
 set -euo pipefail
 packages=()
 for part in "${@:-build}"; do
@@ -8,9 +8,13 @@ for part in "${@:-build}"; do
     test) packages+=(g++ libcmocka-dev libpcre2-dev clang-format openmpi-bin nodejs groff-base zsh fish jq dpkg-dev binutils xz-utils gzip) ;;
     bench) packages+=(libdnnl-dev) ;; # a peer of ingot bench gemm
     fuzz) packages+=(clang libclang-rt-14-dev libomp-dev) ;; # also for the tsan preset
+    arm) # the cross build for 64-bit ARM, and qemu for its tests
+        packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+        for p in libyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libzstd-dev liblz4-dev libcmocka-dev libpcre2-dev libgomp1; do packages+=("$p:arm64"); done
+        ;;
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
     package) packages+=(dpkg-dev binutils xz-utils gzip) ;; # cpack: dpkg-shlibdeps; archives
-    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, demo, package)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, arm, demo, package)" >&2; exit 2 ;;
     esac
 done
 missing=()
@@ -22,5 +26,6 @@ echo "installing: ${missing[*]}" >&2
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 export DEBIAN_FRONTEND=noninteractive
+[[ ${missing[*]} != *:arm64* ]] || $sudo dpkg --add-architecture arm64
 $sudo apt-get update -qq
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh        the inner loop: installs, builds with every warning an error (device code for one architecture, where there is
 #                          nvcc), then tidy rules, unit tests, runs, and the golden set. Minutes; two after a small change (ccache).
-#   scripts/test.sh full   all of that; device code for all architectures, address and undefined-behaviour sanitizers, and the long tests:
-#                          meshes, kills, launchers. What CI runs.
+#   scripts/test.sh full   all of that; device code for all architectures, address and undefined-behaviour sanitizers, the program for
+#                          64-bit ARM under qemu, and the long tests: meshes, kills, launchers. What CI runs.
 #   scripts/test.sh slow   full, and the tests with label slow: every mesh of up to eight ranks, hours of kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,6 +39,13 @@ if [ "$mode" = plain ]; then
     exit 0
 fi
 
+if [ "$(uname -m)" = x86_64 ]; then # on ARM all other tests run there
+    step "build and tests, 64-bit ARM, emulated"
+    scripts/install.sh arm
+    cmake --preset arm64 >/dev/null
+    cmake --build --preset arm64 -j "$jobs" --target ingot test_fast_ops test_hash_base test_utf8_base test_json_scan_base test_nfc_data
+    bash tests/arm64/emulated.sh build/cpu/ingot build/arm64
+fi
 step "build, address and undefined-behaviour sanitizers"
 cmake --preset asan >/dev/null
 cmake --build --preset asan -j "$jobs"

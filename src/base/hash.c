@@ -4,9 +4,22 @@
  * small files and identities. */
 #include "base/hash.h"
 
+#include <stdbool.h>
 #include <string.h>
-#if defined(__x86_64__)
+#ifdef __aarch64__
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#define CRC_TARGET "+crc"
+#define CRC_8      __crc32cd
+#define CRC_1      __crc32cb
+typedef uint32_t crc_sum;
+#else
 #include <immintrin.h>
+#define CRC_TARGET "sse4.2"
+#define CRC_8      _mm_crc32_u64
+#define CRC_1      _mm_crc32_u8
+typedef uint64_t crc_sum;
 #endif
 
 enum { BLOCK = 16384 };  /* bytes per chain: combining then costs under 2 % */
@@ -29,7 +42,6 @@ uint32_t crc32c_portable(uint32_t crc, const void *data, size_t bytes)
     return ~crc;
 }
 
-#if defined(__x86_64__)
 /* a * b mod POLY, bit-reversed polynomials: bit 31 is x^0. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
@@ -48,33 +60,38 @@ static uint64_t word(const uint8_t *p)
     return w;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t crc32c_instruction(uint32_t crc, const uint8_t *p,
-                                                                     size_t bytes)
+__attribute__((target(CRC_TARGET))) static uint32_t crc32c_instruction(uint32_t crc, const uint8_t *p,
+                                                                       size_t bytes)
 {
-    uint64_t c = ~crc;
+    crc_sum c = ~crc;
     for (; bytes >= 3 * (size_t)BLOCK; p += 3 * (size_t)BLOCK, bytes -= 3 * (size_t)BLOCK) {
-        uint64_t c1 = 0, c2 = 0;
+        crc_sum c1 = 0, c2 = 0;
         for (size_t i = 0; i < BLOCK; i += 8) {
-            c = _mm_crc32_u64(c, word(p + i));
-            c1 = _mm_crc32_u64(c1, word(p + BLOCK + i));
-            c2 = _mm_crc32_u64(c2, word(p + 2 * BLOCK + i));
+            c = CRC_8(c, word(p + i));
+            c1 = CRC_8(c1, word(p + BLOCK + i));
+            c2 = CRC_8(c2, word(p + 2 * BLOCK + i));
         }
         c = multiply((uint32_t)c, X_8_BLOCK) ^ (uint32_t)c1;
         c = multiply((uint32_t)c, X_8_BLOCK) ^ (uint32_t)c2;
     }
-    for (; bytes >= 8; p += 8, bytes -= 8) c = _mm_crc32_u64(c, word(p));
+    for (; bytes >= 8; p += 8, bytes -= 8) c = CRC_8(c, word(p));
     uint32_t rest = (uint32_t)c;
-    for (; bytes > 0; p++, bytes--) rest = _mm_crc32_u8(rest, *p);
+    for (; bytes > 0; p++, bytes--) rest = CRC_1(rest, *p);
     return ~rest;
 }
+
+static bool has_instruction(void)
+{
+#ifdef __aarch64__
+    return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+#else
+    return __builtin_cpu_supports("sse4.2");
 #endif
+}
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes)
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2")) return crc32c_instruction(crc, data, bytes);
-#endif
-    return crc32c_portable(crc, data, bytes);
+    return has_instruction() ? crc32c_instruction(crc, data, bytes) : crc32c_portable(crc, data, bytes);
 }
 
 static uint32_t rotate(uint32_t x, int n)

@@ -1,6 +1,6 @@
 #include "base/json_scan.h"
+#include "base/bytes32.h"
 #include "base/utf8.h"
-#include <immintrin.h>
 #include <string.h>
 
 status json_scan_fail(const struct json_scan *j, size_t at, const char *words)
@@ -115,13 +115,11 @@ static size_t read_escape(const char *p, size_t left, uint32_t *code)
 /* From `at` to the next quote, backslash or control character, or the end. */
 static inline size_t plain_end(const char *text, size_t at, size_t bytes)
 {
-    for (; at + 16 <= bytes; at += 16) {
-        __m128i p = _mm_loadu_si128((const __m128i *)(text + at));
-        __m128i stop =
-            _mm_or_si128(_mm_cmpeq_epi8(p, _mm_set1_epi8('"')), _mm_cmpeq_epi8(p, _mm_set1_epi8('\\')));
-        stop = _mm_or_si128(stop, _mm_cmpeq_epi8(_mm_min_epu8(p, _mm_set1_epi8(0x1f)), p));
-        unsigned mask = (unsigned)_mm_movemask_epi8(stop);
-        if (mask != 0) return at + (size_t)__builtin_ctz(mask);
+    for (; at + 32 <= bytes; at += 32) {
+        const bytes32 v = bytes32_load(text + at), control = bytes32_at_most(v, bytes32_set(0x1f));
+        const uint32_t stop = bytes32_mask(bytes32_or(
+            bytes32_or(bytes32_equal(v, bytes32_set('"')), bytes32_equal(v, bytes32_set('\\'))), control));
+        if (stop != 0) return at + (size_t)__builtin_ctz(stop);
     }
     while (at < bytes && text[at] != '"' && text[at] != '\\' && (uint8_t)text[at] >= 0x20) at++;
     return at;

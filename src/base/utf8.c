@@ -1,7 +1,7 @@
 /* Validates well-formed sequences (The Unicode Standard, table 3-7), 32 bytes at a time. */
 #include "base/utf8.h"
+#include "base/bytes32.h"
 #include "base/status.h"
-#include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static size_t sequence_bytes(const uint8_t *p, size_t left)
     return need;
 }
 
-/* Character by character, from the beginning of one. */
+/* By characters, from a place where one begins. */
 static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
 {
     while (at < bytes) {
@@ -32,15 +32,11 @@ static size_t valid_from(const uint8_t *p, size_t at, size_t bytes)
     return at;
 }
 
-/* The vector shifted by n bytes: begins with the last n bytes of the one before it. */
-#define BEHIND(before, v, n) _mm256_alignr_epi8(v, _mm256_permute2x128_si256(before, v, 0x21), 16 - (n))
-#define TWICE(...)           _mm256_setr_epi8(__VA_ARGS__, __VA_ARGS__)
-
 /* Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte" (2020). Each error of two
  * neighbouring bytes has a bit. Three lookups, by the halves of the first byte and the high half of the
  * second, give possible errors; a bit that all three have is an error. Nonzero bytes of the result are
  * errors. */
-static __m256i block_errors(__m256i before, __m256i v)
+static bytes32 block_errors(bytes32 before, bytes32 v)
 {
     enum {
         SHORT = 1,
@@ -51,33 +47,70 @@ static __m256i block_errors(__m256i before, __m256i v)
         OVERLONG_2 = 32,
         LARGE_F5 = 64,
         OVERLONG_4 = 64,
-        TWO = -128,
+        TWO = 128,
         ANY = SHORT | LONG | TWO,
         F5 = ANY | LARGE | LARGE_F5
     };
-    const __m256i low4 = _mm256_set1_epi8(15);
-    const __m256i first_high =
-        TWICE(LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG, TWO, TWO, TWO, TWO, SHORT | OVERLONG_2, SHORT,
-              SHORT | OVERLONG_3 | SURROGATE, SHORT | LARGE | LARGE_F5 | OVERLONG_4);
-    const __m256i first_low = TWICE(ANY | OVERLONG_3 | OVERLONG_2 | OVERLONG_4, ANY | OVERLONG_2, ANY, ANY,
-                                    ANY | LARGE, F5, F5, F5, F5, F5, F5, F5, F5, F5 | SURROGATE, F5, F5);
-    const __m256i second_high =
-        TWICE(SHORT, SHORT, SHORT, SHORT, SHORT, SHORT, SHORT, SHORT,
-              LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE_F5 | OVERLONG_4,
-              LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE, LONG | OVERLONG_2 | TWO | SURROGATE | LARGE,
-              LONG | OVERLONG_2 | TWO | SURROGATE | LARGE, SHORT, SHORT, SHORT, SHORT);
-    __m256i back1 = BEHIND(before, v, 1), back2 = BEHIND(before, v, 2), back3 = BEHIND(before, v, 3);
-    __m256i pair = _mm256_and_si256(
-        _mm256_and_si256(_mm256_shuffle_epi8(first_high, _mm256_and_si256(_mm256_srli_epi16(back1, 4), low4)),
-                         _mm256_shuffle_epi8(first_low, _mm256_and_si256(back1, low4))),
-        _mm256_shuffle_epi8(second_high, _mm256_and_si256(_mm256_srli_epi16(v, 4), low4)));
+    static const uint8_t first_high[16] = {LONG,
+                                           LONG,
+                                           LONG,
+                                           LONG,
+                                           LONG,
+                                           LONG,
+                                           LONG,
+                                           LONG,
+                                           TWO,
+                                           TWO,
+                                           TWO,
+                                           TWO,
+                                           SHORT | OVERLONG_2,
+                                           SHORT,
+                                           SHORT | OVERLONG_3 | SURROGATE,
+                                           SHORT | LARGE | LARGE_F5 | OVERLONG_4},
+                         first_low[16] = {ANY | OVERLONG_3 | OVERLONG_2 | OVERLONG_4,
+                                          ANY | OVERLONG_2,
+                                          ANY,
+                                          ANY,
+                                          ANY | LARGE,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5,
+                                          F5 | SURROGATE,
+                                          F5,
+                                          F5},
+                         second_high[16] = {SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE_F5 | OVERLONG_4,
+                                            LONG | OVERLONG_2 | TWO | OVERLONG_3 | LARGE,
+                                            LONG | OVERLONG_2 | TWO | SURROGATE | LARGE,
+                                            LONG | OVERLONG_2 | TWO | SURROGATE | LARGE,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT,
+                                            SHORT};
+    const bytes32 back1 = bytes32_behind(before, v, 1), back2 = bytes32_behind(before, v, 2),
+                  back3 = bytes32_behind(before, v, 3);
+    const bytes32 pair =
+        bytes32_and(bytes32_and(bytes32_pick_high(first_high, back1), bytes32_pick_low(first_low, back1)),
+                    bytes32_pick_high(second_high, v));
     /* Third and fourth bytes follow a continuation byte, which sets TWO: exactly there it is correct. */
-    __m256i third = _mm256_or_si256(_mm256_subs_epu8(back2, _mm256_set1_epi8((char)(0xe0 - 0x80))),
-                                    _mm256_subs_epu8(back3, _mm256_set1_epi8((char)(0xf0 - 0x80))));
-    return _mm256_xor_si256(_mm256_and_si256(third, _mm256_set1_epi8(TWO)), pair);
+    const bytes32 third = bytes32_or(bytes32_excess(back2, bytes32_set(0xe0 - 0x80)),
+                                     bytes32_excess(back3, bytes32_set(0xf0 - 0x80)));
+    return bytes32_xor(bytes32_and(third, bytes32_set(TWO)), pair);
 }
 
-/* The start of the character that spans `at`, or `at`. */
+/* Where the character begins that reaches over `at`, or `at`. */
 static size_t character_begin(const uint8_t *p, size_t at)
 {
     for (size_t back = 1; back <= 3 && back <= at; back++) {
@@ -90,17 +123,16 @@ static size_t character_begin(const uint8_t *p, size_t at)
 size_t utf8_valid(const char *text, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)text;
-    __m256i before = _mm256_setzero_si256();
+    bytes32 before = bytes32_set(0);
     size_t at = 0;
     for (; bytes - at >= 32; at += 32) {
-        __m256i v = _mm256_loadu_si256((const __m256i *)(p + at));
+        const bytes32 v = bytes32_load(p + at);
         /* If the last block ended inside a character, its end is not ASCII, so both must be. */
-        if (!_mm256_movemask_epi8(_mm256_or_si256(v, before))) {
+        if (!bytes32_mask(bytes32_or(v, before))) {
             before = v;
             continue;
         }
-        __m256i errors = block_errors(before, v);
-        if (!_mm256_testz_si256(errors, errors)) break;
+        if (!bytes32_is_zero(block_errors(before, v))) break;
         before = v;
     }
     return valid_from(p, character_begin(p, at), bytes);

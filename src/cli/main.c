@@ -60,6 +60,7 @@ static int end(status st)
     return (int)st;
 }
 
+#ifdef __x86_64__
 /* This file alone is compiled for any x86-64, so that an old processor gets a line instead of an illegal instruction. */
 static int processor_is_too_old(void)
 {
@@ -70,6 +71,12 @@ static int processor_is_too_old(void)
         "error: this processor has no AVX2, FMA and BMI2 (x86-64-v3): ingot needs one of 2013 or later\n");
     return 1;
 }
+#else
+static int processor_is_too_old(void)
+{
+    return 0; /* every 64-bit ARM has NEON */
+}
+#endif
 
 /* --help and --version, where a verb stands. */
 static char **spell_out(char **argv)

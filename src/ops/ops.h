@@ -549,8 +549,10 @@ struct ops {
 };
 
 void ops_oracle(struct ops *o);
-/* The fast set for this processor. STATUS_DEVICE below x86-64-v3. `isa_max`: NULL for the best, or "avx2", "avx512",
- * "amx" as an upper limit (tests, comparisons). STATUS_CONFIG: the machine lacks that ISA. */
+/* The fast set for this processor. STATUS_DEVICE below x86-64-v3. `isa_max`: NULL for the best, or a cpu_isa_name() as
+ * an upper limit (tests, comparisons). STATUS_CONFIG: the machine lacks that ISA. */
 status ops_cpu(struct ops *o, const char *isa_max) WARN_UNUSED;
+/* Instruction set number `index` of this architecture, from the least to the best; NULL behind the last. */
+const char *cpu_isa_name(int index);
 status ops_check(const struct ops *o) WARN_UNUSED;    /* the error names every NULL slot */
 #endif

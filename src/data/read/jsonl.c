@@ -3,10 +3,10 @@
  * the text unescaped, and copied only if it contains an escape. */
 #include "data/read/jsonl.h"
 
+#include "base/bytes32.h"
 #include "base/status.h"
 #include "base/utf8.h"
 
-#include <immintrin.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,11 +62,9 @@ static int32_t hex4(const char *p, const char *end)
 /* Bit i: p[i] is a quote, a backslash or a control character. */
 static uint32_t special_mask(const char *p)
 {
-    __m256i v = _mm256_loadu_si256((const __m256i *)p), control = _mm256_set1_epi8(0x1f);
-    __m256i hit = _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')),
-                                  _mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\')));
-    hit = _mm256_or_si256(hit, _mm256_cmpeq_epi8(_mm256_max_epu8(v, control), control));
-    return (uint32_t)_mm256_movemask_epi8(hit);
+    const bytes32 v = bytes32_load(p), control = bytes32_at_most(v, bytes32_set(0x1f));
+    return bytes32_mask(bytes32_or(
+        bytes32_or(bytes32_equal(v, bytes32_set('"')), bytes32_equal(v, bytes32_set('\\'))), control));
 }
 
 static bool is_special(char c)
@@ -258,7 +256,7 @@ static char *unescape(const struct span *s, size_t *bytes)
         while (s->end - p >= LANES) {
             uint32_t mask = special_mask(p);
             int n = mask ? __builtin_ctz(mask) : LANES;
-            _mm256_storeu_si256((__m256i *)to, _mm256_loadu_si256((const __m256i *)p));
+            bytes32_store(to, bytes32_load(p));
             p += n;
             to += n;
             if (mask) break;

@@ -3,10 +3,10 @@
  * buffer doubles it; the cost stays linear. */
 #include "data/read/reader_int.h"
 
+#include "base/bytes32.h"
 #include "base/utf8.h"
 #include "data/read/jsonl.h"
 
-#include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,10 +97,8 @@ static int64_t count_lines(const char *data, size_t bytes)
 {
     int64_t n = 0;
     size_t i = 0;
-    for (; bytes - i >= 32; i += 32) {
-        __m256i v = _mm256_loadu_si256((const __m256i *)(data + i));
-        n += _mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\n'))));
-    }
+    for (; bytes - i >= 32; i += 32)
+        n += __builtin_popcount(bytes32_mask(bytes32_equal(bytes32_load(data + i), bytes32_set('\n'))));
     for (; i < bytes; i++) n += data[i] == '\n';
     return n;
 }

@@ -3,10 +3,10 @@
  * that no neighbour changes (combining class 0, quick check YES) to the next one. Segments are decomposed,
  * put in canonical order and recomposed; everything between them is copied. */
 #include "data/text/nfc.h"
+#include "base/bytes32.h"
 #include "base/utf8.h"
 #include "data/text/array.h"
 #include "data/text/unicode.h"
-#include <immintrin.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,17 +41,12 @@ static inline bool is_suspect(uint8_t byte)
 /* The first suspect of text[at, bytes), in steps of 32; else a position near the end. */
 static size_t skip_plain(const uint8_t *text, size_t at, size_t bytes)
 {
-    const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)suspects));
-    const __m256i high = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 0, 0, 0, 0, 0, 0, 0,
-                                          0, 0, 0, 0, 0, 1, 2, 4, 8);
-    const __m256i half = _mm256_set1_epi8(15);
+    static const uint8_t kinds[16] = {[12] = 1, 2, 4, 8}; /* bit of a first byte's upper half */
     for (; bytes - at >= 32; at += 32) {
-        __m256i v = _mm256_loadu_si256((const __m256i *)(text + at));
-        if (_mm256_movemask_epi8(v) == 0) continue; /* ASCII */
-        __m256i a = _mm256_shuffle_epi8(low, _mm256_and_si256(v, half));
-        __m256i b = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16(v, 4), half));
-        __m256i none = _mm256_cmpeq_epi8(_mm256_and_si256(a, b), _mm256_setzero_si256());
-        unsigned found = ~(unsigned)_mm256_movemask_epi8(none);
+        bytes32 v = bytes32_load(text + at);
+        if (bytes32_mask(v) == 0) continue; /* ASCII */
+        bytes32 both = bytes32_and(bytes32_pick_low(suspects, v), bytes32_pick_high(kinds, v));
+        uint32_t found = ~bytes32_mask(bytes32_equal(both, bytes32_set(0)));
         if (found != 0) return at + (size_t)__builtin_ctz(found);
     }
     return at;

@@ -3,10 +3,10 @@
  * heap; an entry is discarded when its position no longer has that rank. Both give the same result, also
  * for ties; a test compares them. */
 #include "data/tokenizer/bpe_merge.h"
+#include "base/bytes32.h"
 #include "data/text/array.h"
 #include "data/tokenizer/bpe_chars.h"
 #include <assert.h>
-#include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,13 +21,9 @@ void bpe_scratch_fini(struct bpe_scratch *s)
 /* The smallest of keys[0, 8 * vectors). */
 static inline uint32_t smallest(const uint32_t *keys, size_t vectors)
 {
-    __m256i low = _mm256_load_si256((const __m256i *)keys);
-    for (size_t v = 1; v < vectors; v++)
-        low = _mm256_min_epu32(low, _mm256_load_si256((const __m256i *)(keys + 8 * v)));
-    __m128i m = _mm_min_epu32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
-    m = _mm_min_epu32(m, _mm_shuffle_epi32(m, 0x4e));
-    m = _mm_min_epu32(m, _mm_shuffle_epi32(m, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(m);
+    bytes32 low = bytes32_load(keys);
+    for (size_t v = 1; v < vectors; v++) low = bytes32_min_u32(low, bytes32_load(keys + 8 * v));
+    return bytes32_least_u32(low);
 }
 
 /* Rank and position in one number: the smallest is the leftmost of the lowest rank. */
@@ -48,7 +44,7 @@ static size_t merge_short(const struct tokenizer *t, size_t n_units, int32_t *id
     uint8_t prev[BPE_MERGE_SHORT], next[BPE_MERGE_SHORT];
     const uint32_t n = (uint32_t)n_units;
     const size_t vectors = (n_units + 7) / 8;
-    _mm256_store_si256((__m256i *)(keys + 8 * (vectors - 1)), _mm256_set1_epi32(-1));
+    bytes32_store(keys + 8 * (vectors - 1), bytes32_set(-1));
     for (uint32_t i = 0; i < n; i++) {
         prev[i] = (uint8_t)(i - 1);
         next[i] = (uint8_t)(i + 1);

@@ -12,12 +12,12 @@
  * dictionary text (GCIDE) is encoded at two thirds of the speed. It starts small, because most texts need
  * no more and memory costs time, too. Pieces are processed in batches: all keys are hashed and their lines
  * prefetched, then looked up. Longer pieces, and those with more ids, are merged each time. */
+#include "base/bytes32.h"
 #include "data/text/array.h"
 #include "data/tokenizer/bpe_merge.h"
 #include "data/tokenizer/tokenizer_int.h"
 #include "data/text/unicode.h"
 #include <assert.h>
-#include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ struct encoder {
 /* Space kept free during a batch: all its short pieces as single bytes, and one vector store past the end. */
 enum { SLACK = BATCH * KEY_BYTES + 8 };
 
-static inline size_t hash_key(__m256i key);
+static inline size_t hash_key(bytes32 key);
 
 /* LINES_STEP times the lines, or the first ones. */
 static status grow_cache(struct encoder *e)
@@ -54,8 +54,7 @@ static status grow_cache(struct encoder *e)
     TRY(array_new_table(&lines, count, sizeof *lines, 0));
     for (size_t i = 0; i < e->line_count; i++) {
         const struct line *line = &e->lines[i];
-        if (line->meta != 0)
-            lines[hash_key(_mm256_load_si256((const __m256i *)line->key)) & (count - 1)] = *line;
+        if (line->meta != 0) lines[hash_key(bytes32_load(line->key)) & (count - 1)] = *line;
     }
     free(e->lines);
     e->lines = lines;
@@ -91,16 +90,16 @@ void encoder_close(struct encoder *e)
     free(e);
 }
 
-static inline __m256i load_key(const uint8_t *piece, size_t bytes, size_t readable)
+static inline bytes32 load_key(const uint8_t *piece, size_t bytes, size_t readable)
 {
     static const uint8_t keep[2 * KEY_BYTES] = {[0 ... KEY_BYTES - 1] = 0xff};
     if (readable < KEY_BYTES) { /* the end of the text */
         uint8_t key[KEY_BYTES] = {0};
         memcpy(key, piece, bytes);
-        return _mm256_loadu_si256((const __m256i *)key);
+        return bytes32_load(key);
     }
-    __m256i mask = _mm256_loadu_si256((const __m256i *)(keep + KEY_BYTES - bytes));
-    return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)piece), mask);
+    bytes32 mask = bytes32_load(keep + KEY_BYTES - bytes);
+    return bytes32_and(bytes32_load(piece), mask);
 }
 
 static inline uint64_t fold(uint64_t a, uint64_t b)
@@ -109,10 +108,10 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-static inline size_t hash_key(__m256i key)
+static inline size_t hash_key(bytes32 key)
 {
-    uint64_t a = (uint64_t)_mm256_extract_epi64(key, 0), b = (uint64_t)_mm256_extract_epi64(key, 1);
-    uint64_t c = (uint64_t)_mm256_extract_epi64(key, 2), d = (uint64_t)_mm256_extract_epi64(key, 3);
+    uint64_t a = bytes32_word(key, 0), b = bytes32_word(key, 1);
+    uint64_t c = bytes32_word(key, 2), d = bytes32_word(key, 3);
     return fold(a ^ 0x9e3779b97f4a7c15u, b ^ 0xd1b54a32d192ed03u) ^
            fold(c ^ 0x8cb92ba72f3d8dd7u, d ^ 0xaaaaaaaaaaaaaaabu);
 }
@@ -142,7 +141,7 @@ static __attribute__((noinline)) status encode_piece(struct encoder *e, const ui
 static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, size_t readable_end,
                            const size_t *ends, int n)
 {
-    __m256i keys[BATCH];
+    bytes32 keys[BATCH];
     struct line *lines[BATCH];
     size_t begin = at;
     if (e->misses > e->line_count && e->line_count < LINES_MAX) TRY(grow_cache(e));
@@ -162,12 +161,12 @@ static status encode_batch(struct encoder *e, const uint8_t *text, size_t at, si
             continue;
         }
         const struct line *line = lines[i];
-        __m256i same = _mm256_cmpeq_epi8(keys[i], _mm256_load_si256((const __m256i *)line->key));
-        if (_mm256_movemask_epi8(same) != -1 || line->meta >> 8 != bytes) {
+        const bool same = bytes32_is_zero(bytes32_xor(keys[i], bytes32_load(line->key)));
+        if (!same || line->meta >> 8 != bytes) {
             TRY(encode_piece(e, text + begin, bytes, lines[i]));
             continue;
         }
-        _mm256_storeu_si256((__m256i *)(e->ids + e->count), _mm256_load_si256((const __m256i *)line->ids));
+        bytes32_store(e->ids + e->count, bytes32_load(line->ids));
         e->count += line->meta & 0xff;
     }
     return STATUS_OK;

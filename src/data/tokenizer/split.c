@@ -14,9 +14,9 @@
  *
  * In the comments U, N, S, ... are sets of classes as in split_int.h. */
 #include "data/tokenizer/split.h"
+#include "base/bytes32.h"
 #include "data/tokenizer/split_int.h"
 #include <assert.h>
-#include <immintrin.h>
 
 enum {
     S = SPLIT_S,
@@ -41,12 +41,11 @@ static inline size_t run_end(const uint8_t *text, size_t at, size_t bytes, uint3
 /* Bit i: byte i is an ASCII letter, of any case or (any_case false) a lower one. */
 static inline uint32_t letters_mask(const uint8_t *p, bool any_case)
 {
-    __m256i v = _mm256_loadu_si256((const __m256i *)p);
-    if (any_case) v = _mm256_or_si256(v, _mm256_set1_epi8(0x20));
-    __m256i above =
-        _mm256_cmpgt_epi8(v, _mm256_set1_epi8('a' - 1)); /* bytes >= 0x80 are negative: no letters */
-    __m256i below = _mm256_cmpgt_epi8(_mm256_set1_epi8('z' + 1), v);
-    return (uint32_t)_mm256_movemask_epi8(_mm256_and_si256(above, below));
+    bytes32 v = bytes32_load(p);
+    if (any_case) v = bytes32_or(v, bytes32_set(0x20));
+    bytes32 above = bytes32_above(v, bytes32_set('a' - 1)); /* bytes >= 0x80 are negative: no letters */
+    bytes32 below = bytes32_above(bytes32_set('z' + 1), v);
+    return bytes32_mask(bytes32_and(above, below));
 }
 
 /* run_end for a set that contains the ASCII letters (any_case false: only lower ones). */
@@ -297,32 +296,31 @@ struct window {
         other; /* other: none of the first, third, fourth */
 };
 
-static inline uint64_t places(__m256i low, __m256i high)
+static inline uint64_t places(bytes32 low, bytes32 high)
 {
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+    return bytes32_mask(low) | (uint64_t)bytes32_mask(high) << 32;
 }
 
-static inline __m256i between(__m256i v, char first, char last)
+static inline bytes32 between(bytes32 v, char first, char last)
 {
-    return _mm256_and_si256(_mm256_cmpgt_epi8(v, _mm256_set1_epi8((char)(first - 1))),
-                            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)(last + 1)), v));
+    return bytes32_and(bytes32_above(v, bytes32_set((char)(first - 1))),
+                       bytes32_above(bytes32_set((char)(last + 1)), v));
 }
 
-static inline uint64_t places_of(__m256i a, __m256i b, char c)
+static inline uint64_t places_of(bytes32 a, bytes32 b, char c)
 {
-    __m256i v = _mm256_set1_epi8(c);
-    return places(_mm256_cmpeq_epi8(a, v), _mm256_cmpeq_epi8(b, v));
+    bytes32 v = bytes32_set(c);
+    return places(bytes32_equal(a, v), bytes32_equal(b, v));
 }
 
 /* no_control: control characters count as not ASCII. */
 static inline __attribute__((always_inline)) struct window window_read(const uint8_t *p, bool no_control)
 {
-    __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 32));
-    __m256i fold = _mm256_set1_epi8(0x20), a_low = _mm256_or_si256(a, fold), b_low = _mm256_or_si256(b, fold);
+    bytes32 a = bytes32_load(p), b = bytes32_load(p + 32);
+    bytes32 fold = bytes32_set(0x20), a_low = bytes32_or(a, fold), b_low = bytes32_or(b, fold);
     uint64_t blank = places(between(a, '\t', '\r'), between(b, '\t', '\r')), high = places(a, b);
     if (no_control)
-        high |=
-            (places(_mm256_cmpgt_epi8(fold, a), _mm256_cmpgt_epi8(fold, b)) & ~blank) | places_of(a, b, 0x7f);
+        high |= (places(bytes32_above(fold, a), bytes32_above(fold, b)) & ~blank) | places_of(a, b, 0x7f);
     uint64_t in = high != 0 ? (high & -high) - 1 : UINT64_MAX;
     struct window w = {.bytes = high != 0 ? __builtin_ctzll(high) : 64};
     w.letter = in & places(between(a_low, 'a', 'z'), between(b_low, 'a', 'z'));

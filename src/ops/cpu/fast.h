@@ -7,6 +7,13 @@ void amx_gemm(struct ops *o); /* BF16 GEMMs on AMX */
 
 /* Runs the expert GEMMs (ops_moe.h) with the GEMM of this set. */
 status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a) WARN_UNUSED;
+/* Defines expert_gemm_ISA: grouped GEMMs of a set use the GEMM of that set. */
+#define EXPERT_GEMM(isa, gemm)                                                                               \
+    static status expert_gemm_##isa(const struct expert_gemm_args *a, dev_stream s)                          \
+    {                                                                                                        \
+        (void)s;                                                                                             \
+        return expert_gemm_by(gemm, a);                                                                      \
+    }
 
 enum { MOE_CHUNK_TOKENS = 512 }; /* tokens per router chunk; each chunk counts its choices in the scratch of
                                     MOE_ROUTE_FWD */
@@ -14,7 +21,5 @@ enum { MOE_CHUNK_TOKENS = 512 }; /* tokens per router chunk; each chunk counts i
 /* Peak FLOP/s of this set's GEMM micro-kernel on all threads, with its data in the L1 cache. This is the roof of the
  * CPU's roofline. */
 double cpu_peak(const struct ops *o, dtype dt);
-double simd_peak_v3(void);
-double simd_peak_v4(void);
 double amx_peak(void);
 #endif

@@ -105,7 +105,7 @@ VEC_INLINE void engine_end(void)
 #else
 #include "ops/cpu/simd/transpose.h"
 typedef float elem;
-#ifdef __AVX512F__
+#if defined __AVX512F__ || defined __aarch64__
 enum { ENGINE_MR = 8 };
 #else
 enum { ENGINE_MR = 4 };

@@ -1,6 +1,6 @@
 /* GEMMs in f32, for F32 and BF16 operands (BF16 is widened during packing), after BLIS (Van Zee & van de Geijn, TOMS
- * 2015). Both operands are packed such that the micro-kernel, MR x NR accumulators in registers, reads them
- * sequentially.
+ * 2015). Both operands are packed such that the micro-kernel (gemm_kernel.h), MR x NR accumulators in registers, reads
+ * them sequentially. Compiled once more for ARM with bf16, for BF16 operands alone, which then stay BF16.
  *
  *   packed B   shared: [k block][panel of NR columns][k][NR]     packed once per call by all threads
  *   packed A   per thread: [panel of MR rows][k][MR]             packed per chunk and k block
@@ -12,6 +12,7 @@
  * change a bit. GEMMs of few rows (generation) are memory bound: W is then read in place, once. */
 #include "base/clock.h"
 #include "ops/cpu/fast.h"
+#include "ops/cpu/simd/gemm_kernel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/transpose.h"
 #include "base/parallel.h"
@@ -20,147 +21,8 @@
 
 #include <assert.h>
 
-#include <immintrin.h>
-
-/* Accumulators fill the registers except NV for B and one or two for A. */
-#ifdef __AVX512F__
-enum { VL = 16, MR = 8, NV = 3, KC_MAX = 192 };
-#else
-enum { VL = 8, MR = 6, NV = 2, KC_MAX = 384 };
-#endif
-enum {
-    NR = NV * VL,
-    CHUNK_M = 96 / MR * MR * (VL / 8),
-    CHUNK_N = 768,
-    SHARED_MAX = 16 << 20,
-    FEW_ROWS = 8,
-    CACHE_LINE = 16, /* floats */
-    REACH = 8        /* floats that packing may write behind its last panel */
-};
+enum { CHUNK_M = 96 / MR * MR * (NR == 48 ? 2 : 1), CHUNK_N = 768, SHARED_MAX = 16 << 20, FEW_ROWS = 8 };
 static_assert(CHUNK_N % NR == 0 && CHUNK_M % MR == 0, "chunks are whole panels");
-static_assert(NR % CACHE_LINE == 0, "lines are asked for one by one");
-typedef float vf __attribute__((vector_size(VL * 4)));
-typedef float vfu __attribute__((vector_size(VL * 4), aligned(4)));
-
-/* The row below, by an address that hides its stride from the compiler: it would keep a register for each row
- * otherwise, and there are not enough. */
-static inline void row_below(float **c, int64_t ldc)
-{
-    *c += ldc;
-    __asm__("" : "+r"(*c));
-}
-
-/* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]; meanwhile prefetches kc cache lines from `ahead` on. */
-__attribute__((noinline)) static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
-                                            bool add, const float *ahead)
-{
-    vf acc[MR][NV] = {0};
-    float *row = c;
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++, row_below(&row, ldc)) {
-#pragma GCC unroll 4
-        for (int j = 0; j < NR; j += CACHE_LINE) __builtin_prefetch(row + j, 1);
-    }
-    for (int64_t p = 0; p < kc; p++, a += MR, b += NR, ahead += CACHE_LINE) {
-        __builtin_prefetch(ahead, 0, 2);
-        vf x[NV];
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) x[v] = *(const vf *)(b + v * VL);
-#pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
-            vf ai = a[i] - (vf){0};
-#pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) acc[i][v] += ai * x[v];
-        }
-    }
-    row = c;
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++, row_below(&row, ldc)) {
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) {
-            vfu *at = (vfu *)(row + v * VL);
-            *at = add ? *at + acc[i][v] : acc[i][v];
-        }
-    }
-}
-
-static inline float load1(const void *p, int64_t i, dtype dt)
-{
-    return dt == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const bf16 *)p)[i]);
-}
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-ALWAYS_INLINE void ask_for(const void *src, int64_t at, dtype dt)
-{
-    __builtin_prefetch((const char *)src + at * (dt == DTYPE_F32 ? 4 : 2));
-}
-
-/* One panel of `width` lines of an operand into dst[depth][width]; lines from `lines` on are zeros. `along`:
- * the operand's memory runs along k ([line, k], stride ld), else along lines ([k, line]). `next`: lines of
- * the next panel to prefetch. If eight does not divide the width, up to REACH floats after the panel are
- * written, too. */
-ALWAYS_INLINE void pack_panel(const void *src, int64_t at, int64_t ld, bool along, int64_t lines,
-                              int64_t next, int64_t depth, int width, float *dst, dtype dt)
-{
-    int64_t p = 0;
-    if (along && lines == width) {
-        for (; p + 8 <= depth; p += 8) {
-            for (int64_t i = 0; p % CACHE_LINE == 0 && i < next; i++)
-                ask_for(src, at + (width + i) * ld + p, dt);
-            /* Writes past the end of a line are overwritten by the next line. */
-            for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8)
-                transpose8(src, at + i * ld + p, ld, width - i < 8 ? width - i : 8, dst + p * width + i,
-                           width, dt);
-        }
-    } else if (lines == width) {
-        for (; p < depth; p++) {
-            int i = 0;
-            for (; i + 8 <= width; i += 8)
-                _mm256_storeu_ps(dst + p * width + i, load8(src, at + p * ld + i, dt));
-            for (; i < width; i++) dst[p * width + i] = load1(src, at + p * ld + i, dt);
-        }
-    }
-    for (; p < depth; p++) {
-        for (int64_t i = 0; i < width; i++)
-            dst[p * width + i] = i < lines ? load1(src, along ? at + i * ld + p : at + p * ld + i, dt) : 0.0f;
-    }
-}
-
-/* Packs lines [0, lines) into consecutive panels. Memory that runs along lines is read a few k at a time
- * through all panels: one panel alone would use half a cache line from each of `depth` pages. Rows are short
- * and far apart, so the hardware prefetcher does not follow: the next panel's lines or the next rows of k are
- * prefetched. */
-ALWAYS_INLINE void pack_as(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth,
-                           int width, float *dst, dtype dt)
-{
-    const int64_t step = along ? depth : 8;
-    for (int64_t p = 0; p < depth; p += step) {
-        const int64_t deep = depth - p < step ? depth - p : step;
-        for (int64_t i = 0; i < lines; i += width) {
-            for (int64_t q = p + step; q < p + 2 * step && q < depth; q++) {
-                for (int64_t j = 0; j < width; j += CACHE_LINE) ask_for(src, at + q * ld + i + j, dt);
-            }
-            const int64_t left = lines - i, next = left - width < width ? left - width : width;
-            pack_panel(src, at + (along ? i * ld + p : p * ld + i), ld, along, left < width ? left : width,
-                       next, deep, width, dst + i * depth + p * width, dt);
-        }
-    }
-}
-
-static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
-                 float *dst, dtype dt)
-{
-    CHECK(width == MR || width == NR, "a panel of %d lines", width);
-    if (width == MR && dt == DTYPE_F32)
-        pack_as(src, at, ld, along, lines, depth, MR, dst, DTYPE_F32);
-    else if (width == MR)
-        pack_as(src, at, ld, along, lines, depth, MR, dst, DTYPE_BF16);
-    else if (dt == DTYPE_F32)
-        pack_as(src, at, ld, along, lines, depth, NR, dst, DTYPE_F32);
-    else
-        pack_as(src, at, ld, along, lines, depth, NR, dst, DTYPE_BF16);
-}
 
 /* rows x cols of f32 to bf16. */
 static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf16 *dst, int64_t ldd)
@@ -176,7 +38,7 @@ static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf1
     }
 }
 
-/* Initial value of a chunk: zeros, the bias, or what c holds. Returns true if matmuls accumulate. */
+/* What a chunk starts from: zeros, the bias, or what c holds; returns whether the matmuls are added to it. */
 static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct span rows, struct span cols)
 {
     if (g->accum == ACCUM_ADD && !gemm_bias(g)) return true;
@@ -192,12 +54,12 @@ static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct
 
 /* Packed B: the k blocks of `k` of the columns `cols`, in `panels` panels. */
 struct packed {
-    float *base;
+    elem *base;
     struct span cols, k;
     int64_t panels;
 };
 
-static const float *packed_at(const struct packed *b, int64_t p, int64_t kc, int64_t col)
+static const elem *packed_at(const struct packed *b, int64_t p, int64_t kc, int64_t col)
 {
     return b->base + (p - b->k.begin) * b->panels * NR + (col - b->cols.begin) * kc;
 }
@@ -208,11 +70,17 @@ struct chunk {
     struct span rows, cols;
 };
 
-/* The blocks of k are equal except the last, and whole vectors of packing. */
+/* The blocks of k are equal but for the last, and whole vectors of packing. */
 static int64_t k_step(int64_t k)
 {
     const int64_t step = chunk_count(k, chunk_count(k, KC_MAX));
     return (step + 7) / 8 * 8;
+}
+
+/* The depth of a panel of kc. */
+static int64_t in_units(int64_t kc)
+{
+    return (kc + K_UNIT - 1) / K_UNIT * K_UNIT;
 }
 
 /* Index in a's memory of op(a)'s [row, p]. */
@@ -222,8 +90,8 @@ static int64_t a_index(const struct gemm_args *g, int64_t row, int64_t p)
 }
 
 /* The edge of a chunk with less than MR rows or NR columns. */
-static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c,
-                       int64_t ldc, bool add)
+static void micro_edge(int64_t m, int64_t n, int64_t kc, const elem *a, const elem *b, float *c, int64_t ldc,
+                       bool add)
 {
     _Alignas(64) float edge[MR * NR];
     micro(kc, a, b, edge, NR, false, b);
@@ -233,19 +101,19 @@ static void micro_edge(int64_t m, int64_t n, int64_t kc, const float *a, const f
     }
 }
 
-/* c (+)= packed a times packed b. The first matmuls of a panel of B prefetch the next one. */
-static void block_run(int64_t m, int64_t n, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
+/* c (+)= packed a times packed b, panels of depth kc. The first matmuls of a panel of B prefetch the next one. */
+static void block_run(int64_t m, int64_t n, int64_t kc, const elem *a, const elem *b, float *c, int64_t ldc,
                       bool add)
 {
-    enum { LINES = NR / CACHE_LINE }; /* of each k */
+    enum { CALLS = NR / AHEAD };
     for (int64_t j = 0; j < n; j += NR, b += kc * NR) {
         const int64_t nr = n - j < NR ? n - j : NR;
-        const float *next = nr == n - j ? b : b + kc * NR;
+        const elem *next = nr == n - j ? b : b + kc * NR;
         for (int64_t i = 0; i < m; i += MR) {
             const int64_t mr = m - i < MR ? m - i : MR;
             float *to = c + i * ldc + j;
             if (mr == MR && nr == NR)
-                micro(kc, a + i * kc, b, to, ldc, add, i < LINES * MR ? next + i / MR * kc * CACHE_LINE : b);
+                micro(kc, a + i * kc, b, to, ldc, add, i < CALLS * MR ? next + i / MR * kc * AHEAD : b);
             else
                 micro_edge(mr, nr, kc, a + i * kc, b, to, ldc, add);
         }
@@ -256,10 +124,11 @@ static void chunk_run(const struct chunk *w)
 {
     const struct gemm_args *g = w->g;
     const int64_t m = w->rows.end - w->rows.begin, n = w->cols.end - w->cols.begin;
-    float *a =
-        workspace_get(WORKSPACE_MINE, (size_t)(CHUNK_M * KC_MAX + REACH + CHUNK_M * CHUNK_N) * sizeof *a);
+    elem *a = workspace_get(WORKSPACE_MINE, (size_t)(CHUNK_M * KC_MAX + REACH) * sizeof *a +
+                                                (size_t)(CHUNK_M * CHUNK_N) * sizeof(float));
     const bool wide = g->cdt == DTYPE_F32;
-    float *c = wide ? (float *)g->c + w->rows.begin * g->n + w->cols.begin : a + CHUNK_M * KC_MAX + REACH;
+    float *c = wide ? (float *)g->c + w->rows.begin * g->n + w->cols.begin
+                    : (float *)(void *)(a + CHUNK_M * KC_MAX + REACH);
     const int64_t ldc = wide ? g->n : CHUNK_N;
     bool add = w->b->k.begin > 0 || chunk_begin(g, c, ldc, w->rows, w->cols);
     const int64_t step = k_step(g->k), end = w->b->k.end;
@@ -267,7 +136,7 @@ static void chunk_run(const struct chunk *w)
         const int64_t kc = end - p < step ? end - p : step;
         pack(g->a.data, a_index(g, w->rows.begin, p), g->a.trans ? g->m : g->k, !g->a.trans, m, kc, MR, a,
              g->a.dt);
-        block_run(m, n, kc, a, packed_at(w->b, p, kc, w->cols.begin), c, ldc, add);
+        block_run(m, n, in_units(kc), a, packed_at(w->b, p, in_units(kc), w->cols.begin), c, ldc, add);
     }
     if (!wide) narrow(c, ldc, m, n, (bf16 *)g->c + w->rows.begin * g->n + w->cols.begin, g->n);
 }
@@ -282,16 +151,16 @@ static void pack_b(const struct gemm_args *g, const struct packed *b)
                           cols = chunk_span(c % groups, b->cols.end - b->cols.begin, GROUP * NR);
         const int64_t p = b->k.begin + k.begin, j = b->cols.begin + cols.begin, kc = k.end - k.begin;
         pack(g->b.data, g->b.trans ? j * ldb + p : p * ldb + j, ldb, g->b.trans, cols.end - cols.begin, kc,
-             NR, b->base + k.begin * b->panels * NR + cols.begin * kc, g->a.dt);
+             NR, b->base + k.begin * b->panels * NR + cols.begin * in_units(kc), g->a.dt);
     }
 }
 
-/* Number of row bands beside `strips` of columns. More chunks balance unequal cores, but a panel of B that is
- * fetched for few rows is not worth it: eight chunks per thread while bands are tall, two while they are not
- * low; with few chunks, equally many for each thread. */
+/* Into how many bands the rows are cut beside `strips` of columns. More chunks even out unequal processors, but a panel of B that is
+ * fetched for few rows is not worth it: eight chunks for each thread while bands are tall, two while they are not low; and where
+ * they are few, as many for each thread. */
 static int64_t bands_of(int64_t panels, int64_t strips)
 {
-    enum { TALL = 8, LOW = 3, MANY = 8, FEW = 2 }; /* panels; chunks per thread */
+    enum { TALL = 8, LOW = 3, MANY = 8, FEW = 2 }; /* panels; chunks for each thread */
     const int64_t threads = parallel_threads();
     int64_t bands = chunk_count(panels * MR, CHUNK_M);
     while (bands < panels / TALL && strips * bands < MANY * threads) bands++;
@@ -323,19 +192,15 @@ static inline void few_cols(const struct gemm_args *g, struct span cols, dtype d
 {
     for (int64_t j = cols.begin; j < cols.end; j++) {
         for (int64_t i = 0; i < g->m; i++) {
-            __m256 acc[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
-                             _mm256_setzero_ps()};
+            f32x8 acc[4] = {0};
             int64_t p = 0;
             for (; p + 32 <= g->k; p += 32) {
 #pragma GCC unroll 4
-                for (int u = 0; u < 4; u++) {
-                    __m256 x = load8(g->a.data, i * g->k + p + 8 * u, dt),
-                           w = load8(g->b.data, j * g->k + p + 8 * u, dt);
-                    acc[u] = _mm256_fmadd_ps(x, w, acc[u]);
-                }
+                for (int u = 0; u < 4; u++)
+                    acc[u] = fused8(load8(g->a.data, i * g->k + p + 8 * u, dt),
+                                    load8(g->b.data, j * g->k + p + 8 * u, dt), acc[u]);
             }
-            __m256 s = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-            float sum = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+            float sum = sum8(add8(add8(acc[0], acc[1]), add8(acc[2], acc[3])));
             for (; p < g->k; p++)
                 sum += load1(g->a.data, i * g->k + p, dt) * load1(g->b.data, j * g->k + p, dt);
             if (gemm_bias(g)) sum += load1(gemm_bias(g), j, dt);
@@ -379,8 +244,8 @@ static bool supports(const struct gemm_args *g, dev_stream s)
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
     (void)s;
-    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "the fast set has no GEMMs in %s",
-          dtype_name(g->a.dt));
+    CHECK((gemm_dt(g) == DTYPE_F32 && sizeof(elem) == sizeof(float)) || g->a.dt == DTYPE_BF16,
+          "the fast set has no GEMMs in %s", dtype_name(g->a.dt));
     CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "GEMM of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
@@ -392,18 +257,17 @@ static status gemm(const struct gemm_args *g, dev_stream s)
         return STATUS_OK;
     }
     /* If c itself holds partial sums, a long k is split so that packed B stays in cache. */
-    const int64_t floats = SHARED_MAX / (int64_t)sizeof(float), step = k_step(g->k),
-                  fit = floats / CHUNK_N / step * step,
-                  depth = g->cdt == DTYPE_F32 && g->k > fit ? fit : g->k;
-    int64_t width = floats / depth / CHUNK_N * CHUNK_N;
+    const int64_t elems = SHARED_MAX / (int64_t)sizeof(elem), step = k_step(g->k),
+                  fit = elems / CHUNK_N / step * step, depth = g->cdt == DTYPE_F32 && g->k > fit ? fit : g->k;
+    int64_t width = elems / depth / CHUNK_N * CHUNK_N;
     if (width < CHUNK_N) width = CHUNK_N;
     for (int64_t j = 0; j < g->n; j += width) {
         for (int64_t p = 0; p < g->k; p += depth) {
             struct packed b = {.cols = {j, j + width < g->n ? j + width : g->n},
                                .k = {p, p + depth < g->k ? p + depth : g->k}};
             b.panels = chunk_count(b.cols.end - j, NR);
-            b.base =
-                workspace_get(WORKSPACE_SHARED, (size_t)(b.panels * NR * (b.k.end - p)) * sizeof *b.base);
+            b.base = workspace_get(WORKSPACE_SHARED,
+                                   (size_t)(b.panels * NR * in_units(b.k.end - p)) * sizeof *b.base);
             part_run(g, &b);
         }
     }
@@ -424,9 +288,10 @@ double SIMD(simd_peak)(void)
         double begin = clock_s();
         PARALLEL_CHUNKS(c, parallel_threads())
         {
-            _Alignas(64) float a[DEPTH * MR], b[DEPTH * NR], d[MR * NR] = {0};
-            for (int i = 0; i < DEPTH * MR; i++) a[i] = 0.75f;
-            for (int i = 0; i < DEPTH * NR; i++) b[i] = -1.25f;
+            _Alignas(64) elem a[DEPTH * MR], b[DEPTH * NR];
+            _Alignas(64) float d[MR * NR] = {0};
+            for (int i = 0; i < DEPTH * MR; i++) a[i] = elem_of(0.75f);
+            for (int i = 0; i < DEPTH * NR; i++) b[i] = elem_of(-1.25f);
             for (int i = 0; i < CALLS; i++) micro(DEPTH, a, b, d, NR, true, b);
         }
         double time = clock_s() - begin;

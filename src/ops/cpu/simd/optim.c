@@ -24,6 +24,8 @@ static double square_sum(const float *x, int64_t count)
         for (int k = 0; k < 4; k++) {
 #ifdef __AVX512F__
             vd wide = (vd)_mm512_cvtps_pd(_mm256_loadu_ps(x + i + k * VEC / 2));
+#elif defined __aarch64__
+            vd wide = (vd)vcvt_f64_f32(vld1_f32(x + i + k * VEC / 2));
 #else
             vd wide = (vd)_mm256_cvtps_pd(_mm_loadu_ps(x + i + k * VEC / 2));
 #endif
@@ -174,6 +176,10 @@ VEC_INLINE vi bytes_load(const uint8_t *p, int n)
     }
 #ifdef __AVX512F__
     return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+#elif defined __aarch64__
+    uint32_t word;
+    memcpy(&word, p, VEC);
+    return (vi)vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word)))));
 #else
     return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 #endif
@@ -182,6 +188,9 @@ VEC_INLINE void bytes_store(uint8_t *p, int n, vi x)
 {
 #ifdef __AVX512F__
     const __m128i bytes = _mm512_cvtepi32_epi8((__m512i)x);
+#elif defined __aarch64__
+    const uint16x4_t halves = vmovn_u32((uint32x4_t)x);
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(halves, halves));
 #else
     const __m256i pairs = _mm256_packus_epi32((__m256i)x, (__m256i)x);
     const __m128i halves =
@@ -200,7 +209,11 @@ struct wide_product {
 };
 VEC_INLINE struct wide_product wide_product(vu x, uint32_t m)
 {
-#ifdef __AVX512F__
+#ifdef __aarch64__
+    const uint32x4_t low = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32((uint32x4_t)x), m)),
+                     high = vreinterpretq_u32_u64(vmull_high_n_u32((uint32x4_t)x, m));
+    return (struct wide_product){(vu)vuzp1q_u32(low, high), (vu)vuzp2q_u32(low, high)};
+#elif defined __AVX512F__
     const __m512i f = _mm512_set1_epi32((int)m), even = _mm512_mul_epu32((__m512i)x, f),
                   odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)x, 32), f);
     return (struct wide_product){(vu)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32)),
@@ -255,11 +268,13 @@ static void block_words(const struct update_args *a, const struct update_chunk *
 /* table[at], at in [0, 8). */
 VEC_INLINE vf vec_pick(const float table[QUANT_DECADES], vi at)
 {
-    const __m256 t = _mm256_loadu_ps(table);
 #ifdef __AVX512F__
-    return (vf)_mm512_permutexvar_ps((__m512i)at, _mm512_castps256_ps512(t));
+    return (vf)_mm512_permutexvar_ps((__m512i)at, _mm512_castps256_ps512(_mm256_loadu_ps(table)));
+#elif defined __aarch64__
+    const uint8x16x2_t t = {{(uint8x16_t)vld1q_f32(table), (uint8x16_t)vld1q_f32(table + 4)}};
+    return (vf)vqtbl2q_u8(t, (uint8x16_t)((vu)at * 0x04040404u + 0x03020100u)); /* the four bytes of each */
 #else
-    return (vf)_mm256_permutevar8x32_ps(t, (__m256i)at);
+    return (vf)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)at);
 #endif
 }
 VEC_INLINE vf vec_abs(vf x)

@@ -1,6 +1,6 @@
 /* Vector types and functions of the SIMD files: one register of VEC floats, loads and stores of F32 and BF16, and the
  * few operations that C has no operator for. Include it only below src/ops/cpu/simd/, because its types differ
- * between the two compilations.
+ * between the compilations.
  *
  * Loops read `for (j = 0; j < d; j += VEC) { int n = vec_n(d - j); ... }`. n is VEC except at the end of a row.
  * There, loads fill the missing lanes with 0 and stores write only n elements. The dtype is a constant where these
@@ -8,11 +8,17 @@
 #ifndef INGOT_OPS_CPU_SIMD_VEC_H
 #define INGOT_OPS_CPU_SIMD_VEC_H
 #include "tensor/dtype.h"
+#ifdef __aarch64__
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 #include <string.h>
 
 #ifdef __AVX512F__
 enum { VEC = 16 };
+#elif defined __aarch64__
+enum { VEC = 4 };
 #else
 enum { VEC = 8 };
 #endif
@@ -40,7 +46,11 @@ VEC_INLINE vf vec_set(float x)
 /* Returns x, and keeps the compiler from fusing a product into the sum that follows: the product is rounded first. */
 VEC_INLINE vf vec_rounded(vf x)
 {
+#ifdef __aarch64__
+    __asm__("" : "+w"(x));
+#else
     __asm__("" : "+v"(x));
+#endif
     return x;
 }
 
@@ -103,10 +113,12 @@ VEC_INLINE vf vec_load(const void *p, int64_t i, int n, dtype dt)
     return vec_widen(h);
 }
 
-/* Rounds to nearest even, as bf16_from_f32. The hardware instruction also flushes subnormal numbers to 0. */
+/* Rounds to nearest even, as bf16_from_f32. The hardware instruction of x86 also flushes subnormal numbers to 0. */
 VEC_INLINE vh vec_bf16(vf x)
 {
-#ifdef __AVX512BF16__
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    return (vh)vcvt_bf16_f32((float32x4_t)x);
+#elif defined __AVX512BF16__
     return (vh)_mm512_cvtneps_pbh((__m512)x);
 #elif defined __AVX512F__
     typedef uint16_t words __attribute__((vector_size(64)));

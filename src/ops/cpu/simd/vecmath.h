@@ -35,6 +35,34 @@ VEC_INLINE __m256 vec_half(vf x, int upper)
 {
     return upper ? _mm512_extractf32x8_ps((__m512)x, 1) : _mm512_castps512_ps256((__m512)x);
 }
+#elif defined __aarch64__
+VEC_INLINE vf vec_sqrt(vf x)
+{
+    return (vf)vsqrtq_f32((float32x4_t)x);
+}
+VEC_INLINE vf vec_max(vf x, vf y)
+{
+    return vec_select(x > y, x, y);
+}
+VEC_INLINE vf vec_clamp(vf x, float low, float high)
+{
+    const vf above = vec_select(vec_set(low) > x, vec_set(low), x);
+    return vec_select(vec_set(high) < above, vec_set(high), above);
+}
+VEC_INLINE vf vec_swap(vf x)
+{
+    return (vf)vrev64q_f32((float32x4_t)x);
+}
+VEC_INLINE bool vec_any_above(vf x, float y)
+{
+    return vmaxvq_u32((uint32x4_t)(x > vec_set(y))) != 0;
+}
+/* Multiplies in two steps, as with AVX2. */
+VEC_INLINE vf vec_scale(vf x, vf n)
+{
+    vi k = (vi)vcvtnq_s32_f32((float32x4_t)n), half = k >> 1;
+    return x * (vf)((vu)(half + 127) << 23) * (vf)((vu)(k - half + 127) << 23);
+}
 #else
 VEC_INLINE vf vec_sqrt(vf x)
 {
@@ -65,6 +93,10 @@ VEC_INLINE vf vec_scale(vf x, vf n)
 #endif
 
 /* Sum and maximum over the lanes, by halving: a fixed order. */
+#ifdef __aarch64__
+VEC_INLINE float vec_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+VEC_INLINE float vec_top(vf x) { return vmaxnmvq_f32((float32x4_t)x); }
+#else
 VEC_INLINE float vec_sum(vf x)
 {
 #ifdef __AVX512F__
@@ -87,6 +119,7 @@ VEC_INLINE float vec_top(vf x)
     z = _mm_max_ps(z, _mm_movehl_ps(z, z));
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
+#endif
 
 /* e^x for x in [-105, 89]: x = n ln 2 + r with |r| <= ln(2)/2; e^x = 2^n e^r; e^r = 1 + r + r^2 q(r). q has degree 4
  * (Chebyshev fit computed in 40 digits, relative error of e^r below 1.2e-8). ln 2 is split in two: n times its head
