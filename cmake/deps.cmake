@@ -50,6 +50,16 @@ find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
 target_link_libraries(ingot_deps INTERFACE OpenMP::OpenMP_C Threads::Threads m)
 
+# hwloc knows which cores are near a GPU; a program without it asks sysfs. It has no archive without a shared library behind it.
+set(INGOT_HWLOC_FOUND OFF)
+if(NOT INGOT_STATIC)
+  pkg_check_modules(HWLOC IMPORTED_TARGET hwloc)
+  if(HWLOC_FOUND)
+    set(INGOT_HWLOC_FOUND ON)
+    target_link_libraries(ingot_deps INTERFACE PkgConfig::HWLOC)
+  endif()
+endif()
+
 # oneDNN is a peer of `ingot bench gemm`, and nothing else: a build for this machine takes it where it is.
 set(INGOT_ONEDNN AUTO CACHE STRING "oneDNN as a peer of ingot bench gemm: AUTO (where it is found) or OFF")
 set_property(CACHE INGOT_ONEDNN PROPERTY STRINGS AUTO OFF)

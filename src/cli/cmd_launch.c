@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/print_json.h"
 #include "comm/comm.h"
+#include "dev/near.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -19,10 +20,14 @@
 
 extern char **environ;
 
-enum { GRACE_S = 5 }; /* what ranks get to end by themselves */
+enum {
+    GRACE_S = 5, /* what ranks get to end by themselves */
+    OWN = 512    /* bytes of a variable of theirs */
+};
 
 struct job {
     int ranks, fd;
+    char cores[OWN - 16];           /* that all ranks may use: near_text */
     char **argv;                    /* of a rank: argv[0] is this program */
     int result;                     /* --json: what rank 0 prints on stdout; -1: it prints there itself */
     pid_t pids[COMM_RANKS_MAX];     /* 0: has ended */
@@ -78,22 +83,23 @@ static void share_of_cores(const cpu_set_t *all, int rank, int ranks, cpu_set_t 
 }
 
 /* This environment with what a rank needs to know; caller frees the list, not its strings. */
-static char **environment_of(const struct job *j, int rank, char own[3][32])
+static char **environment_of(const struct job *j, int rank, char own[4][OWN])
 {
-    static const char *const names[] = {"INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM="};
+    static const char *const names[] = {"INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM=", "INGOT_CORES="};
     size_t count = 0, kept = 0;
     while (environ[count]) count++;
-    char **list = calloc(count + 4, sizeof *list);
+    char **list = calloc(count + 5, sizeof *list);
     if (list == NULL) return NULL;
     for (size_t i = 0; i < count; i++) {
         bool mine = false;
-        for (int k = 0; k < 3; k++) mine = mine || strncmp(environ[i], names[k], strlen(names[k])) == 0;
+        for (int k = 0; k < 4; k++) mine = mine || strncmp(environ[i], names[k], strlen(names[k])) == 0;
         if (!mine) list[kept++] = environ[i];
     }
     snprintf(own[0], sizeof own[0], "%s%d", names[0], rank);
     snprintf(own[1], sizeof own[1], "%s%d", names[1], j->ranks);
     snprintf(own[2], sizeof own[2], "%sfd:%d", names[2], j->fd);
-    for (int k = 0; k < 3; k++) list[kept++] = own[k];
+    snprintf(own[3], sizeof own[3], "%s%s", names[3], j->cores);
+    for (int k = 0; k < 4; k++) list[kept++] = own[k];
     return list;
 }
 
@@ -101,7 +107,7 @@ static char **environment_of(const struct job *j, int rank, char own[3][32])
 static status start_rank(struct job *j, int rank)
 {
     posix_spawnattr_t how;
-    char own[3][32];
+    char own[4][OWN];
     char **env = environment_of(j, rank, own);
     if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
     posix_spawn_file_actions_t files;
@@ -125,6 +131,7 @@ static status start_ranks(struct job *j)
 {
     cpu_set_t all, share;
     const bool bind = sched_getaffinity(0, sizeof all, &all) == 0;
+    if (bind) near_text(&all, j->cores, sizeof j->cores);
     status st = STATUS_OK;
     for (int r = 0; r < j->ranks && st == STATUS_OK; r++) {
         share_of_cores(&all, r, j->ranks, &share);

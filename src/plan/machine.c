@@ -87,7 +87,9 @@ const struct machine *machine_of_gpu(const char *gpu)
 double machine_host_both(const struct machine *m)
 {
     const double share = 0.91; /* H200, PCIe 5, 64 MiB copies: 55.3 GB/s one way, 50.6 each of both ways */
-    return m ? share * m->host_rate : 0;
+    if (m == NULL) return 0;
+    return m->host_memory_rate > 0 ? fmin(share * m->host_rate, m->host_memory_rate / 2)
+                                   : share * m->host_rate;
 }
 
 double machine_peak(const struct machine *m, enum precision precision)

@@ -28,6 +28,8 @@ struct machine {
     double linear_forward, linear_backward; /* fraction of the peak: delta rule and state space */
     double link_rate, net_rate, host_rate;  /* bytes/s per direction and device: in a node, between nodes, to the
                                                host */
+    double host_bytes, host_memory_rate;    /* of the host's memory, a device's share: bytes; bytes/s, read and
+                                               written; 0: no limit is known */
     double latency_base, latency_hop, latency_net; /* seconds: start, hop in a node, hop between nodes */
     double gap;                     /* seconds between two kernels of a replayed CUDA graph */
 };
@@ -45,7 +47,8 @@ const char *cluster_text(char buf[64], const struct cluster *c);
 
 /* The row of a GPU by the driver's device name; NULL: unknown. */
 const struct machine *machine_of_gpu(const char *gpu);
-/* Bytes/s per direction between a GPU and its host if both directions are busy; 0 without a row. */
+/* Bytes/s per direction between a GPU and its host if both directions are busy: the link's, or half of what the host's
+ * memory moves; 0 without a row. */
 double machine_host_both(const struct machine *m);
 double machine_peak(const struct machine *m, enum precision precision);  /* FLOP/s; 0: unknown */
 /* FLOP/s of a GEMM with smallest side `width`; of attention over sequences of `tokens`. */

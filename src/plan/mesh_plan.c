@@ -107,6 +107,20 @@ double mesh_memory_sum(const struct mesh_memory *m)
     return sum;
 }
 
+double mesh_host_bytes(const struct mesh_result *r)
+{
+    double most = 0;
+    for (int i = 0; i < r->variant.mesh.pp; i++) most = fmax(most, r->stages[i].host);
+    return most + (double)r->room.host;
+}
+
+double mesh_host_max(const struct mesh_plan *p)
+{
+    const double share = 0.9; /* of its memory: system and page cache have the rest */
+    const double have = p->cluster.machine->host_bytes;
+    return have > 0 ? share * have : INFINITY;
+}
+
 double mesh_result_bytes(const struct mesh_result *r)
 {
     return mesh_memory_sum(&r->stages[r->fullest].memory);
@@ -629,7 +643,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
         if (mesh_memory_sum(&r->stages[i].memory) > mesh_result_bytes(r)) r->fullest = i;
     }
     count_tp(p, s, r);
-    r->fits = mesh_result_bytes(r) <= p->bytes;
+    r->fits = mesh_result_bytes(r) <= p->bytes && mesh_host_bytes(r) <= mesh_host_max(p);
     const double tokens = (double)p->spec.run.train_batch_tokens;
     r->tokens_per_s = tokens / r->step;
     r->mfu = r->tokens_per_s * plan_model_flops(&p->spec.model, p->spec.run.train_sequence_length) /

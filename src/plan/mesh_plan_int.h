@@ -26,4 +26,7 @@ struct mesh_plan {
 /* Distributes layers over the stages of v's pipeline (one chunk per rank) such that the slowest stage is fastest.
  * STATUS_CONFIG as in mesh_plan_one. */
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;
+/* Bytes of host memory that a rank of the fullest stage needs; the most that it may. */
+double mesh_host_bytes(const struct mesh_result *r);
+double mesh_host_max(const struct mesh_plan *p);
 #endif

@@ -56,12 +56,15 @@ static void print_head(const struct mesh_plan *p)
     const struct machine *m = p->cluster.machine;
     const struct spec *s = &p->spec;
     char a[64], b[32], c[32];
-    char fp8[32] = "";
+    char fp8[32] = "", host[64] = "";
+    if (m->host_bytes > 0)
+        snprintf(host, sizeof host, "; host memory %s, %.0f GB/s", text_bytes(c, m->host_bytes),
+                 m->host_memory_rate * 1e-9);
     if (m->peak_fp8 > 0) snprintf(fp8, sizeof fp8, " (fp8 %.0f)", m->peak_fp8 * 1e-12);
     printf("machine      %s: %.4g TFLOP/s%s, %s, %.0f GB/s; links %.0f, network %.0f, host %.0f GB/s per "
-           "device\n",
+           "device%s\n",
            cluster_text(a, &p->cluster), p->peak * 1e-12, fp8, text_bytes(b, m->memory_bytes),
-           m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9);
+           m->memory_rate * 1e-9, m->link_rate * 1e-9, m->net_rate * 1e-9, m->host_rate * 1e-9, host);
     printf("model        %s parameters, %lld layers, width %lld\n",
            text_count(b, (double)model_param_count(&s->model, s->model.vocab_size)),
            (long long)s->model.layer_count, (long long)s->model.hidden_size);
@@ -276,6 +279,12 @@ static status miss(const struct mesh_plan *p, const struct mesh_result *r, const
 {
     char text[192], a[32], b[32];
     const struct mesh_memory *m = &r->stages[r->fullest].memory;
+    if (mesh_result_bytes(r) <= p->bytes)
+        return FAIL(
+            STATUS_FIT,
+            "%s: %s needs %s of the host's memory per device, which has %s for it: take more devices, "
+            "parallel.zero, or memory.offload_optimizer=false",
+            what, variant_text(text, r), text_bytes(a, mesh_host_bytes(r)), text_bytes(b, mesh_host_max(p)));
     const double state = m->weights + m->grads + m->optim, act = m->act + m->scratch + m->buffers;
     return FAIL(STATUS_FIT, "%s: %s needs %s of %s per device, %.0f %% of it %s", what, variant_text(text, r),
                 text_bytes(a, mesh_result_bytes(r)), text_bytes(b, p->bytes),

@@ -1,8 +1,10 @@
 #include "train/trainer.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/scope.h"
 #include "data/tokenizer/token_map.h"
+#include "dev/near.h"
 #include "model/init.h"
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
@@ -29,6 +31,22 @@ static status cache_path(struct trainer *t)
     return STATUS_OK;
 }
 
+/* The host's part of a GPU's run goes to the cores near it (dev/near.h), on no more threads than those are unless machine.threads says so. */
+static status stay_near(const struct dev *d, int64_t threads)
+{
+    char address[DEV_ADDRESS], text[256];
+    cpu_set_t cores;
+    TRY(dev_address(d, address));
+    const int count = near_bind(address, &cores);
+    if (count == 0) {
+        log_debug("host threads are not bound: the place of GPU %s is unknown", address);
+        return STATUS_OK;
+    }
+    if (threads == 0 && count < parallel_threads()) parallel_threads_set(count);
+    log_debug("host threads on the cores near GPU %s: %s", address, near_text(&cores, text, sizeof text));
+    return STATUS_OK;
+}
+
 static status open_device(struct trainer *t, const char *isa)
 {
     struct choose_ops choice = plan_ops(&t->spec, isa);
@@ -36,6 +54,7 @@ static status open_device(struct trainer *t, const char *isa)
     TRY(dev_open_local(&t->dev, plan_device(&t->spec), comm_local_rank(t->mesh.world)));
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
+        TRY(stay_near(&t->dev, t->spec.run.machine_threads));
         TRY(dev_stream_open(&t->dev, s));
         TRY(comm_devices_open(t->mesh.world, s,
                               t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_DEVICES_NCCL

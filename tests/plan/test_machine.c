@@ -28,7 +28,7 @@ static void machines_are_found_by_name(void **state)
                 {"2x8xH100", "h100", 16, 8},    {"2x4xh100", "h100", 8, 4},
                 {"h200", "h200", 1, 1},         {"144xgb200", "gb200", 144, 72},
                 {"4xRTX4090", "rtx4090", 4, 4}, {"8xh100-pcie", "h100-pcie", 8, 8},
-                {"3xcpu", "cpu", 3, 3}};
+                {"3xcpu", "cpu", 3, 3},         {"8x1xGH200", "gh200", 8, 1}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         assert_int_equal(cluster_parse(good[i].word, &c), STATUS_OK);
         assert_string_equal(c.machine->name, good[i].name);
@@ -52,8 +52,8 @@ static void machines_are_found_by_name(void **state)
 static void rows_are_complete(void **state)
 {
     (void)state;
-    const char *names[] = {"h100-pcie", "h100-nvl", "h200-nvl", "h100",    "h200", "gb300", "gb200",
-                           "b300",      "b200",     "a100",     "rtx4090", "l40s", "cpu"};
+    const char *names[] = {"h100-pcie", "h100-nvl", "h200-nvl", "h100", "h200", "gb300", "gb200",    "b300",
+                           "b200",      "a100",     "rtx4090",  "l40s", "cpu",  "gh200", "gh200-144"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct cluster c;
         assert_int_equal(cluster_parse(names[i], &c), STATUS_OK);
@@ -74,7 +74,26 @@ static void rows_are_complete(void **state)
     assert_null(machine_of_gpu("NVIDIA GeForce RTX 4090 Laptop GPU"));
     assert_null(machine_of_gpu("Tesla T4"));
     assert_string_equal(machine_of_gpu("NVIDIA GB200")->name, "gb200");
+    assert_string_equal(machine_of_gpu("NVIDIA GH200 480GB")->name, "gh200");
+    assert_string_equal(machine_of_gpu("NVIDIA GH200 144G HBM3e")->name, "gh200-144");
+    assert_string_equal(machine_of_gpu("NVIDIA H200")->name, "h200");
     assert_string_equal(machine_of_gpu("NVIDIA H100 80GB HBM3")->name, "h100");
+}
+
+/* PCIe is slower than the memory behind it; NVLink-C2C is faster than half of LPDDR5X, which two GPUs of a GB200 share. */
+static void the_slower_of_link_and_host_memory_decides(void **state)
+{
+    (void)state;
+    struct cluster c;
+    const struct {
+        const char *name;
+        double rate;
+    } hosts[] = {{"h200", 0.91 * 55.5e9}, {"gh200", 250e9}, {"gb200", 125e9}, {"gb300", 125e9}};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        assert_int_equal(cluster_parse(hosts[i].name, &c), STATUS_OK);
+        near(machine_host_both(c.machine), hosts[i].rate, 1e-9);
+    }
+    assert_true(machine_host_both(NULL) == 0);
 }
 
 /* NCCL's own model of its rings: 32 us for 8 ranks, 0.30 ms for 64 on 8 nodes, 2.4 for 512, 19 for 4096. */
@@ -302,6 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machines_are_found_by_name),
         cmocka_unit_test(rows_are_complete),
+        cmocka_unit_test(the_slower_of_link_and_host_memory_decides),
         cmocka_unit_test(a_ring_starts_as_late_as_nccl_says),
         cmocka_unit_test(the_place_of_an_axis_decides_its_rate),
         cmocka_unit_test(traffic_has_its_worked_sizes),

@@ -145,6 +145,31 @@ static void offloaded_state_is_the_hosts_and_takes_the_links_time(void **state)
     mesh_plan_close(p);
 }
 
+/* A Grace has 480 GB, two GPUs of a GB200 share them: 13B parameters leave their state there, 21B fit the GPU but not the host. */
+static void what_the_host_has_no_room_for_does_not_fit(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t layers;
+        bool fits;
+    } cases[] = {{40, true}, {66, false}};
+    for (int i = 0; i < 2; i++) {
+        struct mesh_result r;
+        struct spec s = spec_of("13b", 512, 1);
+        s.model.layer_count = cases[i].layers;
+        spec_resolve(&s);
+        s.run.train_precision = PRECISION_BF16;
+        s.run.memory_offload_optimizer = true;
+        struct mesh_plan *p = open_plan(&s, "gb200");
+        assert_int_equal(mesh_plan_given(p, &r), STATUS_OK);
+        assert_true(mesh_result_bytes(&r) < 186e9 - 1073741824.0);
+        assert_int_equal(r.stages[0].host < 0.9 * 240e9, cases[i].fits);
+        assert_int_equal(r.fits, cases[i].fits);
+        near(r.optim, r.stages[0].host / 125e9, 1e-9);
+        mesh_plan_close(p);
+    }
+}
+
 /* Ranks of every stage of a variant compared with plan_lay: act and scratch byte for byte. The optimizer's
  * tables and tensor-parallel gradient reductions are spread evenly here, which is the only difference of the
  * others. */
@@ -684,6 +709,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_is_divided_by_its_formula),
         cmocka_unit_test(one_device_is_todays_plan),
+        cmocka_unit_test(what_the_host_has_no_room_for_does_not_fit),
         cmocka_unit_test(offloaded_state_is_the_hosts_and_takes_the_links_time),
         cmocka_unit_test(stages_are_laid_out_as_a_run_does),
         cmocka_unit_test(shared_layers_are_laid_out_as_a_run_does),
