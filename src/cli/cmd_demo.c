@@ -67,7 +67,10 @@ static status spec_of(const struct demo *d, struct spec *s)
     KEY("data.train=%s/data/corpus_train_*.bin", d->corpus.dir);
     KEY("data.val=%s/data/corpus_val_*.bin", d->corpus.dir);
     KEY("data.tokenizer=%s/tokenizer", d->corpus.dir);
-    KEY("train.micro_batch=%lld", (long long)c->micro_batch);
+    if (c->micro_batch > 0)
+        KEY("train.micro_batch=%lld", (long long)c->micro_batch);
+    else
+        KEY("train.micro_batch=auto");
     KEY("train.batch_tokens=%lld", (long long)c->batch_tokens);
     KEY("train.sequence_length=%d", DEMO_SEQUENCE);
     KEY("train.steps=1000");
@@ -159,9 +162,10 @@ static status time_parts(const struct demo *d, struct spec *s, struct demo_times
     status st = shard_set_open_as(&val, s->run.data_val, &hints);
     if (st != STATUS_OK) goto close_data;
     st = data_sources_mix(&data, s);
-    if (st == STATUS_OK) st = data_sources_loader(s, NULL, NULL, &c);
     if (st == STATUS_OK) st = trainer_open(&t, s, NULL, NULL);
     if (st != STATUS_OK) goto close_val;
+    *s = t.spec; /* train.micro_batch=auto is resolved now */
+    TRY_OUT(data_sources_loader(s, NULL, &t.dev, &c));
     TRY_OUT(trainer_init_weights(&t));
     TRY_OUT(loader_open(&l, data.samples, &c, 0));
     TRY_OUT(time_steps(&t, l, &out->step));

@@ -15,7 +15,6 @@ struct demo_settings demo_settings_of(enum dev_kind kind)
                                       .ffn = 2048,
                                       .heads = 12,
                                       .batch_tokens = 16384,
-                                      .micro_batch = 64,
                                       .lr = 3e-3,
                                       .minutes = 0.6,
                                       .epochs_max = 5};

@@ -1,5 +1,5 @@
 /* What `ingot demo` trains, and how long: chosen from the device, the text and measured times. Pure functions.
- * docs/perf-log/2026-11-cpu.md has the measurements behind the numbers. */
+ * docs/perf-log/2026-11-checks.md has the measurements behind the numbers. */
 #ifndef INGOT_CLI_DEMO_SETTINGS_H
 #define INGOT_CLI_DEMO_SETTINGS_H
 #include "dev/dev.h"
@@ -8,7 +8,7 @@
 
 struct demo_settings {
     int64_t layers, hidden, ffn, heads;
-    int64_t batch_tokens, micro_batch;
+    int64_t batch_tokens, micro_batch; /* sequences; 0: as many as fit */
     double lr, minutes;   /* minutes: of the training, unless the user says how many */
     int64_t epochs_max;   /* more only learn the text by heart */
 };

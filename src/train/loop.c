@@ -641,10 +641,13 @@ static void say_times(const struct loop *l, const struct progress_run *p, bool m
                                   eval * (double)p->eval_parts_last),
              (long long)steps, p->eval_parts ? " and evaluations" : "", measured ? "measured" : "predicted");
     if (step < LONG_STEP_S) return;
+    char waits[96] = "";
+    if (trainer_pauses(&l->trainer))
+        snprintf(waits, sizeof waits, "; Ctrl-C waits for one micro-batch: train.micro_batch (%lld)",
+                 (long long)r->train_micro_batch);
     log_warn("a step takes minutes: lower train.batch_tokens (%lld) or the model's size (model.preset, "
-             "model.layer_count, "
-             "model.hidden_size); Ctrl-C waits for one micro-batch: train.micro_batch (%lld)",
-             (long long)r->train_batch_tokens, (long long)r->train_micro_batch);
+             "model.layer_count, model.hidden_size)%s",
+             (long long)r->train_batch_tokens, waits);
 }
 
 /* What is known before the first step: its time, how often ranks look at signals, the bar. */

@@ -78,7 +78,7 @@ static void a_gpu_trains_a_larger_model_in_less_time(void **state)
         const struct demo_settings s = demo_settings_of(kinds[i]);
         assert_int_equal(s.hidden % s.heads, 0);
         assert_int_equal(s.hidden / s.heads % 8, 0);
-        assert_int_equal(s.batch_tokens % (s.micro_batch * DEMO_SEQUENCE), 0);
+        assert_int_equal(s.batch_tokens % ((s.micro_batch ? s.micro_batch : 1) * DEMO_SEQUENCE), 0);
     }
     const struct demo_settings cpu = demo_settings_of(DEV_CPU), gpu = demo_settings_of(DEV_CUDA);
     assert_true(parameters(&gpu) > 10 * parameters(&cpu));

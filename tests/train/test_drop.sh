@@ -43,6 +43,12 @@ cut runs/two launch -n 2 --
 run 0 launch -n 2 -- train slow.yaml --run.dir=runs/two --resume
 same_run "two ranks" runs/whole runs/two
 
+# train.max_minutes, too, and before the first step is over; what to do was said before it.
+run 75 train r.yaml --run.dir=runs/minutes --train.batch_tokens=16Mi --train.max_minutes=0.02
+check "the time of a step" grep -qE '^time      about .* per step, .* for 40 steps and evaluations: predicted$' err
+check "the keys that change it" grep -qF 'warning: a step takes minutes: lower train.batch_tokens (16777216) or the model' err
+check "the time is over" grep -qE '^train.max_minutes: saved at step 0 of 40; step 1 was dropped after [0-9]+ of 262144 micro-batches; ' err
+
 # An evaluation of a minute. It is dropped, and made up for at the start of the next process.
 for ((i = 0; i < 400; i++)); do cat corpus.txt; done >long.txt
 run 0 data build long.txt --tokenizer tok -o data/long
