@@ -37,8 +37,8 @@ struct demo {
     struct demo_settings settings;
     struct tokenizer *tokenizer;
     double gzip_bpb, xz_bpb;
-    double step_s;       /* timed; NaN: a run that goes on */
-    char *last[PROMPTS]; /* samples after the last step; owned */
+    double step_s, eval_batch_s; /* timed; NaN: a run that goes on */
+    char *last[PROMPTS];         /* samples after the last step; owned */
 };
 
 static const char *prompt_of(const struct demo *d, int i)
@@ -198,6 +198,7 @@ static status measure_out(struct demo *d, struct spec *s)
     s->run.ckpt_every = l.ckpt_every;
     s->run.log_every = l.log_every;
     d->step_s = times.step;
+    d->eval_batch_s = times.eval * (double)(s->run.train_micro_batch * DEMO_SEQUENCE) / DEMO_EVAL_TOKENS;
     if (l.by_epochs)
         log_info("length    %lld steps: %lld times through the text; more would only learn it by heart",
                  (long long)l.steps, (long long)d->settings.epochs_max);
@@ -288,6 +289,7 @@ static status run(struct demo *d)
     TRY(loop_run(&spec,
                  &(struct loop_options){.resume = resume,
                                         .step_s = d->step_s,
+                                        .eval_batch_s = d->eval_batch_s,
                                         .again = "the same command resumes it",
                                         .hooks = {.ctx = d, .sample = sample, .finish = facts}},
                  &r));

@@ -668,7 +668,8 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
                                    .eval_parts_last = evaluates ? eval_parts(l, true) : 0,
                                    .layers = trainer_pauses(t) ? l->spec.model.layer_count : 0,
                                    .step_s = l->predicted_s,
-                                   .eval_part_steps = eval_part_steps(l)};
+                                   .eval_part_steps =
+                                       measured ? o->eval_batch_s / o->step_s : eval_part_steps(l)};
     progress_run_set(&p);
     say_times(l, &p, measured);
     return STATUS_OK;

@@ -22,7 +22,8 @@ struct loop_options {
     const char *isa; /* see ops_cpu; NULL: the best */
     struct comm *comm; /* NULL: one rank. Rank 0 writes and logs; all ranks train, evaluate and send what is saved */
     const char *again;          /* text: how the user resumes after a stop: "the same command resumes it" */
-    double step_s;              /* seconds of a step, if they were measured; 0, NaN: they are predicted */
+    /* Seconds of a step and of a batch of an evaluation, if they were measured; 0, NaN: they are predicted. */
+    double step_s, eval_batch_s;
     struct loop_hooks hooks;
 };
 struct loop_result {
