@@ -52,6 +52,7 @@ struct loop {
     struct waiting waiting;
     struct stop stop;
     _Atomic int64_t step_now;     /* for the display's thread: the step in progress */
+    atomic_bool drops;            /* the same: a step that lasts may be dropped */
     bool answered;                /* of that thread: a signal was answered */
     double predicted_s;           /* of a step, the same on all ranks; NaN: not known */
     struct mixture_cursor cursor; /* of the step's samples */
@@ -616,7 +617,7 @@ static void answer_signal(void *ctx)
     const int number = signals_pending();
     if (number == 0 || l->answered) return;
     l->answered = true;
-    stop_answer(number, atomic_load(&l->step_now), trainer_pauses(&l->trainer));
+    stop_answer(number, atomic_load(&l->step_now), atomic_load(&l->drops));
 }
 
 enum { LONG_STEP_S = 60 };
@@ -656,6 +657,7 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
     const struct run_spec *r = &l->spec.run;
     const struct trainer *t = &l->trainer;
     const bool evaluates = l->val.tokens > 0;
+    atomic_store(&l->drops, trainer_pauses(t));
     const bool measured = o->step_s > 0;
     if (l->lead) l->predicted_s = measured ? o->step_s : forecast_predict(t);
     TRY(comm_broadcast(l->comm, "forecast", &l->predicted_s, sizeof l->predicted_s, NULL));
