@@ -171,7 +171,7 @@ if part offload; then
         # shellcheck disable=SC2086
         trained off.b $gpu $shape $before --memory.offload_optimizer=true $more
         same_run "offloaded, $name" runs/off.a runs/off.b
-        check "offloaded, $name: planned is measured" grep -qE 'host +planned ([0-9]+) bytes, measured \1 ' runs/off.b/log.txt
+        check "offloaded, $name: planned is measured" grep -qE 'host +planned ([0-9]+) bytes, measured \1$' runs/off.b/log.txt
         check "offloaded, $name: nothing was refused a capture" bash -c '! grep -q "cannot be captured" runs/off.b/log.txt'
         echo "     offloaded, $name"
     done <<'WAYS'
