@@ -10,7 +10,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "cli/demo_corpus.h"
 #include "cli/demo_settings.h"
 #include "cli/sample.h"
@@ -37,6 +39,7 @@ struct demo {
     struct demo_settings settings;
     struct tokenizer *tokenizer;
     double gzip_bpb, xz_bpb;
+    bool json;
     double step_s, eval_batch_s; /* timed; NaN: a run that goes on */
     char *last[PROMPTS];         /* samples after the last step; owned */
 };
@@ -255,9 +258,29 @@ static void facts(void *ctx, struct observe *o, const struct eval_result *last)
     observe_fact(o, "xz_bpb", d->xz_bpb);
 }
 
+static void print_results_json(const struct demo *d, const struct loop_result *r)
+{
+    char report[DEMO_PATH + 64];
+    json_t *samples = json_array();
+    for (int i = 0; i < PROMPTS; i++) {
+        if (!d->last[i]) continue;
+        char *text = utf8_clean(d->last[i], strlen(d->last[i])); /* it may end within a character */
+        json_array_append_new(samples, json_pack("{s:s, s:s}", "prompt", prompt_of(d, i), "text", text));
+        free(text);
+    }
+    json_t *o = json_pack("{s:s, s:s, s:I, s:o}", "run", d->corpus.dir, "report",
+                          demo_path(&d->corpus, "report.html", report), "step", (json_int_t)r->step,
+                          "samples", samples);
+    json_set_real(o, "bits_per_byte", r->eval.bits_per_byte);
+    json_set_real(o, "gzip_bits_per_byte", d->gzip_bpb);
+    json_set_real(o, "xz_bits_per_byte", d->xz_bpb);
+    print_json(o);
+}
+
 static void print_results(const struct demo *d, const struct loop_result *r)
 {
     const char *dir = d->corpus.dir;
+    if (d->json) return print_results_json(d, r);
     for (int i = 0; i < PROMPTS; i++)
         if (d->last[i]) printf("sample %d: %s%s\n\n", i + 1, prompt_of(d, i), d->last[i]);
     printf("held-out text, bits per byte:   gzip -9  %.3f    xz -9  %.3f    this model  %.3f\n", d->gzip_bpb,
@@ -302,9 +325,9 @@ status cmd_demo(struct args *a)
     struct demo d = {.corpus.minutes = 0};
     bool fresh = false;
     const struct flag flags[] = {FLAG("minutes", &d.corpus.minutes), FLAG("text", &d.corpus.source),
-                                 FLAG("fresh", &fresh)};
+                                 FLAG("fresh", &fresh), FLAG("json", &d.json)};
     d.corpus.minutes = NAN;
-    TRY(args_parse(a, flags, 3));
+    TRY(args_parse(a, flags, 4));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 0));
     if (isnan(d.corpus.minutes))

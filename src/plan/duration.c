@@ -56,13 +56,14 @@ PRINTF_LIKE(2, 3) static void add(struct line *l, const char *fmt, ...)
 /* The keys of a mesh that the spec has otherwise. */
 static void add_mesh(struct line *l, const struct run_spec *r, const struct mesh_shape *m)
 {
-    static const char *const schedules[] = {[PIPE_GPIPE] = "gpipe",
-                                            [PIPE_1F1B] = "1f1b",
-                                            [PIPE_INTERLEAVED] = "interleaved",
-                                            [PIPE_ZB_H1] = "zb_h1"};
+    static const char *const schedules[] = {
+#define WORD(prefix, value, word) [prefix##_##value] = (word),
+        PIPELINE_WORDS(WORD)
+#undef WORD
+    };
     if (m->tp != r->parallel_tensor) add(l, " --parallel.tensor=%d", m->tp);
     if (m->pp != r->parallel_pipeline) add(l, " --parallel.pipeline=%d", m->pp);
-    if (m->pp > 1 && m->schedule != (enum pipe)r->parallel_schedule)
+    if (m->pp > 1 && m->schedule != (enum pipeline_kind)r->parallel_schedule)
         add(l, " --parallel.schedule=%s", schedules[m->schedule]);
     if (m->pp > 1 && m->chunks != r->parallel_chunks) add(l, " --parallel.chunks=%d", m->chunks);
     if (m->layers[0] > 0 && !r->parallel_stages[0])
@@ -77,7 +78,10 @@ const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const
                              int64_t micro_batch)
 {
     static const char *const policies[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+#define WORD(prefix, value, word) [prefix##_##value] = (word),
+        RECOMPUTE_WORDS(WORD)
+#undef WORD
+    };
     struct line l = {.text = buf};
     if (d->count > d->node)
         add(&l, "srun --nodes=%d --ntasks-per-node=%d ingot train", (d->count + d->node - 1) / d->node,

@@ -16,7 +16,8 @@ check "nothing is left of the timing" [ ! -e runs/demo-mine/timing ]
 losses runs/demo-mine >before
 
 # Again: the same result, no step.
-run 0 demo --text mine.txt
+run 0 demo --text mine.txt --json
+check "one JSON object" sh -c 'head -c 1 out | grep -q "{" && grep -q "\"xz_bits_per_byte\": [0-9]" out'
 losses runs/demo-mine >after
 check "a demo that is over does no step" cmp -s before after
 
