@@ -8,7 +8,7 @@
 # run.dir and the data lie where all nodes see them; rank 0 alone writes. train.batch_tokens must be a multiple of ranks x micro-batch. Two
 # minutes before the time limit all ranks are asked to save; the job then ends with 75 and queues itself again, to go on from there.
 #
-# Written for CPU ranks; not tried with ranks on GPUs, which mpirun starts (docs/COMM.md).
+# Run with CPU ranks on one node, stopped and queued again by its time limit (examples/slurm); not with ranks on GPUs or on several nodes.
 #SBATCH --job-name=ingot
 #SBATCH --ntasks-per-node=1
 #SBATCH --time=24:00:00
