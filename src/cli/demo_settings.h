@@ -12,7 +12,7 @@ struct demo_settings {
     double lr, minutes;   /* minutes: of the training, unless the user says how many */
     int64_t epochs_max;   /* more only learn the text by heart */
 };
-enum { DEMO_SEQUENCE = 256, DEMO_EVAL_TOKENS = 8192, DEMO_TEXT_MIN = 16384, DEMO_VOCAB_MAX = 4096 };
+enum { DEMO_SEQUENCE = 256, DEMO_EVAL_TOKENS = 8192, DEMO_TEXT_MIN = 16384, DEMO_VOCAB_MAX = 8192 };
 struct demo_settings demo_settings_of(enum dev_kind kind);
 /* Tokens of the tokenizer for a text of so many bytes: fewer for a small one. */
 int32_t demo_vocab_size(size_t text_bytes);
