@@ -10,7 +10,7 @@ machine_architectures() { # the architectures of cmake/cuda.cmake that the GPUs 
 }
 for machine_nvcc in "${CUDACXX:-nvcc}" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
     machine_nvcc=$(command -v "$machine_nvcc" 2>/dev/null) || continue
-    machine_found=$(machine_architectures)
+    machine_found=$(machine_architectures) || true # no nvidia-smi, no driver
     [ -n "$machine_found" ] || break
     machine_options="-DINGOT_CUDA=ON -DINGOT_CUDA_ARCHS=$machine_found -DCMAKE_CUDA_COMPILER=$machine_nvcc"
     machine_text="this processor and its GPU ($machine_found)"

@@ -15,7 +15,7 @@ stand_in() { # stand_in PATH: a script from standard input
 options() { # options CAPABILITIES WITH: what cmake is told; WITH: directories before the usual ones in PATH
     printf 'printf "%%b" "%s"\n' "$1" | stand_in gpu/nvidia-smi
     echo 'exit 0' | stand_in nvcc/nvcc
-    PATH=$2:/usr/bin:/bin CUDA_HOME=$work/none bash -c '. "$1"; echo "$machine_options"' sh "$top/scripts/this_machine.sh"
+    PATH=$2:/usr/bin:/bin CUDA_HOME=$work/none bash -c 'set -euo pipefail; . "$1"; echo "$machine_options"' sh "$top/scripts/this_machine.sh"
 }
 expect() { # expect WANT GOT WHAT
     [ "$2" = "$1" ] || fail "$3: $2, not $1"
@@ -32,6 +32,7 @@ both=$work/gpu:$work/nvcc
 expect -DINGOT_CUDA=OFF "$(options '9.0\n' "$work/gpu")" "no nvcc"
 expect -DINGOT_CUDA=OFF "$(options '7.5\n' "$both")" "an old GPU"
 expect -DINGOT_CUDA=OFF "$(options '' "$both")" "no GPU"
+expect -DINGOT_CUDA=OFF "$(options '' "$work/nvcc")" "nvcc and no nvidia-smi"
 
 # The script itself: a build of 40 files is eight lines or so in a pipe, and the demo gets the arguments.
 mkdir -p copy/scripts
