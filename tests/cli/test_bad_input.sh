@@ -21,7 +21,8 @@ train() { # train CODE TEXT KEYS...
 }
 
 # --- the command line ---
-for verb in $("$ingot" --help | sed -nE 's/^  ([a-z]+) .*/\1/p') "tokenizer train" "tokenizer encode" "tokenizer decode" \
+# complete takes any words: they are what someone has typed so far
+for verb in $("$ingot" --help | sed -nE '/^  complete /d; s/^  ([a-z]+) .*/\1/p') "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "data build" "data inspect" "data verify"; do
     # shellcheck disable=SC2086 # a verb of two words
     run 0 $verb --help

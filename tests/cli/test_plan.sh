@@ -28,7 +28,7 @@ says "take more devices"
 run 5 "${seventy[@]}" --machine 8xH100 --parallel.tensor=8
 says "the mesh of parallel.* does not fit"
 run 2 "${seventy[@]}" --machine 8xH101
-says "names: h100-pcie"
+says "names: gh200-144"
 run 2 "${seventy[@]}" --machine 64xB200 --parallel.tensor=3
 says "parallel.tensor x parallel.pipeline = 3 x 1 cannot be made of 64 ranks"
 run 2 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --parallel.pipeline=2
