@@ -2,6 +2,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/print_json.h"
 #include "observe/observe.h"
 
 #include <limits.h>
@@ -12,8 +13,9 @@ status cmd_report(struct args *a)
 {
     const char *out = NULL;
     char path[PATH_MAX], parent[PATH_MAX - 32];
-    const struct flag flags[] = {FLAG("out", &out)};
-    TRY(args_parse(a, flags, 1));
+    bool json = false;
+    const struct flag flags[] = {FLAG("out", &out), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 2));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, INT_MAX));
     if (a->word_count == 1)
@@ -25,6 +27,9 @@ status cmd_report(struct args *a)
         TRY(report_write(a->words[0], out));
     else
         TRY(report_compare((const char *const *)a->words, a->word_count, out));
-    printf("%s\n", out);
+    if (json)
+        print_json(json_pack("{s:s}", "report", out));
+    else
+        printf("%s\n", out);
     return STATUS_OK;
 }

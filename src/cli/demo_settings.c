@@ -15,9 +15,9 @@ struct demo_settings demo_settings_of(enum dev_kind kind)
                                       .ffn = 2048,
                                       .heads = 12,
                                       .batch_tokens = 16384,
-                                      .lr = 3e-3,
+                                      .lr = 6e-3,
                                       .minutes = 0.6,
-                                      .epochs_max = 5};
+                                      .epochs_max = 3};
     return (struct demo_settings){.layers = 2,
                                   .hidden = 256,
                                   .ffn = 704,
