@@ -51,8 +51,9 @@ cmake --preset asan >/dev/null
 cmake --build --preset asan -j "$jobs"
 step "tests under sanitizers"
 # Of train.meshes, whose eight ranks at a time take minutes with sanitizers, this has the pairs of axes (train.meshes_mpi) and each axis
-# for itself. The golden set is bits of the optimised build.
-but='^golden\.|^train\.meshes$'
+# for itself. The golden set is bits of the optimised build. cli.demo trains a dozen times, minutes with sanitizers: what it calls is tested
+# under them by itself.
+but='^golden\.|^train\.meshes$|^cli\.demo$'
 [ "$mode" = full ] || but='^golden\.'
 ctest --preset asan -j "$tests" -E "$but"
 step "tests"
