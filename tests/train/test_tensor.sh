@@ -26,7 +26,7 @@ ranks() { # ranks RUN N KEYS...
     local name=$1 n=$2
     shift 2
     run 0 launch -n "$n" -- train tensor.yaml --run.dir="runs/$name" "$@"
-    grep -oE 'planned [0-9]+ bytes, measured [0-9]+' err | awk '{ if ($2 != $5) exit 1; n++ } END { exit n != 1 }' ||
+    grep -oE 'planned [0-9]+ bytes, measured [0-9]+' "runs/$name/log.txt" | awk '{ if ($2 != $5) exit 1; n++ } END { exit n != 1 }' ||
         fail "$name: memory is not what was planned"
 }
 
