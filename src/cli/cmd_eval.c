@@ -74,13 +74,13 @@ status cmd_eval(struct args *a)
         shard_set_close(&val);
     }
     if (st == STATUS_OK && json) {
-        json_t *j = json_pack("{s:s, s:I, s:f, s:f, s:f, s:I}", "run", run, "step", (json_int_t)t.step,
-                              "loss", r.loss, "perplexity", exp(r.loss), "accuracy", r.accuracy, "tokens",
+        json_t *j = json_pack("{s:s, s:I, s:I}", "run", run, "step", (json_int_t)t.step, "tokens",
                               (json_int_t)r.tokens);
-        if (!isnan(r.bits_per_byte)) json_object_set_new(j, "bits_per_byte", json_real(r.bits_per_byte));
-        json_dumpf(j, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(j);
+        json_set_real(j, "loss", r.loss);
+        json_set_real(j, "perplexity", exp(r.loss)); /* infinite for a model that diverged: left out */
+        json_set_real(j, "accuracy", r.accuracy);
+        json_set_real(j, "bits_per_byte", r.bits_per_byte);
+        print_json(j);
     } else if (st == STATUS_OK) {
         printf("step=%lld loss=%.6f perplexity=%.3f accuracy=%.4f tokens=%lld", (long long)t.step, r.loss,
                exp(r.loss), r.accuracy, (long long)r.tokens);
