@@ -29,7 +29,8 @@ void linear_lay(const struct linear *m, struct linear_saved *s, const struct lay
 {
     (void)m;
     switch (l->recipe) {
-    case RECIPE_PLAIN: *s = (struct linear_saved){.recipe = RECIPE_PLAIN}; break;
+    case RECIPE_PLAIN:
+    case RECIPE_FP8: *s = (struct linear_saved){.recipe = RECIPE_PLAIN}; break;
     }
 }
 
@@ -45,7 +46,8 @@ static int64_t side_width(const struct linear *m, enum side side)
 static struct operand operand_form(enum recipe recipe, enum side side, dtype dt)
 {
     switch (recipe) {
-    case RECIPE_PLAIN: break;
+    case RECIPE_PLAIN:
+    case RECIPE_FP8: break;
     }
     return operand_at(NULL, dt, side == SIDE_DY_WGRAD);
 }
@@ -58,7 +60,8 @@ static struct operand operand_for(const struct linear *m, const struct linear_sa
           (long long)m->in, (long long)t.shape[1]);
     struct operand o = operand_form(s->recipe, side, t.dt);
     switch (s->recipe) {
-    case RECIPE_PLAIN: o.data = t.data; break;
+    case RECIPE_PLAIN:
+    case RECIPE_FP8: o.data = t.data; break;
     }
     return o;
 }
@@ -147,7 +150,8 @@ static status wgrad(const struct linear *m, struct operand x, struct operand dy,
                      r->stream));
     if (m->b < 0) return STATUS_OK;
     switch (dy.scales) { /* db sums values: of codes it needs the tensor that they were made from */
-    case SCALES_NONE: break;
+    case SCALES_NONE:
+    case SCALES_TENSOR: break;
     }
     return r->ops->bias_bwd(
         &(struct bias_bwd_args){
@@ -163,7 +167,8 @@ static struct operand operand_take(struct arena *a, const struct linear *m, enum
                             side_width(m, side))
                     .data;
     switch (like.scales) {
-    case SCALES_NONE: break;
+    case SCALES_NONE:
+    case SCALES_TENSOR: break;
     }
     return like;
 }
@@ -173,7 +178,8 @@ static status operand_copy(struct operand *to, struct operand from, const struct
 {
     *to = operand_take(a, m, side, from, rows);
     switch (from.scales) {
-    case SCALES_NONE: break;
+    case SCALES_NONE:
+    case SCALES_TENSOR: break;
     }
     return dev_copy(s, (void *)(uintptr_t)to->data, from.data,
                     (size_t)(rows * side_width(m, side)) * dtype_bytes(from.dt));

@@ -36,6 +36,7 @@ void ops_oracle(struct ops *o)
     oracle_loss(o);
     oracle_normal(o);
     oracle_optim(o);
+    oracle_fp8(o);
 }
 
 status ops_check(const struct ops *o)

@@ -27,6 +27,7 @@
 #include "ops/ops_tables.h"
 #include "ops/ops_tokens.h"
 #include "ops/ops_vocab.h"
+#include "ops/ops_fp8.h"
 #include "tensor/operand.h"
 #include <stdbool.h>
 
@@ -34,7 +35,7 @@ struct stream;                      /* dev/dev.h */
 typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the call returns when the op is complete */
 
 #define OPS(X)                                                                                                         \
-    X(gemm) X(bias_bwd)                                                                                                \
+    X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound)                                                         \
     X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
@@ -92,15 +93,32 @@ struct epilogue {
  * Sums are in A for every operand dtype, and are rounded once. (On a GPU the library may round a BF16 result before
  * it adds the bias.) */
 struct gemm_args {
-    struct operand a, b;    /* both have dtype dt; no set supports scales yet */
+    struct operand a, b;    /* both plain of dtype dt, or both FP8 with SCALES_TENSOR: see below */
     void *c;                /* cdt */
     struct epilogue epilogue;
     int64_t m, n, k;
     enum accum accum;       /* ACCUM_ADD: only with cdt == A, and epilogue NONE or BIAS */
-    dtype cdt;              /* dt or A */
+    dtype cdt;              /* dt or A; of FP8: BF16 or F32 */
+    bool fast_accum;        /* FP8: the set may keep sums in the 14 bits of Hopper's tensor core */
 };
+/* FP8 (a.dt, b.dt: F8_E4M3 or F8_E5M2, not both E5M2): c = (a_codes b_codes) a.scale b.scale, with a not transposed and
+ * b.trans: both operands are contiguous along k. k and n are multiples of 16, and on a GPU m, too. Epilogues: NONE,
+ * BIAS, ADD. */
 
+/* True for FP8; false: both operands are plain. */
+static inline bool gemm_fp8(const struct gemm_args *g)
+{
+    switch (g->a.scales) {
+    case SCALES_NONE: break;
+    case SCALES_TENSOR:
+        CHECK(g->b.scales == SCALES_TENSOR, "one operand of a GEMM has a scale");
+        return true;
+    }
+    return false;
+}
 static inline dtype gemm_dt(const struct gemm_args *g) { return operands_dt(g->a, g->b); }
+/* The dtype of a bias. */
+static inline dtype gemm_bias_dt(const struct gemm_args *g) { return gemm_fp8(g) ? DTYPE_BF16 : g->a.dt; }
 /* The bias or the addend of a GEMM; NULL: none. */
 static inline const void *gemm_bias(const struct gemm_args *g)
 {
@@ -157,6 +175,7 @@ struct rmsnorm_fwd_args {
     int64_t rows, d;
     int64_t x_stride, y_stride; /* elements from row to row; 0: d */
     double eps, shift;
+    struct quantized q;     /* FP8 form of y (y_stride 0 or d) */
     dtype dt;
 };
 /* g = (w + shift) dy; xh = s rstd; dx = rstd (g - xh mean(g xh)) + dres; dw += sum over rows of dy xh. dres is the
@@ -172,6 +191,7 @@ struct rmsnorm_bwd_args {
     void *dw;               /* [d] A, += */
     int64_t rows, d, dy_stride, s_stride, dx_stride;    /* strides: 0 means d */
     double shift;
+    struct quantized q;     /* FP8 form of dx (dx_stride 0 or d); q.only is false */
     dtype dt;
 };
 
@@ -286,6 +306,7 @@ struct attn_decode_args {
 struct swiglu_fwd_args {
     const void *gu;         /* [rows, 2f] dt */
     void *m;                /* [rows, f] dt */
+    struct quantized q;     /* FP8 form of m */
     int64_t rows, f;
     dtype dt;
 };
@@ -294,6 +315,7 @@ struct swiglu_bwd_args {
     void *dgu;              /* [rows, 2f] dt =; may alias gu */
     void *m;                /* [rows, f] dt =: recomputed forward result, same bits; may be dm's memory; NULL: not
                                stored */
+    struct quantized q, mq; /* FP8 forms of dgu and of m; with `mq`, m is not NULL */
     int64_t rows, f;
     dtype dt;
 };
@@ -379,6 +401,7 @@ struct step_scalars {
     double grad_squares;                            /* sum of g^2 over the whole model, for UPDATE_RULE */
     double grad_norm, clip_factor;                  /* outputs of `update` */
     double load_max, load_min;                      /* outputs of `balance` */
+    double fp8_overflow;                            /* set to 0 by the trainer, += by `fp8_scales` */
     uint64_t step;                                  /* counts from 0: a seed of stochastic rounding */
 };
 

@@ -20,6 +20,7 @@ static inline struct precision_types precision_of(enum precision precision)
     case PRECISION_FP32: break;
     case PRECISION_TF32: t.tf32 = true; break;
     case PRECISION_BF16: t.act = DTYPE_BF16, t.split = true; break;
+    case PRECISION_FP8: t.act = DTYPE_BF16, t.split = true, t.recipe = RECIPE_FP8; break;
     }
     return t;
 }
@@ -40,6 +41,8 @@ static inline enum precision precision_of_weights(dtype dt)
     case DTYPE_I32:
     case DTYPE_U16:
     case DTYPE_U8:
+    case DTYPE_F8_E4M3:
+    case DTYPE_F8_E5M2:
     case DTYPE_COUNT: break;
     }
     return PRECISION_FP32;

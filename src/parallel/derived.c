@@ -132,6 +132,8 @@ status derived_refresh(const struct derived_refresh *a)
         if (a->params->derived[d].bytes == 0) continue;
         switch (d) {
         case DERIVED_F32: TRY(refresh_f32(a)); break;
+        case DERIVED_F8: /* with its transpose, by one pass */
+        case DERIVED_F8_T: break;
         case DERIVED_COUNT: break;
         }
     }
@@ -147,6 +149,8 @@ size_t derived_scratch(const struct params *p)
         case DERIVED_F32:
             bytes = comm_sum_scratch(p->shards, p->derived[d].bytes / (int64_t)sizeof(float), DTYPE_F32);
             break;
+        case DERIVED_F8:
+        case DERIVED_F8_T:
         case DERIVED_COUNT: break;
         }
         if (bytes > most) most = bytes;

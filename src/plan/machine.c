@@ -95,6 +95,7 @@ double machine_host_both(const struct machine *m)
 double machine_peak(const struct machine *m, enum precision precision)
 {
     switch (precision) {
+    case PRECISION_FP8: /* embeddings, heads, attention; of linears: see layer_time.c */
     case PRECISION_BF16: return m->peak_bf16;
     case PRECISION_TF32: return m->peak_tf32;
     case PRECISION_FP32: return m->peak_fp32;
@@ -106,6 +107,7 @@ double machine_peak(const struct machine *m, enum precision precision)
 static const double *shares_of(const struct machine *m, enum precision precision)
 {
     switch (precision) {
+    case PRECISION_FP8:
     case PRECISION_BF16: return m->share_16;
     case PRECISION_TF32:
     case PRECISION_FP32: break;
@@ -131,6 +133,7 @@ double machine_attention_rate(const struct machine *m, enum precision precision,
                                               {m->latent_forward, m->latent_backward}};
     const struct machine_curve c = curves[(head_dim > 64) + (head_dim > 128)][backward];
     switch (precision) {
+    case PRECISION_FP8:
     case PRECISION_BF16: return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
     case PRECISION_TF32:
     case PRECISION_FP32: break; /* no attention kernels on tensor cores: the GEMMs' rate at a head's width */

@@ -1,5 +1,6 @@
 #include "tensor/dtype.h"
 #include "base/status.h"
+#include "tensor/f8.h"
 #include <math.h>
 
 size_t dtype_bytes(dtype dt)
@@ -47,6 +48,8 @@ double dtype_load(const void *p, int64_t i, dtype dt)
     case DTYPE_F32: return (double)((const float *)p)[i];
     case DTYPE_BF16: return (double)bf16_to_f32(((const bf16 *)p)[i]);
     case DTYPE_F16: return (double)f16_to_f32(((const uint16_t *)p)[i]);
+    case DTYPE_F8_E4M3: return (double)f8_decode(f8_e4m3, ((const uint8_t *)p)[i]);
+    case DTYPE_F8_E5M2: return (double)f8_decode(f8_e5m2, ((const uint8_t *)p)[i]);
     default: CHECK(0, "%s holds no real numbers", dtype_name(dt));
     }
 }
@@ -57,6 +60,8 @@ void dtype_store(void *p, int64_t i, dtype dt, double v)
     case DTYPE_F64: ((double *)p)[i] = v; return;
     case DTYPE_F32: ((float *)p)[i] = (float)v; return;
     case DTYPE_BF16: ((bf16 *)p)[i] = bf16_from_f32((float)v); return;
+    case DTYPE_F8_E4M3: ((uint8_t *)p)[i] = f8_encode(f8_e4m3, (float)v); return;
+    case DTYPE_F8_E5M2: ((uint8_t *)p)[i] = f8_encode(f8_e5m2, (float)v); return;
     default: CHECK(0, "cannot store real numbers as %s", dtype_name(dt));
     }
 }

@@ -7,7 +7,7 @@
 
 /*  name  bytes  safetensors name */
 #define DTYPE_LIST(X) X(F64, 8, "F64") X(F32, 4, "F32") X(BF16, 2, "BF16") X(F16, 2, "F16") X(I64, 8, "I64") \
-    X(I32, 4, "I32") X(U16, 2, "U16") X(U8, 1, "U8")
+    X(I32, 4, "I32") X(U16, 2, "U16") X(U8, 1, "U8") X(F8_E4M3, 1, "F8_E4M3") X(F8_E5M2, 1, "F8_E5M2")
 typedef enum {
 #define X(name, bytes, text) DTYPE_##name,
     DTYPE_LIST(X)

@@ -1,8 +1,8 @@
-/* operand: one input matrix of a GEMM.
+/* operand: one input matrix of a GEMM: an array of one dtype, or FP8 codes with a scale.
  *
- * Today an operand is an array of one dtype. A quantised operand will hold codes and their scales along K. It will be
- * another value of enum scales with its own layout of `scale`. Every `switch (operand.scales)` then fails to compile
- * until it has a case: here, in ops and in nn/linear.c. An operand never owns memory. */
+ * Another kind of scales is another value of enum scales with its own layout of `scale`. Every `switch
+ * (operand.scales)` then fails to compile until it has a case: here, in ops and in nn/linear.c. An operand never owns
+ * memory. */
 #ifndef INGOT_TENSOR_OPERAND_H
 #define INGOT_TENSOR_OPERAND_H
 #include "base/status.h"
@@ -10,7 +10,8 @@
 #include <stdbool.h>
 
 enum scales {
-    SCALES_NONE                 /* `data` holds the values; scale is NULL */
+    SCALES_NONE,                /* `data` holds the values; scale is NULL */
+    SCALES_TENSOR               /* `data` holds FP8 codes; value = code * scale[0] (quantized.scale_inv) */
 };
 struct operand {
     const void *data;           /* dt, row-major */
@@ -23,7 +24,8 @@ struct operand {
 /* How the operands of a model's GEMMs are made from tensors. ops/precision.h selects the recipe, nn/linear.c applies
  * it. */
 enum recipe {
-    RECIPE_PLAIN                /* an operand is the tensor itself */
+    RECIPE_PLAIN,               /* an operand is the tensor itself */
+    RECIPE_FP8                  /* codes with one scale per tensor: tensor/quantized.h */
 };
 /* The three GEMMs of a linear: y = x W^T, dx = dy W, dW = dy^T x. */
 enum gemm_pass { GEMM_FWD, GEMM_DGRAD, GEMM_WGRAD };
@@ -43,7 +45,8 @@ static inline struct operand operand_trans(struct operand o)
 static inline struct operand operand_from(struct operand o, int64_t elements)
 {
     switch (o.scales) {
-    case SCALES_NONE: break;
+    case SCALES_NONE:
+    case SCALES_TENSOR: break; /* one scale for all elements */
     }
     o.data = (const char *)o.data + (size_t)elements * dtype_bytes(o.dt);
     return o;
@@ -54,6 +57,7 @@ static inline dtype operands_dt(struct operand a, struct operand b)
 {
     switch (a.scales) {
     case SCALES_NONE: break;
+    case SCALES_TENSOR: CHECK(false, "operands with scales in a GEMM that reads none");
     }
     CHECK(a.dt == b.dt && a.scales == b.scales, "operands of different types: %s and %s", dtype_name(a.dt),
           dtype_name(b.dt));

@@ -37,7 +37,9 @@ enum split {
 };
 /* Copies of master weights in other forms, made anew whenever weights change (parallel/derived.h). */
 #define DERIVED_LIST(X)                                                                                                \
-    X(F32, "weights in fp32")   /* full rows: decay rates, step sizes, router biases (params_exact) */
+    X(F32, "weights in fp32")   /* full rows: decay rates, step sizes, router biases (params_exact) */                     \
+    X(F8, "weights in fp8")     /* codes [out, in], which forward reads, of linears with param.fp8 */                       \
+    X(F8_T, "weights in fp8, transposed")   /* [in, out], which dgrad reads */
 enum derived {
 #define X(name, text) DERIVED_##name,
     DERIVED_LIST(X)
@@ -68,6 +70,7 @@ struct param {
     bool stored;                /* a GEMM computes the full gradient and stores it in the first micro-batch of a
                                    step; for all other rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
+    int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
     int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */

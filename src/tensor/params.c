@@ -36,6 +36,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
                         .shape = {out, in},
                         .global = {out, in},
                         .unit = p->unit_count - 1,
+                        .fp8 = -1,
                         .init_value = init_value};
     r->count = in ? out * in : out;
     va_list ap;
@@ -231,6 +232,8 @@ static int64_t derived_bytes(enum derived d, const struct param *row)
     int64_t bytes = 0;
     switch (d) {
     case DERIVED_F32: bytes = row->count * (int64_t)sizeof(float); break;
+    case DERIVED_F8:
+    case DERIVED_F8_T: bytes = row->count; break;
     case DERIVED_COUNT: break;
     }
     return bytes;

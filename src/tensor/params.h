@@ -33,6 +33,7 @@
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
 #include "base/status.h"
+#include "tensor/fp8_linears.h"
 #include "tensor/operand.h"
 #include "tensor/param_row.h"
 #include "tensor/units.h"
@@ -64,6 +65,7 @@ struct params {
     enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_lay */
     struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
+    struct fp8_linears fp8;     /* linears whose GEMMs may read FP8 codes (parallel/fp8.h) */
     dtype moment_dt; int moments; bool host_state; /* moments per parameter; host_state: the host stores what only
                                                       the optimizer reads; params_lay sets them */
     void *m, *v; float *m_scale, *v_scale; /* scales of 8-bit moments */
@@ -167,10 +169,16 @@ static inline void *params_weight(const struct params *p, int row)
 /* A weight [out, in] as operand b of a linear's GEMMs: transposed in y = x W^T, as stored in dx = dy W. */
 static inline struct operand params_operand(const struct params *p, int row, enum gemm_pass pass)
 {
-    switch (p->recipe) {
-    case RECIPE_PLAIN: break;
-    }
     return operand_at(params_weight(p, row), p->dt, pass == GEMM_FWD);
+}
+/* The same in FP8, of a row with param.fp8: the codes for forward, and their transpose for dgrad. */
+static inline struct operand params_operand_fp8(const struct params *p, int row, enum gemm_pass pass)
+{
+    const struct param *r = &p->rows[row];
+    const enum derived which = pass == GEMM_FWD ? DERIVED_F8 : DERIVED_F8_T;
+    struct operand o = {(char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3, SCALES_TENSOR,
+                        fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true};
+    return o;
 }
 static inline void *params_grad(const struct params *p, int row)
 {

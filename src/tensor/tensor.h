@@ -4,12 +4,15 @@
 #include "base/arena.h"
 #include "tensor/dtype.h"
 
+struct quantized; /* tensor/quantized.h */
+
 enum { TENSOR_RANK_MAX = 4 };
 struct tensor {
     void *data;                     /* NULL while counting */
     dtype dt;
     int rank;
     int64_t shape[TENSOR_RANK_MAX];
+    const struct quantized *q;      /* its FP8 form, made by whoever writes it; NULL: none */
 };
 
 /* Allocates a tensor from the arena; `what` is a literal. tensor_take(act, "qkv", DTYPE_BF16, 2, n, width) */

@@ -20,7 +20,7 @@ static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows
     for (int64_t k = ks.begin; k < ks.end; k++)
         for (int64_t j = cols.begin; j < cols.end; j++)
             t->b[k - ks.begin][j - cols.begin] =
-                get(g->b.data, g->b.trans ? j * g->k + k : k * g->n + j, g->a.dt);
+                get(g->b.data, g->b.trans ? j * g->k + k : k * g->n + j, g->b.dt);
     for (int64_t i = 0; i < rows.end - rows.begin; i++)
         for (int64_t k = 0; k < ks.end - ks.begin; k++)
             for (int64_t j = 0; j < TILE; j++) t->c[i][j] += t->a[i][k] * t->b[k][j];
@@ -28,10 +28,11 @@ static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows
 
 static void tile_store(const struct gemm_args *g, const struct tile *t, struct span rows, struct span cols)
 {
+    const double scale = gemm_fp8(g) ? (double)*g->a.scale * (double)*g->b.scale : 1;
     for (int64_t i = rows.begin; i < rows.end; i++)
         for (int64_t j = cols.begin; j < cols.end; j++) {
-            double v = t->c[i - rows.begin][j - cols.begin];
-            if (gemm_bias(g)) v += get(gemm_bias(g), j, g->a.dt);
+            double v = t->c[i - rows.begin][j - cols.begin] * scale;
+            if (gemm_bias(g)) v += get(gemm_bias(g), j, gemm_bias_dt(g));
             if (g->accum == ACCUM_ADD) v += get(g->c, i * g->n + j, g->cdt);
             if (gemm_addend(g)) v += get(gemm_addend(g), i * g->n + j, g->cdt);
             put(g->c, i * g->n + j, g->cdt, v);
@@ -52,16 +53,27 @@ static bool supports(const struct gemm_args *g, dev_stream s)
     return false;
 }
 
-static status gemm(const struct gemm_args *g, dev_stream s)
+static void check_types(const struct gemm_args *g)
 {
-    (void)s;
+    if (gemm_fp8(g)) {
+        CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
+        CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "FP8 GEMM into %s", dtype_name(g->cdt));
+        CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
+        return;
+    }
     check_dt(gemm_dt(g));
-    CHECK(supports(g, s), "the oracle fuses no such epilogue");
-    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
-          (long long)g->k);
     CHECK(g->cdt == g->a.dt || g->cdt == dtype_acc(g->a.dt), "%s GEMM into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == dtype_acc(g->a.dt), "accumulates in %s", dtype_name(g->cdt));
+}
+
+static status gemm(const struct gemm_args *g, dev_stream s)
+{
+    (void)s;
+    check_types(g);
+    CHECK(supports(g, s), "the oracle fuses no such epilogue");
+    CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
+          (long long)g->k);
     int64_t across = chunk_count(g->n, TILE);
     PARALLEL_CHUNKS(c, chunk_count(g->m, TILE) * across)
     {

@@ -25,6 +25,7 @@ void oracle_ssm(struct ops *o);
 void oracle_loss(struct ops *o);
 void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);
+void oracle_fp8(struct ops *o);
 
 enum { ORACLE_HD_MAX = 1024 }; /* head width that fits the oracle's stack buffers */
 

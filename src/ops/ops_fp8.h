@@ -1,0 +1,48 @@
+/* Ops of FP8 training: codes of a tensor, and the scales of the next step. Included by ops.h, whose conventions apply. */
+#ifndef INGOT_OPS_OPS_FP8_H
+#define INGOT_OPS_OPS_FP8_H
+#include "tensor/dtype.h"
+#include "tensor/quantized.h"
+
+struct step_scalars;
+
+/* Writes the FP8 form of x: what of q is not NULL. With q.amax alone nothing but the maximum is computed. */
+struct quantize_args {
+    const void *x;              /* [rows, n] dt, rows x_stride apart */
+    struct quantized q;         /* q.only is ignored: x is read */
+    int64_t rows, n, x_stride;  /* x_stride 0: n */
+    dtype dt;                   /* BF16 or F32 (F64 in the oracle) */
+};
+
+/* Scales of `count` tensors of one kind, from what this step has measured:
+ *   DELAYED  history[i][step % FP8_HISTORY] = amax; scale from the largest of history[i]
+ *   CURRENT  scale from amax
+ * scale = 2^floor(log2(max / (2^margin amax))), within 2^-126 .. 2^126, computed from the bits of amax, without
+ * division; scale_inv = 1 / scale. An amax of 0 leaves the scale as it is. If an amax is not finite, scale and history
+ * of its tensor stay as they are and scalars->fp8_overflow is increased by 1. Sets amax to 0. */
+enum { FP8_HISTORY = 16 };
+enum fp8_scaling { FP8_DELAYED, FP8_CURRENT };
+struct fp8_scales_args {
+    enum fp8_scaling scaling;
+    float *amax;                /* [count] */
+    const float *all;           /* [ranks][all_stride]: amax of each rank, the first `count` of each; NULL: amax */
+    float *history;             /* [count][FP8_HISTORY]; DELAYED only */
+    float *scale, *scale_inv;   /* [count] */
+    int64_t count, ranks, all_stride;
+    int margin;                 /* binades of room above amax */
+    struct step_scalars *scalars; /* in the set's memory: reads step, writes fp8_overflow */
+    dtype dt;                   /* of the codes: max is 448 (F8_E4M3) or 57344 (F8_E5M2) */
+};
+
+/* The scale of a norm's output y = xh (w + shift) + b, where sum xh^2 <= d: |y| <= sqrt(d) max|w + shift| + max|b|, so
+ * no element saturates. scale = 2^floor(log2(max / (1.01 bound))), scale_inv = 1 / scale. A bound of 0, or not finite:
+ * the scale stays as it is. */
+struct fp8_bound_args {
+    const void *w, *b;          /* [d] dt; b NULL: none */
+    float *scale, *scale_inv;
+    int64_t d;
+    double shift;
+    dtype dt;                   /* of w and b */
+    dtype codes;                /* F8_E4M3 or F8_E5M2 */
+};
+#endif

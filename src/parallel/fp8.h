@@ -1,0 +1,32 @@
+/* fp8: which linears of a model read FP8 codes, and their scales from step to step (params.fp8, tensor/fp8_linears.h).
+ *
+ *   before the first step    fp8_claim, fp8_lay; fp8_begin: scales of norm outputs, codes of weights
+ *   in a step                producers of codes keep amax of their tensors (ops/ops_fp8.h)
+ *   after the update         fp8_end: amax over all ranks, scales of the next step; derived_refresh: codes of weights
+ *
+ * Scales depend only on the amax of whole steps and on the weights. So bits do not depend on micro-batches, ranks or
+ * recompute. History is state: checkpoints hold it (train/state.c). Scales follow from it (fp8_begin). */
+#ifndef INGOT_PARALLEL_FP8_H
+#define INGOT_PARALLEL_FP8_H
+#include "parallel/exec.h"
+#include "parallel/mesh.h"
+
+/* Numbers the linears whose GEMMs may read codes: all weights of nn/linear except rows of gates and routers, and those
+ * that `fp8.exclude` names (patterns as in a shell, separated by commas). Each begins with FP8_USE_BF16. Idempotent.
+ * STATUS_CONFIG names a weight with a width that FP8 GEMMs cannot have, or a pattern that matches nothing. */
+status fp8_claim(struct params *p, const char *exclude) WARN_UNUSED;
+/* Allocates the arrays on the device. `ranks`: of the whole run. */
+void fp8_lay(struct params *p, int ranks, struct arena *a);
+/* Makes the scales from history, norm weights and weights, and the codes of weights: before the first step of a run,
+ * and whenever weights came from elsewhere. */
+status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin) WARN_UNUSED;
+/* After the optimizer step: the scales of the next step. */
+status fp8_end(const struct exec *r, const struct mesh *mesh, int margin) WARN_UNUSED;
+/* Forgets the amax that an evaluation measured. */
+status fp8_forget(const struct exec *r) WARN_UNUSED;
+/* Sets the use of all linears. */
+void fp8_use_all(struct params *p, enum fp8_use use);
+/* Whether the GEMMs of a linear's forward and dgrad read codes for so many rows; whether wgrad does. */
+bool fp8_reads(const struct params *p, int linear, int64_t rows);
+bool fp8_reads_wgrad(const struct params *p, int linear, int64_t rows);
+#endif
