@@ -16,6 +16,12 @@ void stream_norm_init(struct norm_block *m, struct params *p, const char *name, 
     if (m->b >= 0) params_split(p, m->b, SPLIT_SUM, NULL, 0);
 }
 
+/* Notes that a linear reads the output of a norm: its FP8 scale has a bound (parallel/fp8.h). */
+static void bind_norm(struct params *p, const struct linear *reader, const struct norm_block *norm)
+{
+    if (reader) p->rows[reader->w].norm = (struct param_norm){norm->w, norm->b, (float)norm->shift};
+}
+
 void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
                 int64_t layer)
 {
@@ -26,9 +32,11 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     snprintf(name, sizeof name, "%s.norm1", layer_name);
     stream_norm_init(&m->norm1, p, name, spec);
     mixer_init(&m->mixer, p, layer_name, spec, layer);
+    bind_norm(p, mixer_in(&m->mixer), &m->norm1);
     snprintf(name, sizeof name, "%s.norm2", layer_name);
     stream_norm_init(&m->norm2, p, name, spec);
     ffn_init(&m->ffn, p, layer_name, spec, layer);
+    bind_norm(p, ffn_in(&m->ffn), &m->norm2);
 }
 
 /* Assigns the blocks to stages in the order of the model. */
@@ -138,21 +146,68 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
                                             .stream = a->stream});
 }
 
+/* Whether a norm writes the codes of its output, for the linear that reads it. With sequence parallelism rows of other
+ * ranks come as values. */
+static bool norm_writes_codes(const struct norm_block *norm, const struct linear *reader, const struct lay *l)
+{
+    return l->recipe == RECIPE_FP8 && norm->kind == NORM_RMSNORM && l->shares <= 1 && reader &&
+           l->params->rows[reader->w].fp8 >= 0;
+}
+
+static struct tensor norm_output_lay(struct quantized *q, const struct norm_block *norm,
+                                     const struct linear *reader, const struct lay *l)
+{
+    const int64_t n = sp_local_lay(l).n, d = norm->d;
+    const bool codes = norm_writes_codes(norm, reader, l);
+    struct arena *keep = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct tensor y = tensor_take(codes ? l->scratch : keep, "norm output", l->dt, 2, n, d), row,
+                  transposed = {0};
+    *q = (struct quantized){0};
+    if (!codes) return y;
+    row = tensor_take(l->scratch, "FP8 codes of a norm's output", DTYPE_U8, 2, n, d);
+    if (l->mode == LAY_TRAIN)
+        transposed = tensor_take(keep, "FP8 codes of a norm's output", DTYPE_U8, 2, d, quantized_ld(n));
+    *q = linear_quantized(reader, FP8_X, row.data, transposed.data, l->params);
+    y.q = q;
+    return y;
+}
+
+/* The FP8 form of G for the linear that reads it next; none: it makes its own. */
+static struct quantized dout_quantized(const struct linear *reader, const struct lay *l)
+{
+    if (!l->codes_dout || reader == NULL) return (struct quantized){0};
+    return linear_quantized(reader, FP8_DY, l->dout_codes, l->dout_codes_t, l->params);
+}
+
+/* What a branch finds: whether y and dout bring their codes. */
+static struct lay branch_lay(const struct lay *l, const struct tensor *y, const struct linear *dout_reader)
+{
+    struct lay branch = *l;
+    branch.codes_y = y->q != NULL;
+    branch.codes_dout = l->codes_dout && dout_reader && l->params->rows[dout_reader->w].fp8 >= 0;
+    return branch;
+}
+
 void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
 {
     const struct lay part = sp_local_lay(l);
     const int64_t d = m->norm1.d, n = part.n;
-    struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL), *keep_norm = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL);
+    struct lay branch;
     if (m->remembers) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
     s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, n, d);
-    s->y1 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
+    s->y1 = norm_output_lay(&s->y1_q, &m->norm1, mixer_in(&m->mixer), l);
+    s->mixer_dout_q = dout_quantized(mixer_out(&m->mixer), l);
     norm_lay(&m->norm1, &s->norm1, &part);
-    mixer_lay(&m->mixer, &s->mixer, l);
+    branch = branch_lay(l, &s->y1, mixer_out(&m->mixer));
+    mixer_lay(&m->mixer, &s->mixer, &branch);
     s->act_mixer = arena_mark(l->act);
     s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, n, d);
-    s->y2 = tensor_take(keep_norm, "norm output", l->dt, 2, n, d);
+    s->y2 = norm_output_lay(&s->y2_q, &m->norm2, ffn_in(&m->ffn), l);
+    s->ffn_dout_q = dout_quantized(ffn_out(&m->ffn), l);
     norm_lay(&m->norm2, &s->norm2, &part);
-    ffn_lay(&m->ffn, &s->ffn, l);
+    branch = branch_lay(l, &s->y2, ffn_out(&m->ffn));
+    ffn_lay(&m->ffn, &s->ffn, &branch);
     sp_lay(&s->whole, d, l);
     s->act_end = arena_mark(l->act);
 }
@@ -170,10 +225,31 @@ static void stream_lay(struct activations *a, const struct lay *l, int64_t n, in
     a->dy = once ? a->branch : tensor_take(l->act, "branch gradient", l->dt, 2, n, width);
 }
 
+bool activations_stream_codes(const struct decoder *d, const struct lay *l)
+{
+    return l->recipe == RECIPE_FP8 && l->mode == LAY_TRAIN && d->norm.kind == NORM_RMSNORM &&
+           l->shares <= 1 && l->sets == 0 && d->hrm == NULL;
+}
+
+/* One place for the codes of G, for all layers. */
+static struct lay stream_codes_lay(const struct decoder *d, const struct lay *l)
+{
+    struct lay blocks = *l;
+    blocks.codes_dout = activations_stream_codes(d, l);
+    if (!blocks.codes_dout) return blocks;
+    const int64_t width = d->spec.hidden_size, ld = quantized_ld(l->n);
+    blocks.dout_codes =
+        tensor_take(l->act, "FP8 codes of the stream gradient", DTYPE_U8, 2, l->n, width).data;
+    blocks.dout_codes_t =
+        tensor_take(l->act, "FP8 codes of the stream gradient", DTYPE_U8, 2, width, ld).data;
+    return blocks;
+}
+
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *given)
 {
     struct lay with_shares = *given;
     with_shares.shares = (int)params_slices(&d->params);
+    with_shares.params = &d->params;
     const struct lay *l = &with_shares, part = sp_local_lay(l);
     const int64_t width = d->spec.hidden_size, n = part.n;
     *a = (struct activations){.lay = *l};
@@ -183,11 +259,12 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
     a->workspace =
         tensor_take(l->act, "workspace of the op set", DTYPE_U8, 1, (int64_t)l->ops->workspace(l->n));
     stream_lay(a, l, n, width, l->mode == LAY_TRAIN && activations_once(&d->spec) && l->sets == 0);
+    const struct lay blocks = stream_codes_lay(d, l);
     a->act_front = arena_mark(l->act);
     if (l->sets > 0) TRY(stages_lay(a, d, l));
     for (int64_t i = 0; i < d->spec.layer_count && l->sets == 0; i++) {
         size_t mark = arena_mark(l->scratch);
-        block_lay(&d->blocks[i], &a->blocks[i], l);
+        block_lay(&d->blocks[i], &a->blocks[i], &blocks);
         arena_release(l->scratch, mark);
     }
     if (l->sets == 0) /* behind the blocks: the head's gradients may overwrite their scratch */
@@ -238,6 +315,20 @@ static void activations_rows(struct activations *a, const struct decoder *d, int
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
     mtp_rows(a, d, n);
     hrm_rows(a, part);
+}
+
+/* Whether the norms leave out the values of y1 and y2, because all that reads them in this pass reads codes. */
+static void leave_values(const struct block *m, struct block_saved *s, const struct exec *r)
+{
+    if (s->y1.q) s->y1_q.only = linear_fp8_all(mixer_in(&m->mixer), s->y1.shape[0], r);
+    if (s->y2.q) s->y2_q.only = linear_fp8_all(ffn_in(&m->ffn), s->y2.shape[0], r);
+}
+
+/* G, with its FP8 form if it has one. */
+static struct tensor with_codes(struct tensor g, const struct quantized *q)
+{
+    g.q = q && q->codes ? q : NULL;
+    return g;
 }
 
 /* The first addend of the first norm: the block's input, or engram's output. */
@@ -310,6 +401,7 @@ static status block_mix(const struct block *m, struct block_saved *s, const stru
 status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
                  const struct exec *r)
 {
+    leave_values(m, s, r);
     TRY(block_enter(m, s, c, io, r));
     TRY(block_mix(m, s, c, io->out, r));
     if (io->next.data && ffn_adds(&m->ffn, r)) {
@@ -359,11 +451,21 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     return ffn_fwd(&m->ffn, &s->ffn, s->y2, (struct sink){.to = io->out}, r);
 }
 
+/* FP8: the values of y1 and y2 are not kept. GEMMs in bf16 read them. */
+static status recompute_values(const struct block *m, struct block_saved *s, const struct exec *r)
+{
+    const struct tensor none = {0};
+    if (s->y1.q && !s->y1_q.only) TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
+    if (s->y2.q && !s->y2_q.only) TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
+    return STATUS_OK;
+}
+
 status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy,
                        const struct mix *c, struct tensor branch, const struct exec *r)
 {
     const struct tensor none = {0};
-    if (policy == RECOMPUTE_NONE) return STATUS_OK;
+    leave_values(m, s, r);
+    if (policy == RECOMPUTE_NONE) return recompute_values(m, s, r);
     if (m->remembers) TRY(engram_recompute(&m->engram, &s->engram, policy, c, &s->whole, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL)
@@ -376,16 +478,17 @@ status block_recompute(const struct block *m, struct block_saved *s, enum recomp
 }
 
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
-                 struct tensor dy, const struct exec *r)
+                 struct tensor dy, const struct quantized *next, const struct exec *r)
 {
+    const struct tensor g_ffn = with_codes(g, &s->ffn_dout_q), g_mixer = with_codes(g, &s->mixer_dout_q);
     const struct params *p = r->params;
     const struct param_unit *u = &p->units[p->rows[m->norm2.w].unit];
     TRY(unit_grad_begin(p, m->norm2.w, u->last, r->stream));
-    TRY(branch_ffn_bwd(m, s, c, g, dy, r));
-    TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g, r));
+    TRY(branch_ffn_bwd(m, s, c, g_ffn, dy, r));
+    TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g_mixer, r));
     TRY(unit_grad_begin(p, u->first, m->norm2.w, r->stream));
-    TRY(branch_mixer_bwd(m, s, c, g, dy, r));
-    TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, g, r));
+    TRY(branch_mixer_bwd(m, s, c, g_mixer, dy, r));
+    TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, with_codes(g, next), r));
     return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, &s->whole, r) : STATUS_OK;
 }
 
@@ -518,7 +621,8 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     }
     {
         SCOPE("norm.bwd", -1);
-        TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0}, a->grad, r));
+        TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0},
+                     with_codes(a->grad, &a->blocks[d->spec.layer_count - 1].ffn_dout_q), r));
     }
     if (!d->hrm) TRY(params_leave(r->params, end));
     const struct mix c = {.rope = &d->rope, .batch = b};
@@ -528,7 +632,8 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
         TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_recompute(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
-        TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy, r));
+        TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy,
+                      i > 0 ? &a->blocks[i - 1].ffn_dout_q : NULL, r));
         TRY(params_leave(r->params, i + 1));
     }
     SCOPE("embed.bwd", -1);

@@ -15,7 +15,10 @@
  * Kept for backward, in elements per token and layer, by recompute policy (gqa and mlp; see nn/ for the other kinds):
  *     s1 D                                         none, selective, full
  *     s2 D, qkv (H+2K) hd, o H hd, up 2F           none, selective
- *     y1 D, y2 D                                   none */
+ *     y1 D, y2 D                                   none
+ *
+ * FP8. RMSNorm writes the codes of y1, y2 and G, for the linears that read them. Of y1 and y2 backward keeps the transposed
+ * codes, one byte per element. Their values are scratch: GEMMs that compute in bf16 have the norm recomputed. */
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
 #include "nn/embed.h"
@@ -41,6 +44,8 @@ struct block_saved {
     struct ffn_saved ffn;
     struct engram_saved engram;
     struct sp whole;
+    /* FP8: of y1 and y2; of G where the feed-forward part and the mixer read it, before their backward */
+    struct quantized y1_q, y2_q, ffn_dout_q, mixer_dout_q;
     size_t act_mixer, act_end;    /* offsets in the activation arena: the end of engram and mixer, and of the block */
 };
 /* Generation: the cache of one sequence in a block. */
@@ -118,6 +123,8 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) W
 static inline bool activations_once(const struct model_spec *m) { return m->mtp_depth == 0 && m->hrm_cycles == 0; }
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
+/* FP8: true if norms write the codes of G for the block before: where one pass walks all layers. */
+bool activations_stream_codes(const struct decoder *d, const struct lay *l);
 
 /* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; and
  * the loss of args.y. This rank holds its rows of args.y and args.dy. */
@@ -186,9 +193,9 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
 status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
                        struct tensor branch, const struct exec *r) WARN_UNUSED;
 /* g: on input the gradient of (s2 + b), on output that of (x + b_previous). dy: memory for a branch's input
- * gradient. */
+ * gradient. `next`: the FP8 form of g on output, for the linear that reads it next; NULL: none. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
-                 const struct exec *r) WARN_UNUSED;
+                 const struct quantized *next, const struct exec *r) WARN_UNUSED;
 /* block_cache_lay counts or allocates; call block_cache_fill after block_fwd of rows of one document. */
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,

@@ -53,8 +53,8 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
     s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, n, d);
     s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, n, d);
     s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
-    linear_lay(&m->e, &s->e_saved, &part);
-    linear_lay(&m->h, &s->h_saved, &part);
+    linear_lay(&m->e, &s->e_saved, LINEAR_NONE, &part);
+    linear_lay(&m->h, &s->h_saved, LINEAR_NONE, &part);
     norm_lay(&m->enorm, &s->enorm, &part);
     norm_lay(&m->hnorm, &s->hnorm, &part);
     block_lay(&m->block, &s->block, l);
@@ -168,7 +168,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
                      r));
     TRY(norm_bwd(&m->norm, &s->norm, s->s, a->dy, last ? none : a->grad, a->grad, r));
     TRY(block_recompute(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
-    TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, r));
+    TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, NULL, r));
     if (a->lay.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
     TRY(linear_wgrad(&m->e, &s->e_saved, s->e, a->grad, r));
     TRY(linear_dgrad(&m->e, &s->e_saved, a->grad, a->dy, r));

@@ -160,7 +160,7 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
         SCOPE("block.bwd", i);
         TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_recompute(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
-        TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, r));
+        TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, NULL, r));
         TRY(params_leave(r->params, i + 1));
     }
     if (!stage_first(s)) return STATUS_OK;

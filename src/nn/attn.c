@@ -80,8 +80,8 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     dtype acc = dtype_acc(l->dt);
     int64_t qk = v_at(m), all = m->qkv.out;
     *s = (struct attn_saved){.qkv = tensor_take(place, "qkv", l->dt, 2, l->n, all)};
-    linear_lay(&m->qkv, &s->qkv_saved, l);
-    linear_lay(&m->out, &s->out_saved, l);
+    linear_lay(&m->qkv, &s->qkv_saved, linear_given_y(l), l);
+    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
     s->rot = s->qkv;
     if (m->q_norm >= 0) {
         s->rot = tensor_take(place, "normed q and k", l->dt, 2, l->n, qk);
@@ -130,7 +130,8 @@ static status project_fused(const struct attn *m, struct attn_saved *s, const st
 {
     *done = false;
     if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_slices(r->params) > 1) return STATUS_OK;
-    struct gemm_args g = linear_gemm(&m->qkv, &s->qkv_saved, GEMM_FWD, y, s->qkv, r);
+    if (r->params->rows[m->qkv.w].fp8 >= 0) return STATUS_OK; /* codes of y are made, or amax is measured */
+    struct gemm_args g = linear_gemm(&m->qkv, GEMM_FWD, y, s->qkv, r);
     g.epilogue = (struct epilogue){
         .kind = EPILOGUE_ROPE,
         .rope = {.rotation = rotation_of(c), .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd}};

@@ -37,6 +37,7 @@ struct attn_saved {
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+static inline const struct linear *attn_in(const struct attn *m) { return &m->qkv; }
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct sink out,

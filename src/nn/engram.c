@@ -69,8 +69,8 @@ void engram_table_init(struct engram *m, struct params *p, const char *name, con
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
 {
     *s = (struct engram_saved){0};
-    linear_lay(&m->k, &s->k_saved, l);
-    linear_lay(&m->v, &s->v_saved, l);
+    linear_lay(&m->k, &s->k_saved, LINEAR_NONE, l);
+    linear_lay(&m->v, &s->v_saved, LINEAR_NONE, l);
     struct arena *kept = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     const struct lay part = sp_local_lay(l);
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
@@ -136,7 +136,7 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
 }
 
 /* k or v of this rank's tokens. */
-static status project(const struct linear *m, const struct linear_saved *saved, const struct engram_saved *s,
+static status project(const struct linear *m, struct linear_saved *saved, const struct engram_saved *s,
                       struct tensor to, const struct sp *w, const struct exec *r)
 {
     TRY(linear_fwd(m, saved, s->e, sp_out(w, to), r));

@@ -80,6 +80,24 @@ status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix 
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
+const struct linear *ffn_in(const struct ffn_block *m)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_in(&m->type);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
+}
+
+const struct linear *ffn_out(const struct ffn_block *m)
+{
+#define CALL(value, type)                                                                                    \
+    case FFN_##value: return type##_out(&m->type);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "feed-forward part %d", (int)m->kind);
+}
+
 bool ffn_adds(const struct ffn_block *m, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \

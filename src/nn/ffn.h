@@ -2,6 +2,7 @@
  *
  *   X_init, X_lay, X_rows, X_fwd, X_bwd   as in a mixer (nn/mixer.h), but forward gets no batch
  *   X_recompute   recomputes from y what `policy` did not keep, before X_bwd
+ *   X_in, X_out   the linear that alone reads the values of y, or dout; NULL: others read them
  *   X_adds        true if X_fwd supports a sink with a sum
  *   X_traits      as in a mixer */
 #ifndef INGOT_NN_FFN_H
@@ -41,6 +42,8 @@ status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recomp
                      const struct exec *r) WARN_UNUSED;
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
+const struct linear *ffn_in(const struct ffn_block *m);
+const struct linear *ffn_out(const struct ffn_block *m);
 /* True if ffn_fwd supports a sink with a sum. */
 bool ffn_adds(const struct ffn_block *m, const struct exec *r);
 /* SP_OVERLAP: only its linears read and write y, out, dout and dy. */

@@ -91,8 +91,8 @@ void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l)
                             .rstd = tensor_take(keep, "gdn rstd", acc, 2, l->n, m->heads),
                             .gated = tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(m)),
                             .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
-    linear_lay(&m->in, &s->in_saved, l);
-    linear_lay(&m->out, &s->out_saved, l);
+    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
+    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
     if (l->mode == LAY_TRAIN)
         s->saved =
             tensor_take(keep, "gdn states", DTYPE_U8, 1, (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));

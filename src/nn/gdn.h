@@ -37,6 +37,7 @@ struct gdn_saved {
 
 extern const struct layer_traits gdn_traits; /* spec/layer_traits.h */
 void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+static inline const struct linear *gdn_in(const struct gdn *m) { return &m->in; }
 void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct sink out,

@@ -8,7 +8,14 @@
  *
  * 2 N out in FLOPs forward, twice that backward. A GEMM reads x, W and dy as struct operand (tensor/operand.h); only
  * this file makes operands from tensors. With RECIPE_PLAIN an operand is the tensor itself, and a linear allocates
- * nothing. */
+ * nothing.
+ *
+ * With RECIPE_FP8 the GEMMs of a weight with param.fp8 read codes, if params.fp8.use says so and N is a multiple of 16
+ * (fp8_reads). The codes of x and dy are those that the tensor brings (tensor.q), made by the op that wrote it. A tensor
+ * without them takes a pass of the op `quantize`, into memory of this linear:
+ *   codes of x, then their transpose    [N, in], [in, N]      scratch
+ *   codes of dy, their transpose        [N, out], [out, N]    scratch
+ * While a linear computes in bf16, the pass measures amax alone. */
 #ifndef INGOT_NN_LINEAR_H
 #define INGOT_NN_LINEAR_H
 #include "parallel/exec.h"
@@ -20,8 +27,13 @@ struct linear {
 };
 /* Memory of one linear from forward to backward: operands in another form than the tensors. Plain: none. */
 struct linear_saved {
-    enum recipe recipe;         /* of the x and dy that it holds; the weight's: params.recipe */
+    void *x, *dy, *dy_t;        /* FP8: codes, NULL where the tensor brings its own; x: of forward, then transposed */
+    const void *made;           /* the dy whose codes dgrad or wgrad, whichever came first, has left for the other; */
+    enum gemm_pass by;          /* the one that came first */
+    bool by_blocks;             /* dgrad made codes of blocks of rows: their transpose is still to be made */
 };
+/* Tensors that bring their FP8 form (tensor.q), so that a linear needs no memory for it. */
+enum linear_given { LINEAR_NONE, LINEAR_X = 1, LINEAR_DY = 2 };
 
 enum bias { BIAS_NONE, BIAS_ADD };
 /* Declares NAME.weight and NAME.bias. */
@@ -31,35 +43,44 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
  * sharded with the weight's rows. If the weight is sharded by columns, every rank holds the full bias and computes
  * the same gradient from the full dy. */
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
-/* Allocates what the recipe keeps of this linear; the planner counts it like every X_lay. */
-void linear_lay(const struct linear *m, struct linear_saved *s, const struct lay *l);
+static inline int linear_given_y(const struct lay *l) { return l->codes_y ? LINEAR_X : LINEAR_NONE; }
+static inline int linear_given_dout(const struct lay *l) { return l->codes_dout ? LINEAR_DY : LINEAR_NONE; }
+/* Allocates what the recipe keeps of this linear; the planner counts it like every X_lay. `given`: bits of enum
+ * linear_given. */
+void linear_lay(const struct linear *m, struct linear_saved *s, int given, const struct lay *l);
+/* True if forward and dgrad read codes for so many rows; if all three GEMMs do: then nothing reads the values of x. */
+bool linear_fp8(const struct linear *m, int64_t rows, const struct exec *r);
+bool linear_fp8_all(const struct linear *m, int64_t rows, const struct exec *r);
+/* The FP8 form of its x or dy, for the op that writes that tensor; none if its GEMMs never read codes. */
+struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, void *codes, void *codes_t,
+                                  const struct params *p);
 
-status linear_fwd(const struct linear *m, const struct linear_saved *s, struct tensor x, struct tensor y,
+status linear_fwd(const struct linear *m, struct linear_saved *s, struct tensor x, struct tensor y,
                   const struct exec *r) WARN_UNUSED;
 /* The last GEMM of a branch. With out.sum it also computes the residual add (EPILOGUE_ADD) if linear_adds. */
-status linear_last(const struct linear *m, const struct linear_saved *s, struct tensor x, struct sink out,
+status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct sink out,
                    const struct exec *r) WARN_UNUSED;
 bool linear_adds(const struct linear *m, const struct exec *r);
-status linear_dgrad(const struct linear *m, const struct linear_saved *s, struct tensor dy, struct tensor dx,
+status linear_dgrad(const struct linear *m, struct linear_saved *s, struct tensor dy, struct tensor dx,
                     const struct exec *r) WARN_UNUSED;
 /* dx += dy W, dx in A. */
-status linear_dgrad_add(const struct linear *m, const struct linear_saved *s, struct tensor dy, struct tensor dx,
+status linear_dgrad_add(const struct linear *m, struct linear_saved *s, struct tensor dy, struct tensor dx,
                         const struct exec *r) WARN_UNUSED;
 /* Computes the weight gradient now or, with exec.defer, copies the operands of x and dy there (ZB-H1). */
-status linear_wgrad(const struct linear *m, const struct linear_saved *s, struct tensor x, struct tensor dy,
+status linear_wgrad(const struct linear *m, struct linear_saved *s, struct tensor x, struct tensor dy,
                     const struct exec *r) WARN_UNUSED;
 
-/* The GEMM of forward or dgrad (pass), with bias, not launched: for a caller that adds an epilogue after asking
- * ops.gemm_supports. in and out are x and y, or dy and dx. Not for sequence-parallel ranks: their rows arrive in
- * blocks. */
-struct gemm_args linear_gemm(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
-                             struct tensor in, struct tensor out, const struct exec *r);
+/* The GEMM of forward or dgrad (pass) on plain operands, with bias, not launched: for a caller that adds an epilogue
+ * after asking ops.gemm_supports. in and out are x and y, or dy and dx. Not with linear_fp8, and not for
+ * sequence-parallel ranks: their rows arrive in blocks. */
+struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct tensor in, struct tensor out,
+                             const struct exec *r);
 
 /* Deferred weight gradients of one micro-batch, computed later in the order of the calls. In ZB-H1 no other rank
  * waits for this half of backward. */
 struct deferred {
     struct arena copies;
-    struct deferred_item { const struct linear *m; struct operand x, dy; int64_t rows; } *items; /* [capacity], owned */
+    struct deferred_item { const struct linear *m; void *x, *dy; int64_t rows; } *items; /* [capacity], owned */
     int count, capacity;
 };
 /* Allocates from `a` (counting or real) for all linears of the parameter rows [first, last) with `n` rows of x.

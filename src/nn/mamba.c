@@ -97,8 +97,8 @@ void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l
                               .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, l->n, m->groups),
                               .normed = tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, wide),
                               .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
-    linear_lay(&m->in, &s->in_saved, l);
-    linear_lay(&m->out, &s->out_saved, l);
+    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
+    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
     if (l->mode == LAY_TRAIN)
         s->saved = tensor_take(keep, "mamba2 states", DTYPE_U8, 1,
                                (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));

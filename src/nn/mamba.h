@@ -41,6 +41,7 @@ struct mamba_saved {
 
 extern const struct layer_traits mamba_traits; /* spec/layer_traits.h */
 void mamba_init(struct mamba *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+static inline const struct linear *mamba_in(const struct mamba *m) { return &m->in; }
 void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l);
 void mamba_rows(struct mamba_saved *s, int64_t rows);
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct sink out,

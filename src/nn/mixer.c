@@ -71,6 +71,24 @@ status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struc
     CHECK(false, "mixer %d", (int)m->kind);
 }
 
+const struct linear *mixer_in(const struct mixer_block *m)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return type##_in(&m->type);
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
+const struct linear *mixer_out(const struct mixer_block *m)
+{
+#define CALL(value, type)                                                                                    \
+    case MIXER_##value: return &m->type.out;
+    DISPATCH(m, CALL)
+#undef CALL
+    CHECK(false, "mixer %d", (int)m->kind);
+}
+
 bool mixer_adds(const struct mixer_block *m, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \

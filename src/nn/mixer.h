@@ -3,6 +3,7 @@
  * docs/howto/mixer.md.
  *
  *   X_init         declares its parameters under NAME
+ *   X_in           the linear that alone reads the values of y
  *   X_lay          allocates memory for forward and backward from the arenas (parallel/exec.h)
  *   X_rows         sets the rows of its views: a batch may be shorter than the allocation
  *   X_fwd          y [N, D] -> out [N, D], with linear_last of its `out`
@@ -62,6 +63,9 @@ void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct 
 void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows);
 status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
                  struct sink out, const struct exec *r) WARN_UNUSED;
+/* The linears that read y, and dout. */
+const struct linear *mixer_in(const struct mixer_block *m);
+const struct linear *mixer_out(const struct mixer_block *m);
 /* True if mixer_fwd supports a sink with a sum. */
 bool mixer_adds(const struct mixer_block *m, const struct exec *r);
 status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,

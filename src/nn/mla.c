@@ -104,10 +104,10 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                             .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
                             .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
                             .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
-    linear_lay(&m->in, &s->in_saved, l);
-    linear_lay(&m->q, &s->q_saved, l);
-    linear_lay(&m->kv, &s->kv_saved, l);
-    linear_lay(&m->out, &s->out_saved, l);
+    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
+    linear_lay(&m->q, &s->q_saved, LINEAR_NONE, l);
+    linear_lay(&m->kv, &s->kv_saved, LINEAR_NONE, l);
+    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
     if (m->q_rank) {
         s->q_rstd = tensor_take(keep, "mla query latent rstd", acc, 1, l->n);
         s->q_normed = tensor_take(cheap, "mla query latent", l->dt, 2, l->n, m->q_rank);

@@ -44,6 +44,7 @@ struct mla_saved {
 
 extern const struct layer_traits mla_traits; /* spec/layer_traits.h */
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
+static inline const struct linear *mla_in(const struct mla *m) { return &m->in; }
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
 void mla_rows(struct mla_saved *s, int64_t rows);
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct sink out,

@@ -19,13 +19,32 @@ void mlp_init(struct mlp *m, struct params *p, const char *name, const struct mo
     m->f = m->down.in;
 }
 
+/* Whether SwiGLU writes the codes that its two linears read. */
+static bool writes_codes(const struct mlp *m, const struct params *p)
+{
+    return m->act == ACT_SWIGLU && p->fp8.count > 0 && p->rows[m->up.w].fp8 >= 0 &&
+           p->rows[m->down.w].fp8 >= 0;
+}
+
+static bool codes_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
+{
+    const int64_t ld = quantized_ld(l->n);
+    if (l->recipe != RECIPE_FP8 || !writes_codes(m, l->params)) return false;
+    s->m_codes = tensor_take(l->scratch, "FP8 codes of the activation", DTYPE_U8, 2, m->f, ld).data;
+    if (l->mode != LAY_TRAIN) return true;
+    s->up_codes = tensor_take(l->scratch, "FP8 codes of up's gradient", DTYPE_U8, 2, l->n, m->up.out).data;
+    s->up_codes_t = tensor_take(l->scratch, "FP8 codes of up's gradient", DTYPE_U8, 2, m->up.out, ld).data;
+    return true;
+}
+
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
 {
     *s = (struct mlp_saved){
         .up = tensor_take(lay_place(l, RECOMPUTE_FULL), "mlp up", l->dt, 2, l->n, m->up.out),
         .m = tensor_take(l->scratch, "mlp activation", l->dt, 2, l->n, m->f)};
-    linear_lay(&m->up, &s->up_saved, l);
-    linear_lay(&m->down, &s->down_saved, l);
+    const bool codes = codes_lay(m, s, l);
+    linear_lay(&m->up, &s->up_saved, linear_given_y(l) | (codes ? LINEAR_DY : LINEAR_NONE), l);
+    linear_lay(&m->down, &s->down_saved, linear_given_dout(l) | (codes ? LINEAR_X : LINEAR_NONE), l);
 }
 
 void mlp_rows(struct mlp_saved *s, int64_t rows)
@@ -34,12 +53,20 @@ void mlp_rows(struct mlp_saved *s, int64_t rows)
     tensor_rows(&s->m, rows);
 }
 
+/* m, and with FP8 its codes, for `down`. */
 static status activate(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
+    s->m_q = (struct quantized){0};
+    if (writes_codes(m, r->params)) {
+        s->m_q = linear_quantized(&m->down, FP8_X, s->m_codes, NULL, r->params);
+        s->m_q.only = linear_fp8(&m->down, n, r);
+        s->m.q = &s->m_q;
+    }
     if (m->act == ACT_SWIGLU)
         return r->ops->swiglu_fwd(
-            &(struct swiglu_fwd_args){.gu = s->up.data, .m = s->m.data, .rows = n, .f = m->f, .dt = s->m.dt},
+            &(struct swiglu_fwd_args){
+                .gu = s->up.data, .m = s->m.data, .q = s->m_q, .rows = n, .f = m->f, .dt = s->m.dt},
             r->stream);
     return r->ops->gelu_fwd(
         &(struct gelu_fwd_args){.x = s->up.data, .y = s->m.data, .count = n * m->f, .dt = s->m.dt},
@@ -55,8 +82,9 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
     const bool fwd = pass == GEMM_FWD;
     *done = false;
     if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_slices(r->params) > 1) return STATUS_OK;
-    struct gemm_args g = fwd ? linear_gemm(&m->up, &s->up_saved, pass, in, s->up, r)
-                             : linear_gemm(&m->down, &s->down_saved, pass, in, s->m, r);
+    if (writes_codes(m, r->params) || linear_fp8(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
+    struct gemm_args g =
+        fwd ? linear_gemm(&m->up, pass, in, s->up, r) : linear_gemm(&m->down, pass, in, s->m, r);
     g.epilogue = (struct epilogue){.kind = fwd ? EPILOGUE_SWIGLU_FWD : EPILOGUE_SWIGLU_BWD,
                                    .swiglu = {.gu = s->up.data, .dgu = s->up.data, .act = s->m.data}};
     if (!fwd) g.c = NULL;
@@ -68,6 +96,7 @@ status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct
                const struct exec *r)
 {
     bool done;
+    s->up.q = NULL;
     TRY(fused(m, GEMM_FWD, s, y, r, &done));
     if (!done) {
         TRY(linear_fwd(&m->up, &s->up_saved, y, s->up, r));
@@ -86,16 +115,38 @@ status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute po
     return done ? STATUS_OK : linear_fwd(&m->up, &s->up_saved, y, s->up, r);
 }
 
+/* FP8: codes of up's gradient and their transpose, for dgrad and wgrad of `up`, and the transposed codes of m, for wgrad
+ * of `down`. Values are written for GEMMs in bf16, and for a bias. */
+static void codes_bwd(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
+{
+    const int64_t n = s->up.shape[0];
+    s->m_q = s->up_q = (struct quantized){0};
+    if (!writes_codes(m, r->params)) return;
+    s->m_q = linear_quantized(&m->down, FP8_X, NULL, s->m_codes, r->params);
+    s->m_q.only = linear_fp8_all(&m->down, n, r);
+    s->up_q = linear_quantized(&m->up, FP8_DY, s->up_codes, s->up_codes_t, r->params);
+    s->up_q.only = linear_fp8_all(&m->up, n, r) && m->up.b < 0;
+    s->m.q = &s->m_q;
+    s->up.q = &s->up_q;
+}
+
 /* From dm to m, both in s->m, and from up to its gradient, in place: nothing reads the old values again. */
 static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
     void *up = s->up.data, *both = s->m.data;
+    codes_bwd(m, s, r);
     if (m->act == ACT_SWIGLU)
-        return r->ops->swiglu_bwd(
-            &(struct swiglu_bwd_args){
-                .dm = both, .gu = up, .dgu = up, .m = both, .rows = n, .f = m->f, .dt = s->up.dt},
-            r->stream);
+        return r->ops->swiglu_bwd(&(struct swiglu_bwd_args){.dm = both,
+                                                            .gu = up,
+                                                            .dgu = up,
+                                                            .m = both,
+                                                            .q = s->up_q,
+                                                            .mq = s->m_q,
+                                                            .rows = n,
+                                                            .f = m->f,
+                                                            .dt = s->up.dt},
+                                  r->stream);
     return r->ops->gelu_bwd(
         &(struct gelu_bwd_args){.dy = both, .x = up, .dx = up, .y = both, .count = n * m->f, .dt = s->up.dt},
         r->stream);

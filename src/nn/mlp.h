@@ -13,10 +13,19 @@
 #include "nn/mix.h"
 
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
-struct mlp_saved { struct tensor up, m; struct linear_saved up_saved, down_saved; };
+struct mlp_saved {
+    struct tensor up, m;
+    struct linear_saved up_saved, down_saved;
+    /* FP8 with SwiGLU: codes that its forward and backward write: of m [N, F], in backward transposed; of the gradient
+     * of up [N, 2F] and its transpose. Scratch */
+    void *m_codes, *up_codes, *up_codes_t;
+    struct quantized m_q, up_q;
+};
 
 extern const struct layer_traits mlp_traits; /* spec/layer_traits.h */
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
+static inline const struct linear *mlp_in(const struct mlp *m) { return &m->up; }
+static inline const struct linear *mlp_out(const struct mlp *m) { return &m->down; }
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,

@@ -104,8 +104,8 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     const dtype acc = dtype_acc(l->dt);
     *s = (struct moe_saved){
         .align = l->ops->expert_align, .experts = experts, .top_k = k, .train = l->mode == LAY_TRAIN};
-    linear_lay(&m->router, &s->router_saved, l);
-    linear_lay(&m->gate, &s->gate_saved, l);
+    linear_lay(&m->router, &s->router_saved, LINEAR_NONE, l);
+    linear_lay(&m->gate, &s->gate_saved, LINEAR_NONE, l);
     const int64_t rows = sorted_max(s, l->n);
     s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
     s->expert = tensor_take(always, "chosen experts", DTYPE_I32, 2, l->n, k);

@@ -26,7 +26,9 @@ status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor 
                 struct tensor sum, struct tensor y, const struct exec *r)
 {
     CHECK(x.shape[1] == m->d, "width %lld, norm has %lld", (long long)x.shape[1], (long long)m->d);
+    CHECK(m->kind == NORM_RMSNORM || y.q == NULL, "LayerNorm writes no codes");
     const struct params *p = r->params;
+    const struct quantized none = {0};
     if (branch.data == NULL && sum.data == x.data) sum.data = NULL; /* the sum is there already */
     if (m->kind == NORM_RMSNORM)
         return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = x.data,
@@ -39,6 +41,7 @@ status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor 
                                                               .d = m->d,
                                                               .eps = m->eps,
                                                               .shift = m->shift,
+                                                              .q = y.q ? *y.q : none,
                                                               .dt = x.dt},
                                    r->stream);
     return r->ops->layernorm_fwd(&(struct layernorm_fwd_args){.x = x.data,
@@ -60,6 +63,8 @@ status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct t
                 struct tensor dres, struct tensor dx, const struct exec *r)
 {
     const struct params *p = r->params;
+    const struct quantized none = {0};
+    CHECK(m->kind == NORM_RMSNORM || dx.q == NULL, "LayerNorm writes no codes");
     if (m->kind == NORM_RMSNORM)
         return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = dy.data,
                                                               .s = sum.data,
@@ -71,6 +76,7 @@ status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct t
                                                               .rows = sum.shape[0],
                                                               .d = m->d,
                                                               .shift = m->shift,
+                                                              .q = dx.q ? *dx.q : none,
                                                               .dt = sum.dt},
                                    r->stream);
     return r->ops->layernorm_bwd(&(struct layernorm_bwd_args){.dy = dy.data,

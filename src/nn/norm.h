@@ -10,6 +10,8 @@
  *   w, b    [D]     dt     param             dw +=, db +=, A
  *   stats   [N] x2  A      act, saved here   rstd, and mean for LayerNorm
  *
+ * RMSNorm also writes the FP8 form of y, and of dx, where these tensors have one (tensor.q).
+ *
  * Memory bound: forward moves 4 N D elements, backward 4 N D. (RMSNorm: arXiv:1910.07467; LayerNorm:
  * arXiv:1607.06450) */
 #ifndef INGOT_NN_NORM_H

@@ -3,6 +3,7 @@
 #define INGOT_OPS_OPS_FP8_H
 #include "tensor/dtype.h"
 #include "tensor/quantized.h"
+#include <math.h>
 
 struct step_scalars;
 
@@ -20,6 +21,15 @@ struct quantize_args {
  * scale = 2^floor(log2(max / (2^margin amax))), within 2^-126 .. 2^126, computed from the bits of amax, without
  * division; scale_inv = 1 / scale. An amax of 0 leaves the scale as it is. If an amax is not finite, scale and history
  * of its tensor stay as they are and scalars->fp8_overflow is increased by 1. Sets amax to 0. */
+static inline double fp8_max(dtype codes) { return codes == DTYPE_F8_E4M3 ? 448 : 57344; }
+/* floor(log2(max / amax)) within -126 .. 126, for a finite amax > 0: max and amax are m 2^e with 0.5 <= m < 1. */
+static inline int fp8_scale_exponent(dtype codes, double amax)
+{
+    int e_max, e_amax;
+    const double m_max = frexp(fp8_max(codes), &e_max), m_amax = frexp(amax, &e_amax);
+    const int e = e_max - e_amax - (m_amax > m_max);
+    return e > 126 ? 126 : e < -126 ? -126 : e;
+}
 enum { FP8_HISTORY = 16 };
 enum fp8_scaling { FP8_DELAYED, FP8_CURRENT };
 struct fp8_scales_args {

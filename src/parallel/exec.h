@@ -45,6 +45,10 @@ struct lay {
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;
     enum recipe recipe;         /* params.recipe: how GEMMs read activations, nn/linear.h */
+    const struct params *params;
+    /* FP8: whether y, and dout, of a branch bring their codes (nn/linear.h); memory for those of dout, of all layers */
+    bool codes_y, codes_dout;
+    void *dout_codes, *dout_codes_t;
     enum lay_mode mode;
     bool sparse;                /* params.sparse */
     enum recompute recompute;

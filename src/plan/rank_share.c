@@ -83,27 +83,31 @@ static void count_reads(struct rank_share *s, const struct decoder *d, const str
     }
 }
 
-static struct lay lay_of(const struct plan_lay_args *a, struct arena *act, struct arena *scratch)
+static struct lay lay_of(const struct decoder *d, const struct plan_lay_args *a, struct arena *act,
+                         struct arena *scratch)
 {
-    return (struct lay){.n = a->tokens,
-                        .docs_max = a->docs_max ? a->docs_max : a->tokens,
-                        .len_max = a->len_max ? a->len_max : a->tokens,
-                        .ops = a->ops,
-                        .dt = a->dt,
-                        .recipe = a->recipe,
-                        .mode = LAY_TRAIN,
-                        .recompute = a->recompute,
-                        .sparse = a->sparse,
-                        .shares = a->mesh->shape.tp,
-                        .act = act,
-                        .scratch = scratch};
+    struct lay l = {.n = a->tokens,
+                    .docs_max = a->docs_max ? a->docs_max : a->tokens,
+                    .len_max = a->len_max ? a->len_max : a->tokens,
+                    .ops = a->ops,
+                    .dt = a->dt,
+                    .recipe = a->recipe,
+                    .mode = LAY_TRAIN,
+                    .recompute = a->recompute,
+                    .sparse = a->sparse,
+                    .shares = a->mesh->shape.tp,
+                    .params = &d->params,
+                    .act = act,
+                    .scratch = scratch};
+    l.codes_dout = activations_stream_codes(d, &l);
+    return l;
 }
 
 static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
 {
     for (int64_t i = 0; i < s->layers; i++) {
         struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-        const struct lay l = lay_of(a, &act, &scratch);
+        const struct lay l = lay_of(d, a, &act, &scratch);
         struct block_saved saved;
         block_lay(&d->blocks[i], &saved, &l);
         s->layer[i].act = (double)act.used;
@@ -112,7 +116,7 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
         s->layer[i].overlap = ffn_how(&d->blocks[i].ffn) == SP_OVERLAP ? 1 : 0.5; /* of two branches */
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
-    const struct lay l = lay_of(a, &sum, &scratch);
+    const struct lay l = lay_of(d, a, &sum, &scratch);
     struct lay final = sp_local_lay(&l);
     struct head_saved head;
     struct norm_saved norm;

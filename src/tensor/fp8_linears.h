@@ -16,9 +16,11 @@ enum fp8_use { FP8_USE_BF16, FP8_USE_WGRAD_BF16, FP8_USE_ALL };
 struct fp8_linears {
     int count;                  /* 0: the model computes in another precision */
     enum fp8_use *use;          /* [count], in host memory, owned */
+    int *row;                   /* [count], parameter rows of the weights, owned */
     float *scale, *scale_inv, *amax; /* on the device */
     float *history;             /* [2][count][FP8_HISTORY], of X and DY */
     float *all;                 /* [ranks][2][count]: amax of all ranks; NULL: one rank */
+    int ranks;
 };
 
 static inline int64_t fp8_at(const struct fp8_linears *f, enum fp8_tensor t, int linear)
@@ -33,7 +35,7 @@ static inline const float *fp8_scale_inv(const struct fp8_linears *f, enum fp8_t
 static inline struct quantized fp8_quantized(const struct fp8_linears *f, enum fp8_tensor t, int linear, void *codes,
                                              void *codes_t)
 {
-    const int64_t at = fp8_at(f, t, linear);
+    const int64_t at = f->scale ? fp8_at(f, t, linear) : 0; /* while memory is counted there are no arrays */
     struct quantized q = {codes, codes_t, f->scale + at, f->scale_inv + at, f->amax + at,
                           t == FP8_DY ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3, false};
     return q;

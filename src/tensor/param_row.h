@@ -48,6 +48,7 @@ enum derived {
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
 enum { PARAM_ALIGN = 256 }; /* a block of 8-bit moments belongs to one row */
+struct param_norm { int w, b; float shift; };   /* rows of a norm's weight and bias (-1: none); w + shift is its weight */
 struct param {
     char name[112];             /* "layers.3.attn.qkv.weight" */
     enum role role;
@@ -70,6 +71,7 @@ struct param {
     bool stored;                /* a GEMM computes the full gradient and stores it in the first micro-batch of a
                                    step; for all other rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
+    struct param_norm norm;     /* linear: its input is the output of this norm; w = -1: it is another tensor */
     int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
     int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */

@@ -36,6 +36,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
                         .shape = {out, in},
                         .global = {out, in},
                         .unit = p->unit_count - 1,
+                        .norm = {-1, -1, 0},
                         .fp8 = -1,
                         .init_value = init_value};
     r->count = in ? out * in : out;
@@ -195,6 +196,8 @@ void params_free(struct params *p)
     free(p->rows);
     free(p->units);
     free(p->ortho);
+    free(p->fp8.use);
+    free(p->fp8.row);
     *p = (struct params){0};
 }
 

@@ -59,15 +59,6 @@ static status quantize(const struct quantize_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-/* 2^floor(log2(max / amax)) for max = m 2^e with 1 <= m < 2: one exponent less if amax has the larger significand. */
-static int scale_exponent(dtype codes, double amax)
-{
-    int e_max, e_amax;
-    const double m_max = frexp(codes == DTYPE_F8_E4M3 ? 448 : 57344, &e_max), m_amax = frexp(amax, &e_amax);
-    const int e = e_max - e_amax - (m_amax > m_max);
-    return e > 126 ? 126 : e < -126 ? -126 : e;
-}
-
 static void scale_store(float *scale, float *scale_inv, int exponent)
 {
     *scale = ldexpf(1, exponent);
@@ -102,7 +93,7 @@ static status fp8_scales(const struct fp8_scales_args *a, dev_stream s)
             history[a->scalars->step % FP8_HISTORY] = amax;
             for (int k = 0; k < FP8_HISTORY; k++) amax = fmaxf(amax, history[k]);
         }
-        if (amax > 0) scale_store(&a->scale[i], &a->scale_inv[i], scale_exponent(a->dt, ldexp(amax, a->margin)));
+        if (amax > 0) scale_store(&a->scale[i], &a->scale_inv[i], fp8_scale_exponent(a->dt, ldexp(amax, a->margin)));
     }
     return STATUS_OK;
 }
@@ -119,7 +110,7 @@ static status fp8_bound(const struct fp8_bound_args *a, dev_stream s)
     }
     /* in f32, as the GPU computes it */
     const float bound = 1.01f * (sqrtf((float)a->d) * (float)w + (float)b);
-    if (isfinite(bound) && bound > 0) scale_store(a->scale, a->scale_inv, scale_exponent(a->codes, (double)bound));
+    if (isfinite(bound) && bound > 0) scale_store(a->scale, a->scale_inv, fp8_scale_exponent(a->codes, (double)bound));
     return STATUS_OK;
 }
 

@@ -1,0 +1,290 @@
+#include "parallel/fp8.h"
+#include "dev/dev.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 16 }; /* GEMMs read codes of multiples of 16 along k, and write multiples of 16 columns */
+
+/* ---- which linears */
+
+/* The next pattern of a list separated by commas; false: there is none. */
+static bool next_pattern(const char **list, char pattern[128])
+{
+    while (**list == ',' || **list == ' ') ++*list;
+    const size_t size = strcspn(*list, ", ");
+    if (size == 0) return false;
+    snprintf(pattern, 128, "%.*s", (int)size, *list);
+    *list += size;
+    return true;
+}
+
+static bool excluded(const char *list, const char *name)
+{
+    char pattern[128];
+    while (next_pattern(&list, pattern))
+        if (fnmatch(pattern, name, 0) == 0) return true;
+    return false;
+}
+
+static bool may_read_codes(const struct param *row)
+{
+    return row->linear && !row->rowwise;
+}
+
+static status check_patterns(const struct params *p, const char *list)
+{
+    char pattern[128];
+    while (next_pattern(&list, pattern)) {
+        bool any = false;
+        for (int i = 0; i < p->count; i++)
+            any |= may_read_codes(&p->rows[i]) && fnmatch(pattern, p->rows[i].name, 0) == 0;
+        if (!any)
+            return FAIL(STATUS_CONFIG,
+                        "fp8.exclude: '%s' matches no weight of a linear; `ingot inspect` lists their names",
+                        pattern);
+    }
+    return STATUS_OK;
+}
+
+static status check_widths(const struct param *row)
+{
+    if (row->shape[0] % WIDTH == 0 && row->shape[1] % WIDTH == 0) return STATUS_OK;
+    return FAIL(
+        STATUS_CONFIG,
+        "train.precision=fp8: %s is %lld x %lld%s; FP8 GEMMs need multiples of %d: change the width, or "
+        "keep this weight in bf16 with fp8.exclude",
+        row->name, (long long)row->shape[0], (long long)row->shape[1],
+        row->shape[0] == row->global[0] && row->shape[1] == row->global[1] ? "" : " on each rank", WIDTH);
+}
+
+static void claim(struct params *p, int i)
+{
+    struct param *row = &p->rows[i];
+    row->fp8 = p->fp8.count;
+    row->derived[DERIVED_F8] = row->derived[DERIVED_F8_T] = true;
+    p->fp8.row[p->fp8.count++] = i;
+}
+
+status fp8_claim(struct params *p, const char *exclude)
+{
+    if (p->fp8.count > 0) return STATUS_OK;
+    TRY(check_patterns(p, exclude));
+    p->fp8.use = calloc((size_t)p->count, sizeof *p->fp8.use);
+    p->fp8.row = calloc((size_t)p->count, sizeof *p->fp8.row);
+    if (p->fp8.use == NULL || p->fp8.row == NULL)
+        return FAIL(STATUS_FIT, "no memory for the list of FP8 linears");
+    for (int i = 0; i < p->count; i++) {
+        if (!may_read_codes(&p->rows[i]) || excluded(exclude, p->rows[i].name)) continue;
+        TRY(check_widths(&p->rows[i]));
+        claim(p, i);
+    }
+    return STATUS_OK;
+}
+
+void fp8_lay(struct params *p, int ranks, struct arena *a)
+{
+    struct fp8_linears *f = &p->fp8;
+    const size_t one = (size_t)f->count * sizeof(float), all = FP8_TENSORS * one;
+    f->ranks = ranks;
+    f->scale = arena_take(a, all, "FP8 scales");
+    f->scale_inv = arena_take(a, all, "FP8 scales");
+    f->amax = arena_take(a, all, "FP8 amax");
+    f->history = arena_take(a, 2 * one * FP8_HISTORY, "FP8 amax history");
+    f->all = ranks > 1 ? arena_take(a, 2 * one * (size_t)ranks, "FP8 amax of all ranks") : NULL;
+}
+
+void fp8_use_all(struct params *p, enum fp8_use use)
+{
+    for (int i = 0; i < p->fp8.count; i++) p->fp8.use[i] = use;
+}
+
+bool fp8_reads(const struct params *p, int linear, int64_t rows)
+{
+    return linear >= 0 && p->fp8.use[linear] != FP8_USE_BF16 && rows % WIDTH == 0;
+}
+
+bool fp8_reads_wgrad(const struct params *p, int linear, int64_t rows)
+{
+    return fp8_reads(p, linear, rows) && p->fp8.use[linear] == FP8_USE_ALL;
+}
+
+/* ---- scales */
+
+static bool any_reads(const struct fp8_linears *f)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->use[i] != FP8_USE_BF16) return true;
+    return false;
+}
+
+/* Amax of `kinds` consecutive tensors of each linear over all ranks, in f->all. */
+static status gather_amax(const struct fp8_linears *f, enum fp8_tensor first, int kinds, struct comm *world,
+                          dev_stream s)
+{
+    if (f->ranks == 1) return STATUS_OK;
+    return comm_all_gather(world, "FP8 amax", f->amax + fp8_at(f, first, 0), f->all,
+                           (size_t)(kinds * f->count) * sizeof(float), s);
+}
+
+static struct fp8_scales_args scales_of(const struct exec *r, enum fp8_tensor t)
+{
+    const struct fp8_linears *f = &r->params->fp8;
+    const int64_t at = fp8_at(f, t, 0);
+    return (struct fp8_scales_args){.scaling = t == FP8_W ? FP8_CURRENT : FP8_DELAYED,
+                                    .amax = f->amax + at,
+                                    .scale = f->scale + at,
+                                    .scale_inv = f->scale_inv + at,
+                                    .count = f->count,
+                                    .ranks = f->ranks,
+                                    .scalars = r->scalars,
+                                    .dt = t == FP8_DY ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3};
+}
+
+/* Gradients have an exponent more than activations, and no bound: twice the margin. */
+static int margin_of(enum fp8_tensor t, int margin)
+{
+    return t == FP8_DY ? 2 * margin : margin;
+}
+
+static status delayed_scales(const struct exec *r, const struct mesh *mesh, int margin)
+{
+    const struct fp8_linears *f = &r->params->fp8;
+    TRY(gather_amax(f, FP8_X, 2, mesh->world, r->stream));
+    for (enum fp8_tensor t = FP8_X; t <= FP8_DY; t++) {
+        struct fp8_scales_args a = scales_of(r, t);
+        a.history = f->history + fp8_at(f, t, 0) * FP8_HISTORY;
+        a.margin = margin_of(t, margin);
+        a.all = f->all ? f->all + fp8_at(f, t, 0) : NULL;
+        a.all_stride = 2 * f->count;
+        TRY(r->ops->fp8_scales(&a, r->stream));
+    }
+    return STATUS_OK;
+}
+
+static bool here(const struct params *p, int row)
+{
+    return p->units[p->rows[row].unit].here;
+}
+
+/* Outputs of norms: their bound replaces the delayed scale. A norm's row may be on another rank only if its linear is. */
+static status bound_scales(const struct exec *r)
+{
+    const struct params *p = r->params;
+    const struct fp8_linears *f = &p->fp8;
+    for (int i = 0; i < f->count; i++) {
+        const struct param_norm *n = &p->rows[f->row[i]].norm;
+        if (n->w < 0 || !here(p, f->row[i])) continue;
+        TRY(r->ops->fp8_bound(&(struct fp8_bound_args){.w = params_weight(p, n->w),
+                                                       .b = n->b < 0 ? NULL : params_weight(p, n->b),
+                                                       .scale = f->scale + fp8_at(f, FP8_X, i),
+                                                       .scale_inv = f->scale_inv + fp8_at(f, FP8_X, i),
+                                                       .d = p->rows[n->w].shape[0],
+                                                       .shift = n->shift,
+                                                       .dt = p->dt,
+                                                       .codes = DTYPE_F8_E4M3},
+                              r->stream));
+    }
+    return STATUS_OK;
+}
+
+/* A pass over one weight: its amax alone, or its codes and their transpose. */
+static status quantize_weight(const struct exec *r, int linear, bool codes)
+{
+    const struct params *p = r->params;
+    const int row = p->fp8.row[linear];
+    const struct param *w = &p->rows[row];
+    struct quantized q = fp8_quantized(&p->fp8, FP8_W, linear, NULL, NULL);
+    if (codes) {
+        q.codes = (char *)p->derived[DERIVED_F8].data + w->derived_at[DERIVED_F8];
+        q.codes_t = (char *)p->derived[DERIVED_F8_T].data + w->derived_at[DERIVED_F8_T];
+        q.amax = NULL;
+    }
+    return r->ops->quantize(
+        &(struct quantize_args){
+            .x = params_weight(p, row), .q = q, .rows = w->shape[0], .n = w->shape[1], .dt = p->dt},
+        r->stream);
+}
+
+static status weight_codes(const struct exec *r, const struct mesh *mesh)
+{
+    const struct params *p = r->params;
+    const struct fp8_linears *f = &p->fp8;
+    if (!any_reads(f)) return STATUS_OK;
+    for (int i = 0; i < f->count; i++)
+        if (here(p, f->row[i])) TRY(quantize_weight(r, i, false));
+    TRY(gather_amax(f, FP8_W, 1, mesh->world, r->stream));
+    struct fp8_scales_args a = scales_of(r, FP8_W);
+    a.all = f->all;
+    a.all_stride = f->count;
+    TRY(r->ops->fp8_scales(&a, r->stream));
+    for (int i = 0; i < f->count; i++)
+        if (here(p, f->row[i])) TRY(quantize_weight(r, i, true));
+    return STATUS_OK;
+}
+
+status fp8_end(const struct exec *r, const struct mesh *mesh, int margin)
+{
+    if (r->params->fp8.count == 0) return STATUS_OK;
+    TRY(delayed_scales(r, mesh, margin));
+    TRY(bound_scales(r));
+    return weight_codes(r, mesh);
+}
+
+/* ---- before the first step */
+
+/* Scale and its inverse of tensor i of X or DY, from its history. Without one: 1. */
+static void scale_from_history(const struct fp8_linears *f, const float *history, float *scales,
+                               enum fp8_tensor t, int i, int margin)
+{
+    const int64_t at = fp8_at(f, t, i);
+    float amax = 0;
+    for (int k = 0; k < FP8_HISTORY; k++) amax = fmaxf(amax, history[at * FP8_HISTORY + k]);
+    const int e = amax > 0 ? fp8_scale_exponent(t == FP8_DY ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3,
+                                                ldexp(amax, margin_of(t, margin)))
+                           : 0;
+    scales[at] = ldexpf(1, e);
+    scales[FP8_TENSORS * f->count + at] = ldexpf(1, -e);
+}
+
+/* scales: [2][FP8_TENSORS][count], scale and scale_inv. */
+static status restore_scales(const struct exec *r, float *history, float *scales, int margin)
+{
+    const struct fp8_linears *f = &r->params->fp8;
+    const size_t bytes = FP8_TENSORS * (size_t)f->count * sizeof(float);
+    TRY(dev_download(r->stream, history, f->history, 2 * (size_t)f->count * FP8_HISTORY * sizeof(float)));
+    if (r->stream) TRY(dev_sync(r->stream));
+    for (int i = 0; i < f->count; i++) {
+        scale_from_history(f, history, scales, FP8_X, i, margin);
+        scale_from_history(f, history, scales, FP8_DY, i, margin);
+        const int64_t w = fp8_at(f, FP8_W, i);
+        scales[w] = scales[FP8_TENSORS * f->count + w] = 1; /* until weight_codes */
+    }
+    TRY(dev_upload(r->stream, f->scale, scales, bytes));
+    TRY(dev_upload(r->stream, f->scale_inv, scales + FP8_TENSORS * f->count, bytes));
+    return r->stream ? dev_sync(r->stream) : STATUS_OK;
+}
+
+status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin)
+{
+    const struct fp8_linears *f = &r->params->fp8;
+    if (f->count == 0) return STATUS_OK;
+    float *history = malloc(2 * (size_t)f->count * FP8_HISTORY * sizeof *history),
+          *scales = malloc(2 * FP8_TENSORS * (size_t)f->count * sizeof *scales);
+    status st = history && scales ? restore_scales(r, history, scales, margin)
+                                  : FAIL(STATUS_FIT, "no memory for the scales of %d linears", f->count);
+    free(history);
+    free(scales);
+    TRY(st);
+    TRY(fp8_forget(r));
+    TRY(bound_scales(r));
+    return weight_codes(r, mesh);
+}
+
+status fp8_forget(const struct exec *r)
+{
+    const struct fp8_linears *f = &r->params->fp8;
+    if (f->count == 0) return STATUS_OK;
+    return dev_zero(r->stream, f->amax, FP8_TENSORS * (size_t)f->count * sizeof(float));
+}
