@@ -4,6 +4,7 @@
 // sigmoid(z) = 1 / (1 + exp(-z)) is right for every z: exp may overflow to infinity, whose reciprocal is 0.
 // tanh-GELU uses it: 0.5 (1 + tanh u) = sigmoid(2 u) keeps small values of the negative side, which cancel in 1 +
 // tanh. BF16: the hardware's fast exp and division (some 2^-21); F32: the exact ones.
+#include "ops/cuda/fp8.cuh"
 #include "ops/cuda/sigmoid.cuh"
 #include "ops/cuda/rowwise.cuh"
 
@@ -75,6 +76,107 @@ __global__ void __launch_bounds__(THREADS)
         store_vec(at, narrow<T>(g));
         store_vec(at + (int64_t)width * W, narrow<T>(u));
     }
+}
+
+// ---- SwiGLU with FP8 codes of its results, a square of the result per block; the values are those of the kernels above
+
+enum { CODES_AHEAD = 4, CODES_AHEAD_BWD = 2 }; // eights of each operand that a thread holds at a time
+
+// m NULL: only its codes are written.
+template <typename T, bool TRANS>
+__global__ void __launch_bounds__(code_square::THREADS)
+    swiglu_fwd_codes_kernel(const T *gu, T *m, const code_out o, int64_t rows, int64_t f)
+{
+    __shared__ __align__(16) uint8_t tile[TRANS ? code_square::TILE_BYTES : 16];
+    __shared__ uint32_t exchange[WARP];
+    const code_square square(rows, f);
+    const float scale = o.scale_now();
+    amax_of<T> most;
+#pragma unroll
+    for (int first = 0; first < code_square::EACH; first += CODES_AHEAD) {
+        vec<T, 8> gate[CODES_AHEAD] = {}, up[CODES_AHEAD] = {};
+#pragma unroll
+        for (int k = 0; k < CODES_AHEAD; k++) {
+            if (!square.has(first + k)) continue;
+            const T *at = gu + square.at(first + k, 2 * f);
+            gate[k] = load_eight_once(at);
+            up[k] = load_eight_once(at + f);
+        }
+#pragma unroll
+        for (int k = 0; k < CODES_AHEAD; k++) {
+            const int i = first + k;
+            float g[8], u[8];
+            widen(gate[k], g);
+            widen(up[k], u);
+            for (int j = 0; j < 8; j++) u[j] = swiglu<T>(g[j], u[j]);
+            const vec<T, 8> x = narrow<T>(u);
+            most.add(x);
+            if (m && square.has(i)) store_vec(m + square.at(i, f), x);
+            square.put(o, TRANS ? tile : nullptr, i, x, scale, f, 0);
+        }
+    }
+    if (TRANS) {
+        __syncthreads();
+        square.store(o, tile, 0);
+    }
+    amax_store_block(most.bits(), o.amax, exchange);
+}
+
+// dgu and m NULL: only their codes are written. q: of dgu, mq: of m. Each transpose has its tiles in shared memory.
+// dgu may alias gu, and m dm: a thread writes only what it has read.
+template <typename T>
+__global__ void __launch_bounds__(code_square::THREADS)
+    swiglu_bwd_codes_kernel(const T *dm, const T *gu, T *dgu, T *m, const code_out q, const code_out mq, int64_t rows,
+                            int64_t f)
+{
+    extern __shared__ __align__(16) uint8_t tiles[];
+    __shared__ uint32_t exchange[2][WARP];
+    uint8_t *gate_tile = q.codes_t ? tiles : nullptr, *up_tile = q.codes_t ? tiles + code_square::TILE_BYTES : nullptr,
+            *m_tile = mq.codes_t ? tiles + (q.codes_t ? 2 * code_square::TILE_BYTES : 0) : nullptr;
+    const code_square square(rows, f);
+    const float scale = q.scale_now(), m_scale = mq.scale_now();
+    amax_of<T> most, m_most;
+#pragma unroll
+    for (int first = 0; first < code_square::EACH; first += CODES_AHEAD_BWD) {
+        vec<T, 8> gate[CODES_AHEAD_BWD] = {}, up[CODES_AHEAD_BWD] = {}, d[CODES_AHEAD_BWD] = {};
+#pragma unroll
+        for (int k = 0; k < CODES_AHEAD_BWD; k++) {
+            if (!square.has(first + k)) continue;
+            const T *at = gu + square.at(first + k, 2 * f);
+            gate[k] = load_eight_once(at);
+            up[k] = load_eight_once(at + f);
+            d[k] = load_eight_once(dm + square.at(first + k, f));
+        }
+#pragma unroll
+        for (int k = 0; k < CODES_AHEAD_BWD; k++) {
+            const int i = first + k;
+            float g[8], u[8], dy[8];
+            widen(gate[k], g);
+            widen(up[k], u);
+            widen(d[k], dy);
+            for (int j = 0; j < 8; j++) dy[j] = swiglu_back<T>(dy[j], g[j], u[j]);
+            const vec<T, 8> x = narrow<T>(dy), dgate = narrow<T>(g), dup = narrow<T>(u);
+            m_most.add(x);
+            most.add(dgate);
+            most.add(dup);
+            if (m && square.has(i)) store_vec(m + square.at(i, f), x);
+            if (dgu && square.has(i)) {
+                store_vec(dgu + square.at(i, 2 * f), dgate);
+                store_vec(dgu + square.at(i, 2 * f) + f, dup);
+            }
+            square.put(mq, m_tile, i, x, m_scale, f, 0);
+            square.put(q, gate_tile, i, dgate, scale, 2 * f, 0);
+            square.put(q, up_tile, i, dup, scale, 2 * f, f);
+        }
+    }
+    if (q.codes_t || mq.codes_t) __syncthreads();
+    if (mq.codes_t) square.store(mq, m_tile, 0);
+    if (q.codes_t) {
+        square.store(q, gate_tile, 0);
+        square.store(q, up_tile, f);
+    }
+    amax_store_block(most.bits(), q.amax, exchange[0]);
+    amax_store_block(m_most.bits(), mq.amax, exchange[1]);
 }
 
 __device__ constexpr float GELU_SCALE = 2 * 0.79788456080286535588f, GELU_CUBIC = 0.044715f; // 2 sqrt(2 / pi)
@@ -224,9 +326,77 @@ template <typename T, int W> void swiglu_bwd_launch(const struct swiglu_bwd_args
         (const T *)a->dm, (const T *)a->gu, (T *)a->dgu, (T *)a->m, count, (int)(a->f / W));
 }
 
+template <typename T> void swiglu_fwd_codes_launch(const struct swiglu_fwd_args *a, const code_out &o, dev_stream s)
+{
+    T *m = a->q.only ? nullptr : (T *)a->m;
+    const dim3 grid = code_square::grid(a->rows, a->f);
+    if (o.codes_t)
+        swiglu_fwd_codes_kernel<T, true>
+            <<<grid, code_square::THREADS, 0, queue_of(s)>>>((const T *)a->gu, m, o, a->rows, a->f);
+    else
+        swiglu_fwd_codes_kernel<T, false>
+            <<<grid, code_square::THREADS, 0, queue_of(s)>>>((const T *)a->gu, m, o, a->rows, a->f);
+}
+
+template <typename T>
+void swiglu_bwd_codes_launch(const struct swiglu_bwd_args *a, const code_out &q, const code_out &mq, dev_stream s)
+{
+    const int tiles = (q.codes_t ? 2 : 0) + (mq.codes_t ? 1 : 0), bytes = tiles * code_square::TILE_BYTES;
+    auto *kernel = swiglu_bwd_codes_kernel<T>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
+    kernel<<<code_square::grid(a->rows, a->f), code_square::THREADS, bytes, queue_of(s)>>>(
+        (const T *)a->dm, (const T *)a->gu, a->q.only ? nullptr : (T *)a->dgu, a->mq.only ? nullptr : (T *)a->m, q, mq,
+        a->rows, a->f);
+}
+
+status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s);
+status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s);
+
+status swiglu_fwd_codes(const struct swiglu_fwd_args *a, dev_stream s)
+{
+    const code_out o = code_out_of(&a->q, a->rows, a->f, "swiglu's m");
+    const bool wide = a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->m);
+    if (!wide) {
+        CHECK(!quantized_any(&a->q), "codes of swiglu's m [%lld, %lld] at %p, of gu at %p: not at 16 bytes",
+              (long long)a->rows, (long long)a->f, a->m, a->gu);
+        struct swiglu_fwd_args plain = *a;
+        plain.q = {};
+        TRY(swiglu_fwd(&plain, s));
+        const struct quantize_args most = {a->m, a->q, a->rows, a->f, 0, a->dt};
+        return cuda_quantize(&most, s);
+    }
+    BY_DTYPE(a->dt, swiglu_fwd_codes_launch<T>(a, o, s));
+    return cuda_set_launched(s, "swiglu_fwd");
+}
+
+status swiglu_bwd_codes(const struct swiglu_bwd_args *a, dev_stream s)
+{
+    const code_out q = code_out_of(&a->q, a->rows, 2 * a->f, "swiglu's dgu"),
+                   mq = code_out_of(&a->mq, a->rows, a->f, "swiglu's m");
+    CHECK(a->m || !quantized_wanted(&a->mq), "FP8 form of swiglu's m [%lld, %lld], which is not stored",
+          (long long)a->rows, (long long)a->f);
+    const bool wide =
+        a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m);
+    if (!wide) {
+        CHECK(!quantized_any(&a->q) && !quantized_any(&a->mq),
+              "codes of swiglu's dgu and m [%lld, %lld] at %p and %p, of gu and dm at %p and %p: not at 16 bytes",
+              (long long)a->rows, (long long)a->f, a->dgu, a->m, a->gu, a->dm);
+        struct swiglu_bwd_args plain = *a;
+        plain.q = plain.mq = {};
+        TRY(swiglu_bwd(&plain, s));
+        const struct quantize_args most = {a->dgu, a->q, a->rows, 2 * a->f, 0, a->dt},
+                                   m_most = {a->m, a->mq, a->rows, a->f, 0, a->dt};
+        TRY(cuda_quantize(&most, s));
+        return cuda_quantize(&m_most, s);
+    }
+    BY_DTYPE(a->dt, swiglu_bwd_codes_launch<T>(a, q, mq, s));
+    return cuda_set_launched(s, "swiglu_bwd");
+}
+
 status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
+    if (quantized_wanted(&a->q)) return swiglu_fwd_codes(a, s);
     BY_DTYPE(a->dt, {
         if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->m))
             swiglu_fwd_launch<T, WIDE<T>>(a, s);
@@ -239,6 +409,7 @@ status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
 status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
+    if (quantized_wanted(&a->q) || quantized_wanted(&a->mq)) return swiglu_bwd_codes(a, s);
     BY_DTYPE(a->dt, {
         if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m))
             swiglu_bwd_launch<T, WIDE<T>>(a, s);

@@ -29,6 +29,16 @@ static inline code_out code_out_of(const struct quantized *q, int64_t rows, int6
             quantized_ld(rows),  q->dt == DTYPE_F8_E5M2};
 }
 
+// 8 values of a row that are read once, as accesses of 16 bytes.
+template <typename T> __device__ inline vec<T, 8> load_eight_once(const T *p)
+{
+    vec<T, 8> x;
+#pragma unroll
+    for (int k = 0; k < 8; k += WIDE<T>)
+        *reinterpret_cast<vec<T, WIDE<T>> *>(x.v + k) = load_vec_once<WIDE<T>>(p + k);
+    return x;
+}
+
 // ---- conversion
 
 // W codes of neighbours in a row (4, 8 or 16), the first in the lowest byte; stored as one access.
@@ -99,16 +109,21 @@ __device__ inline void amax_store_warp(uint32_t bits, uint32_t *to)
     bits = __reduce_max_sync(0xffffffffu, bits);
     if (threadIdx.x % WARP == 0 && bits) atomicMax(to, bits);
 }
-// The same of the block, one-dimensional and of whole warps, with one atomic. `shared` holds 32 words that nobody else
-// uses. All threads take part; no barrier is needed before or after.
-__device__ inline void amax_store_block(uint32_t bits, uint32_t *to, uint32_t *shared)
+// The largest bits of the block, one-dimensional and of whole warps; the threads of its first warp get it. `shared`
+// holds 32 words that nobody else uses. All threads take part; no barrier is needed before or after.
+__device__ inline uint32_t block_most(uint32_t bits, uint32_t *shared)
 {
-    if (to == nullptr) return;
     bits = __reduce_max_sync(0xffffffffu, bits);
     if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = bits;
     __syncthreads();
-    if (threadIdx.x >= WARP) return;
-    bits = __reduce_max_sync(0xffffffffu, threadIdx.x < blockDim.x / WARP ? shared[threadIdx.x] : 0u);
+    if (threadIdx.x >= WARP) return bits;
+    return __reduce_max_sync(0xffffffffu, threadIdx.x < blockDim.x / WARP ? shared[threadIdx.x] : 0u);
+}
+// As amax_store_warp, of the block and with one atomic; the conditions of block_most.
+__device__ inline void amax_store_block(uint32_t bits, uint32_t *to, uint32_t *shared)
+{
+    if (to == nullptr) return;
+    bits = block_most(bits, shared);
     if (threadIdx.x == 0 && bits) atomicMax(to, bits);
 }
 
@@ -171,5 +186,49 @@ template <int ROWS> struct code_tile {
             for (int j = 0; j < 4; j++)
                 *reinterpret_cast<uint4 *>(to + j * ld) = make_uint4(w[j], w[4 + j], w[8 + j], w[12 + j]);
         }
+    }
+};
+
+// A block of 256 threads makes codes of a square of a tensor [rows, n]: a thread has 8 neighbours in each of 8 rows.
+// Blocks follow one another down the rows, along which codes_t is contiguous. n is a multiple of 8 (of 16 for codes_t).
+struct code_square {
+    enum { SIDE = 128, THREADS = 256, EIGHTS = SIDE / 8, STEP = THREADS / EIGHTS, EACH = SIDE / STEP };
+    using tile = code_tile<SIDE>;
+    enum { TILE_BYTES = SIDE * SIDE };
+
+    int64_t row0, column0, rows, n;
+    int slot, column; // of the thread, in the square
+    __device__ inline code_square(int64_t rows_, int64_t n_)
+        : row0((int64_t)blockIdx.x * SIDE), column0((int64_t)blockIdx.y * SIDE), rows(rows_), n(n_),
+          slot(threadIdx.x / EIGHTS), column(threadIdx.x % EIGHTS * 8)
+    {
+    }
+    static inline dim3 grid(int64_t rows, int64_t n)
+    {
+        const int64_t down = (rows + SIDE - 1) / SIDE, across = (n + SIDE - 1) / SIDE;
+        CHECK(down <= INT32_MAX && across <= UINT16_MAX, "codes of [%lld, %lld]", (long long)rows, (long long)n);
+        return dim3((unsigned)down, (unsigned)across);
+    }
+    // The thread's i-th eight: whether the tensor has it, and where in rows `stride` apart.
+    __device__ inline bool has(int i) const { return row0 + slot + i * STEP < rows && column0 + column < n; }
+    __device__ inline int64_t at(int i, int64_t stride) const
+    {
+        return (row0 + slot + i * STEP) * stride + column0 + column;
+    }
+    // Writes the codes of the i-th eight, `right` columns further in rows `stride` apart. `t`: the tile; NULL: none.
+    template <typename T>
+    __device__ inline void put(const code_out &o, uint8_t *t, int i, const vec<T, 8> &x, float scale, int64_t stride,
+                               int64_t right) const
+    {
+        if (o.codes == nullptr && t == nullptr) return;
+        const codes_vec<8> c = codes_of(x, scale, o.e5m2);
+        if (o.codes && has(i)) store_codes(o.codes + at(i, stride) + right, c);
+        if (t) tile::put(t, SIDE, slot + i * STEP, column, c);
+    }
+    // After a barrier.
+    __device__ inline void store(const code_out &o, const uint8_t *t, int64_t right) const
+    {
+        const int columns = (int)(n - column0 < SIDE ? n - column0 : SIDE);
+        tile::store(t, SIDE, o.codes_t, o.ld, row0, column0 + right, rows - row0, columns, threadIdx.x, THREADS);
     }
 };

@@ -30,6 +30,8 @@ void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op);
 /* GEMMs with fused SwiGLU and RoPE epilogues (gemm_epilogue_sm90.cu). */
 bool cuda_gemm_fused_supports(const struct gemm_args *a, dev_stream s);
 status cuda_gemm_fused(const struct gemm_args *a, dev_stream s) WARN_UNUSED;
+/* ops.quantize, for ops that keep the maximum of a result whose rows are not at 16 bytes (fp8.cu). */
+status cuda_quantize(const struct quantize_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
 void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
@@ -43,7 +45,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 /* clang-format off */
 #define CUDA_FILES(X) \
     X(gemm) X(norm) X(rope) X(act) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \
-    X(attn) X(mla) \
+    X(attn) X(mla) X(fp8) \
     X(gdn) \
     X(moe)
 /* clang-format on */
