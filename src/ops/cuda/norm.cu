@@ -302,6 +302,7 @@ __global__ void __launch_bounds__(BLOCK) norm_bwd_kernel(const norm_bwd a, int s
         rstd = rstd_next;
         mean = mean_next;
     }
+    if (row - g.index < a.rows) row_sum_none(g); // the block's first group had one row more
     __syncthreads(); // the space is free: loads past the end had no elements
     float *shared = (float *)space, *to = a.partial + (int64_t)blockIdx.x * (1 + LAYER) * a.d;
     leave_partial<W, P>(g, c, dw, shared, to, a.d);

@@ -122,3 +122,9 @@ __device__ inline void row_sum(row_group &g, float (&x)[N], row_exchange<THREADS
         for (int w = 0; w < warps; w++) x[i] += sums[first + w][i];
     }
 }
+// The barrier of a row_sum, for a group that has no row while others of its block have one. All threads then pass as
+// many barriers, without which compute-sanitizer's racecheck names hazards across a later __syncthreads.
+__device__ inline void row_sum_none(const row_group &g)
+{
+    if (g.threads > WARP) row_barrier(g);
+}
