@@ -15,7 +15,7 @@
 enum { LINE_MAX_BYTES = 1024, FILE_MAX_BYTES = 16 << 20, LOCK_MS = 5000 };
 static const char *const way_names[GEMM_WAY_COUNT] = {"library", "unfused", "plain"};
 
-_Static_assert(sizeof(struct gemm_key) == 3 * sizeof(int64_t) + 6 + 5 * sizeof(uint16_t),
+_Static_assert(sizeof(struct gemm_key) == 3 * sizeof(int64_t) + 6 + 5 * sizeof(uint16_t) + 8,
                "keys are compared as bytes");
 
 void gemm_choice_place(struct gemm_place *p, const char *gpu, int64_t sms, int64_t library)
@@ -37,16 +37,18 @@ static bool same_place(const struct gemm_place *a, const struct gemm_place *b)
 void gemm_choice_print(FILE *out, const struct gemm_place *p, const struct gemm_choice *c)
 {
     const struct gemm_key *k = &c->key;
-    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1], added[8] = "";
+    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1], added[8] = "", other[16] = "";
     if (k->align[3]) snprintf(added, sizeof added, ",%d", k->align[3]);
+    if (k->dt_b != k->dt) snprintf(other, sizeof other, ",%s", dtype_name((dtype)k->dt_b));
     for (int i = 0; i < GEMM_ALGO_BYTES; i++) snprintf(algo + 2 * i, 3, "%02x", c->algo[i]);
     int bytes = snprintf(
         line, sizeof line,
-        "gemm gpu=%s sms=%lld lt=%lld m=%lld n=%lld k=%lld ta=%d tb=%d dt=%s cdt=%s add=%d bias=%d tf32=%d "
-        "align=%d,%d,%d%s way=%s algo=%s ns=%lld",
+        "gemm gpu=%s sms=%lld lt=%lld m=%lld n=%lld k=%lld ta=%d tb=%d dt=%s%s cdt=%s add=%d bias=%d "
+        "tf32=%d%s align=%d,%d,%d%s way=%s algo=%s ns=%lld",
         p->gpu, (long long)p->sms, (long long)p->library, (long long)k->m, (long long)k->n, (long long)k->k,
-        k->trans_a, k->trans_b, dtype_name((dtype)k->dt), dtype_name((dtype)k->cdt), k->add, k->bias, k->tf32,
-        k->align[0], k->align[1], k->align[2], added, way_names[c->way], algo, (long long)c->time_ns);
+        k->trans_a, k->trans_b, dtype_name((dtype)k->dt), other, dtype_name((dtype)k->cdt), k->add, k->bias,
+        k->tf32, k->fast ? " fast=1" : "", k->align[0], k->align[1], k->align[2], added, way_names[c->way],
+        algo, (long long)c->time_ns);
     CHECK(bytes > 0 && bytes < LINE_MAX_BYTES, "a line of %d bytes", bytes);
     fprintf(out, "%s crc=%08x\n", line, crc32c(0, line, (size_t)bytes));
 }
@@ -87,11 +89,32 @@ static int64_t number(struct reader *r, const char *name, int64_t max)
     return number_of(r, field(r, name), max);
 }
 
-static uint8_t type(struct reader *r, const char *name)
+static uint8_t type(struct reader *r, const char *word)
 {
-    int dt = dtype_from_name(field(r, name));
+    int dt = dtype_from_name(word);
     if (dt < 0) r->bad = true;
     return (uint8_t)(dt < 0 ? 0 : dt);
+}
+
+/* One type for both operands, or two different ones. */
+static void types(struct reader *r, struct gemm_key *k)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%s", field(r, "dt"));
+    char *comma = strchr(text, ',');
+    if (comma) *comma = '\0';
+    k->dt = k->dt_b = type(r, text);
+    if (comma) k->dt_b = type(r, comma + 1);
+    r->bad |= comma && k->dt_b == k->dt;
+}
+
+/* A field that older lines lack: 1, or absent for 0. */
+static uint8_t optional(struct reader *r, const char *name)
+{
+    const size_t length = strlen(name);
+    if (strncmp(r->at, name, length) != 0 || r->at[length] != '=') return 0;
+    r->bad |= number(r, name, 1) != 1;
+    return 1;
 }
 
 /* Of a, b and c, and of the addend if there is one. */
@@ -167,11 +190,12 @@ bool gemm_choice_parse(const char *line, size_t bytes, struct gemm_place *p, str
     k->k = number(&r, "k", INT64_MAX);
     k->trans_a = (uint8_t)number(&r, "ta", 1);
     k->trans_b = (uint8_t)number(&r, "tb", 1);
-    k->dt = type(&r, "dt");
-    k->cdt = type(&r, "cdt");
+    types(&r, k);
+    k->cdt = type(&r, field(&r, "cdt"));
     k->add = (uint8_t)number(&r, "add", 2);
     k->bias = (uint16_t)number(&r, "bias", 256);
     k->tf32 = (uint8_t)number(&r, "tf32", 1);
+    k->fast = optional(&r, "fast");
     alignments(&r, k->align, k->add == 2);
     c->way = way_of(&r);
     algorithm(&r, c->algo);

@@ -3,6 +3,7 @@
  *
  *   gemm gpu=NVIDIA_H200 sms=132 lt=130100 m=8192 n=3072 k=2048 ta=0 tb=1 dt=BF16 cdt=BF16 add=0 bias=0 tf32=0
  *        align=256,256,256 way=library algo=<128 hex digits> ns=133300 crc=89abcdef      (one line, one space each)
+ *   FP8: dt=F8_E5M2,F8_E4M3 names the types of a and b if they differ; fast=1 follows tf32=0 for fast accumulation
  *
  * The crc is CRC-32C of everything before " crc=": a truncated or edited line is ignored. An algorithm is valid for
  * one GPU model, number of multiprocessors and library version (struct gemm_place). Lines of other places are kept. */
@@ -17,15 +18,21 @@
 /* Everything that an algorithm depends on. No padding: keys are compared and hashed as bytes. */
 struct gemm_key {
     int64_t m, n, k;
-    uint8_t trans_a, trans_b, dt, cdt, add, tf32;   /* add: 1 for ACCUM_ADD, 2 for EPILOGUE_ADD */
+    uint8_t trans_a, trans_b, dt, cdt, add, tf32;   /* dt: of a; add: 1 for ACCUM_ADD, 2 for EPILOGUE_ADD */
     uint16_t bias;          /* alignment of the bias that the epilogue adds; 0: no bias */
     uint16_t align[4];      /* alignment classes of a, b, c and, for add 2, of the addend (else 0): 256, 16, or the
                                alignment itself below 16 */
+    uint8_t dt_b;           /* of b: dt, or the other FP8 type */
+    uint8_t fast;           /* FP8: fast accumulation */
+    uint8_t unused[6];      /* 0 */
 };
+
+/* Whether the GEMM has a part that a separate op can do: see GEMM_UNFUSED. */
+static inline bool gemm_key_unfuses(const struct gemm_key *k) { return k->bias != 0 || k->add == 2; }
 
 enum gemm_way {
     GEMM_LIBRARY,           /* the library, by `algo` */
-    GEMM_UNFUSED,           /* the library does not support this bias: add it in a separate op */
+    GEMM_UNFUSED,           /* the library does not support this bias or addend: c begins as it, then ACCUM_ADD */
     GEMM_PLAIN,             /* the library does not support this GEMM: the custom kernel */
     GEMM_WAY_COUNT
 };

@@ -1,6 +1,7 @@
 /* Goal: a choice of algorithm is read back exactly as it was written, a line that was touched is never used, and a cache file keeps what
  * others wrote. Method: round trips of all extremes, every single byte of a line changed or cut, files in a directory of their own. */
 #include "ops/gemm_choice.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "tensor/dtype.h"
@@ -36,7 +37,8 @@ static struct gemm_choice choice(int64_t m)
                                     .cdt = DTYPE_F32,
                                     .add = 1,
                                     .bias = 16,
-                                    .align = {256, 16, 2, 0}},
+                                    .align = {256, 16, 2, 0},
+                                    .dt_b = DTYPE_BF16},
                             .way = GEMM_LIBRARY,
                             .time_ns = 133300};
     for (int i = 0; i < GEMM_ALGO_BYTES; i++) c.algo[i] = (uint8_t)(i * 37 + (int)m);
@@ -59,14 +61,19 @@ static char *line_of(const struct gemm_place *p, const struct gemm_choice *c)
 static void a_line_says_what_was_chosen(void **state)
 {
     (void)state;
-    struct gemm_choice all[5] = {choice(8192), choice(1), choice(INT64_MAX), choice(77), choice(5)};
+    enum { CHOICES = 7 };
+    struct gemm_choice all[CHOICES] = {choice(8192), choice(1), choice(INT64_MAX), choice(77),
+                                       choice(5),    choice(6), choice(7)};
     memset(all[1].algo, 0xff, sizeof all[1].algo);
     all[1].way = GEMM_UNFUSED;
     all[2].way = GEMM_PLAIN;
     all[2].key.n = all[2].key.k = all[2].time_ns = INT64_MAX;
-    all[3].key = (struct gemm_key){.m = 1, .n = 1, .k = 1, .trans_a = 1, .dt = DTYPE_F32, .tf32 = 1};
+    all[3].key = (struct gemm_key){
+        .m = 1, .n = 1, .k = 1, .trans_a = 1, .dt = DTYPE_F32, .tf32 = 1, .dt_b = DTYPE_F32};
     all[4].key.add = 2, all[4].key.align[3] = 256;
-    for (int i = 0; i < 5; i++) {
+    all[5].key.dt = all[5].key.dt_b = DTYPE_F8_E4M3, all[5].key.fast = 1;
+    all[6].key.dt = DTYPE_F8_E5M2, all[6].key.dt_b = DTYPE_F8_E4M3;
+    for (int i = 0; i < CHOICES; i++) {
         struct gemm_place place = here(), place_read;
         struct gemm_choice read;
         char *line = line_of(&place, &all[i]);
@@ -79,6 +86,84 @@ static void a_line_says_what_was_chosen(void **state)
         assert_true(place_read.sms == 132 && place_read.library == 130100);
         free(line);
     }
+}
+
+/* As the version before FP8 wrote them: a cache file or a checkpoint may be that old. */
+static void lines_from_before_fp8_are_read_and_written_unchanged(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "gemm gpu=NVIDIA_H200 sms=132 lt=130100 m=8192 n=3072 k=2048 ta=0 tb=1 dt=BF16 cdt=BF16 add=2 bias=0 "
+        "tf32=0 align=256,256,256,16 way=library "
+        "algo=00070e151c232a31383f464d545b626970777e858c939aa1a8afb6bd"
+        "c4cbd2d9e0e7eef5fc030a11181f262d343b424950575e656c737a81888f969da4abb2b9 ns=133300 crc=a90bed40",
+        "gemm gpu=NVIDIA_H200 sms=132 lt=130100 m=64 n=48 k=40 ta=1 tb=0 dt=F32 cdt=F32 add=1 bias=16 tf32=1 "
+        "align=256,16,2 way=unfused "
+        "algo=0000000000000000000000000000000000000000000000000000000000000000000000"
+        "0000000000000000000000000000000000000000000000000000000000 ns=0 crc=1f619795"};
+    static const struct gemm_key keys[] = {{.m = 8192,
+                                            .n = 3072,
+                                            .k = 2048,
+                                            .trans_b = 1,
+                                            .dt = DTYPE_BF16,
+                                            .cdt = DTYPE_BF16,
+                                            .add = 2,
+                                            .align = {256, 256, 256, 16},
+                                            .dt_b = DTYPE_BF16},
+                                           {.m = 64,
+                                            .n = 48,
+                                            .k = 40,
+                                            .trans_a = 1,
+                                            .dt = DTYPE_F32,
+                                            .cdt = DTYPE_F32,
+                                            .add = 1,
+                                            .bias = 16,
+                                            .tf32 = 1,
+                                            .align = {256, 16, 2},
+                                            .dt_b = DTYPE_F32}};
+    for (int i = 0; i < 2; i++) {
+        struct gemm_place place;
+        struct gemm_choice read;
+        if (!gemm_choice_parse(lines[i], strlen(lines[i]), &place, &read)) fail_msg("refused: %s", lines[i]);
+        assert_memory_equal(&read.key, &keys[i], sizeof keys[i]);
+        char *again = line_of(&place, &read);
+        assert_string_equal(again, lines[i]);
+        free(again);
+    }
+}
+
+/* Whether `line` is read once `from` is replaced by `to` and the checksum is made for it. */
+static bool read_with(const char *line, const char *from, const char *to)
+{
+    char text[1024];
+    struct gemm_place place;
+    struct gemm_choice read;
+    const char *at = strstr(line, from), *end = strstr(line, " crc=");
+    assert_true(at && end);
+    size_t bytes = (size_t)snprintf(text, sizeof text, "%.*s%s%.*s", (int)(at - line), line, to,
+                                    (int)(end - at - (ptrdiff_t)strlen(from)), at + strlen(from));
+    bytes += (size_t)snprintf(text + bytes, sizeof text - bytes, " crc=%08x", crc32c(0, text, bytes));
+    return gemm_choice_parse(text, bytes, &place, &read);
+}
+
+static void there_is_one_line_for_a_key(void **state)
+{
+    (void)state;
+    struct gemm_place p = here();
+    struct gemm_choice c = choice(32);
+    c.key.dt = DTYPE_F8_E5M2, c.key.dt_b = DTYPE_F8_E4M3, c.key.fast = 1;
+    char *line = line_of(&p, &c);
+    assert_true(read_with(line, "fast=1", "fast=1"));
+    assert_true(read_with(line, " fast=1", ""));
+    assert_false(read_with(line, "fast=1", "fast=0"));
+    assert_false(read_with(line, "fast=1", "fast=2"));
+    assert_false(read_with(line, "fast=1", "fast=1 fast=1"));
+    assert_true(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,F8_E5M2"));
+    assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,F8_E4M3"));
+    assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,"));
+    assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E5M2,F8_E4M3,BF16"));
+    assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E5M2,F8_E4M3                   x"));
+    free(line);
 }
 
 static void a_touched_line_is_refused(void **state)
@@ -305,6 +390,8 @@ int main(void)
     log_level_set(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_says_what_was_chosen),
+        cmocka_unit_test(lines_from_before_fp8_are_read_and_written_unchanged),
+        cmocka_unit_test(there_is_one_line_for_a_key),
         cmocka_unit_test(a_touched_line_is_refused),
         cmocka_unit_test(a_list_takes_the_lines_of_its_place),
         cmocka_unit_test(a_file_keeps_what_others_wrote),

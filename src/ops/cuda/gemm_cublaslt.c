@@ -2,7 +2,7 @@
  *
  * Row-major c [m, n] is column-major c^T [n, m], so cuBLASLt computes c^T = op(b)^T op(a)^T: its A is our b, its B
  * our a, its m our n. A forward GEMM (trans_b) is its TN, dgrad its NN, wgrad (trans_a) its NT. A bias [n] runs along
- * the rows of c^T, as the BIAS epilogue requires.
+ * the rows of c^T, as the BIAS epilogue requires. FP8 GEMMs are all TN: the only form of the library on Hopper.
  *
  *   key      shape, transpositions, types, accumulation, and alignment classes of the pointers (256, 16, less)
  *   table    key -> descriptors and algorithm, created at the key's first GEMM; later calls are a lookup and cublasLtMatmul
@@ -15,7 +15,8 @@
  * another's timing, because work queued on that GPU may itself wait for this rank. Algorithms whose reductions round
  * partial sums to the type of c are excluded.
  *
- * GEMMs that the library does not support use the kernel of gemm_plain.cu. On an H200 dgrad (NN) alone reaches 696
+ * GEMMs that the library does not support use the kernel of gemm_plain.cu: also FP8 on GPUs without FP8 tensor cores,
+ * and FP8 shapes that are no multiples of 16. On an H200 dgrad (NN) alone reaches 696
  * TFLOP/s and forward (TN) 788 on the same sizes, but at the power limit both have 640 to 680: a transposed copy of
  * the weights would gain nothing. */
 #include "dev/cuda/cuda_int.h"
@@ -37,10 +38,10 @@ static uint16_t alignment(const void *p)
     return low >= 16 ? 16 : (uint16_t)low;
 }
 
-/* The library's epilogue adds a bias of c's type with vector alignment; any other is added by a kernel. */
+/* The library's epilogue adds a bias of c's type (FP8: BF16) with vector alignment; any other is added by a kernel. */
 static bool bias_in_epilogue(const struct gemm_args *g)
 {
-    return gemm_bias(g) && g->cdt == g->a.dt && alignment(gemm_bias(g)) >= 16;
+    return gemm_bias(g) && (gemm_fp8(g) || g->cdt == g->a.dt) && alignment(gemm_bias(g)) >= 16;
 }
 
 static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
@@ -56,7 +57,9 @@ static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
                              .tf32 = g->a.dt == DTYPE_F32 && math == CUDA_MATH_TF32,
                              .bias = gemm_bias(g) ? alignment(gemm_bias(g)) : 0,
                              .align = {alignment(g->a.data), alignment(g->b.data), alignment(g->c),
-                                       gemm_addend(g) ? alignment(gemm_addend(g)) : 0}};
+                                       gemm_addend(g) ? alignment(gemm_addend(g)) : 0},
+                             .dt_b = (uint8_t)g->b.dt,
+                             .fast = gemm_fp8(g) && g->fast_accum};
 }
 
 static cudaDataType_t lt_type(uint8_t dt)
@@ -64,6 +67,8 @@ static cudaDataType_t lt_type(uint8_t dt)
     switch ((dtype)dt) {
     case DTYPE_BF16: return CUDA_R_16BF;
     case DTYPE_F32: return CUDA_R_32F;
+    case DTYPE_F8_E4M3: return CUDA_R_8F_E4M3;
+    case DTYPE_F8_E5M2: return CUDA_R_8F_E5M2;
     case DTYPE_F64:
     case DTYPE_F16:
     case DTYPE_I64:
@@ -90,16 +95,34 @@ static status open_layouts(struct gemm_entry *e)
 {
     const struct gemm_key *k = &e->choice.key;
     const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, depth = (uint64_t)k->k;
-    const cudaDataType_t in = lt_type(k->dt), out = lt_type(k->cdt);
+    const cudaDataType_t in = lt_type(k->dt), in_b = lt_type(k->dt_b), out = lt_type(k->cdt);
     if (k->trans_b)
-        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in, depth, n, k->k));
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in_b, depth, n, k->k));
     else
-        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in, n, depth, k->n));
+        TRY_LT(cublasLtMatrixLayoutCreate(&e->la, in_b, n, depth, k->n));
     if (k->trans_a)
         TRY_LT(cublasLtMatrixLayoutCreate(&e->lb, in, m, depth, k->m));
     else
         TRY_LT(cublasLtMatrixLayoutCreate(&e->lb, in, depth, m, k->k));
     TRY_LT(cublasLtMatrixLayoutCreate(&e->lc, out, n, m, k->n));
+    return STATUS_OK;
+}
+
+/* Scales in device memory, one value per operand: the library's default scale mode. */
+static cublasStatus_t set_scales(const struct gemm_entry *e, const float *a, const float *b)
+{
+    const cublasStatus_t st =
+        cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b, sizeof b);
+    if (st != CUBLAS_STATUS_SUCCESS) return st;
+    return cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a, sizeof a);
+}
+
+static status open_fp8(const struct gemm_entry *e)
+{
+    const int8_t fast = (int8_t)e->choice.key.fast;
+    const float *any = (const float *)(uintptr_t)256; /* until a call sets its own pointers */
+    TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    TRY_LT(set_scales(e, any, any));
     return STATUS_OK;
 }
 
@@ -112,9 +135,10 @@ static status open_operation(struct gemm_entry *e)
                                     CUDA_R_32F));
     TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
     TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
+    if (gemm_key_fp8(k)) TRY(open_fp8(e));
     if (k->bias) {
         const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        const int32_t type = lt_type(k->dt);
+        const int32_t type = gemm_key_fp8(k) ? CUDA_R_16BF : lt_type(k->dt);
         /* Until a call sets its own pointer. Heuristics and checks read only its alignment. */
         const void *aligned = (const void *)(uintptr_t)k->bias;
         TRY_LT(
@@ -171,7 +195,7 @@ static bool take_known(const struct gemm_choices *t, struct gemm_entry *e, const
 {
     if (known == NULL) return false;
     e->choice = *known;
-    if (known->way == GEMM_UNFUSED) return e->choice.key.bias != 0;
+    if (known->way == GEMM_UNFUSED) return gemm_key_unfuses(&e->choice.key);
     if (known->way == GEMM_PLAIN) return true;
     _Static_assert(sizeof e->algo == GEMM_ALGO_BYTES, "cublasLtMatmulAlgo_t is 64 bytes");
     cublasLtMatmulHeuristicResult_t result;
@@ -274,6 +298,10 @@ cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_
     const float one = 1, beta = gemm_addend(g) || g->accum == ACCUM_ADD ? 1 : 0;
     const void *addend = gemm_addend(g) ? gemm_addend(g) : g->c;
     const void *bias = gemm_bias(g);
+    if (gemm_fp8(g)) {
+        cublasStatus_t st = set_scales(e, g->a.scale, g->b.scale);
+        if (st != CUBLAS_STATUS_SUCCESS) return st;
+    }
     if (bias) {
         cublasStatus_t st =
             cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
@@ -284,13 +312,27 @@ cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_
                           cuda_queue(s));
 }
 
+/* What a GEMM rounds its result to, unless to F32. */
+static dtype checked_dt(const struct gemm_args *g)
+{
+    if (!gemm_fp8(g)) {
+        CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "dtype %s", dtype_name(g->a.dt));
+        return g->a.dt;
+    }
+    CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
+    CHECK((g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3) ||
+              (g->a.dt == DTYPE_F8_E5M2 && g->b.dt == DTYPE_F8_E4M3) ||
+              (g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E5M2),
+          "FP8 GEMM of %s and %s", dtype_name(g->a.dt), dtype_name(g->b.dt));
+    return DTYPE_BF16;
+}
+
 static void check_args(const struct gemm_args *g)
 {
-    CHECK(gemm_dt(g) == DTYPE_F32 || g->a.dt == DTYPE_BF16, "dtype %s", dtype_name(g->a.dt));
+    const dtype dt = checked_dt(g);
     CHECK(g->m >= 0 && g->n >= 0 && g->k >= 0, "m %lld n %lld k %lld", (long long)g->m, (long long)g->n,
           (long long)g->k);
-    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "%s GEMM into %s", dtype_name(g->a.dt),
-          dtype_name(g->cdt));
+    CHECK(g->cdt == dt || g->cdt == DTYPE_F32, "%s GEMM into %s", dtype_name(g->a.dt), dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));
     CHECK(!gemm_addend(g) || g->accum == ACCUM_STORE, "the residual add reads another array than c");
 }
@@ -314,17 +356,27 @@ static bool gemm_supports(const struct gemm_args *g, dev_stream s)
     return by_library(g->epilogue.kind) || cuda_gemm_fused_supports(g, s);
 }
 
+/* c = bias, addend or zeros; with ACCUM_ADD c += bias. What follows adds to c. */
+static status begin_apart(const struct gemm_args *g, dev_stream s)
+{
+    if (gemm_addend(g) == NULL) return gemm_plain_bias(g, s);
+    return dev_copy(s, g->c, gemm_addend(g), (size_t)(g->m * g->n) * dtype_bytes(g->cdt));
+}
+
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    if (!by_library(g->epilogue.kind)) return cuda_gemm_fused(g, s);
+    if (!by_library(g->epilogue.kind)) {
+        CHECK(!gemm_fp8(g), "an epilogue of custom kernels with FP8 operands");
+        return cuda_gemm_fused(g, s);
+    }
     struct gemm_args p = *g;
     const struct gemm_entry *e = NULL;
     check_args(g);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->k == 0) return gemm_addend(g) ? gemm_plain(g, s) : gemm_plain_bias(g, s); /* the empty sum */
+    if (g->k == 0) return begin_apart(g, s); /* the empty sum */
     if (gemm_bias(g) == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
     if (e == NULL || e->choice.way == GEMM_UNFUSED) {
-        TRY(gemm_plain_bias(g, s));
+        TRY(begin_apart(g, s));
         p.epilogue = (struct epilogue){.kind = EPILOGUE_NONE};
         p.accum = ACCUM_ADD;
         TRY(entry_of(&p, s, &e));
@@ -436,6 +488,7 @@ const char *cuda_gemm_text(dev_stream s, const struct gemm_args *g, char *text, 
     snprintf(text, size, "%s",
              !e->taken                     ? "none"
              : e->choice.way == GEMM_PLAIN ? "own kernel"
+             : gemm_addend(g)              ? "addend apart"
                                            : "bias apart");
     if (!e->taken || e->choice.way != GEMM_LIBRARY) return text;
     for (int i = 0; i < 4; i++)

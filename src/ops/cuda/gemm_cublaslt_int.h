@@ -40,6 +40,10 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
 /* Copies the algorithm of the same GEMM with ACCUM_STORE if that has run and the library accepts it; else returns
  * false. */
 bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e);
+static inline bool gemm_key_fp8(const struct gemm_key *k)
+{
+    return k->dt == DTYPE_F8_E4M3 || k->dt == DTYPE_F8_E5M2;
+}
 /* Queues the GEMM once, with result `c` instead of g->c. */
 cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_entry *e,
                                 const cublasLtMatmulAlgo_t *algo, const struct gemm_args *g, void *c, dev_stream s);

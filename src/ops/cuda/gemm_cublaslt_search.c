@@ -59,9 +59,20 @@ static status set_preference(cublasLtMatmulPreference_t p, const struct gemm_key
     return STATUS_OK;
 }
 
+/* FP8: the library reads and writes rows in units of 16 bytes. The rest of FP8 is not asked for: m too has to be a
+ * multiple of 16. */
+static bool within_rules(const struct gemm_key *k)
+{
+    if (!gemm_key_fp8(k)) return true;
+    for (int i = 0; i < 4; i++)
+        if (k->align[i] < 16 && (i < 3 || k->align[i])) return false;
+    return k->m % 16 == 0 && k->n % 16 == 0 && k->k % 16 == 0;
+}
+
 /* Requests x->count proposals, best first; none if the library supports no algorithm. */
 static status propose(struct trial *x)
 {
+    if (!within_rules(&x->e->choice.key)) return STATUS_OK;
     const int wanted = cuda_set(x->s)->options.gemm_candidates;
     cublasLtMatmulPreference_t p;
     TRY_LT(cublasLtMatmulPreferenceCreate(&p));
@@ -227,8 +238,8 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
     if (x.held) (void)cudaFree(x.held);
     if (st != STATUS_OK) return st;
     if (winner < 0) {
-        e->choice.way = gemm_bias(g) ? GEMM_UNFUSED : GEMM_PLAIN;
-        if (!gemm_bias(g) && flops > 1e9)
+        e->choice.way = gemm_key_unfuses(&e->choice.key) ? GEMM_UNFUSED : GEMM_PLAIN;
+        if (e->choice.way == GEMM_PLAIN && flops > 1e9)
             log_warn("cuBLASLt has nothing for the GEMM %lld x %lld x %lld: a slow kernel takes it",
                      (long long)g->m, (long long)g->n, (long long)g->k);
         return STATUS_OK;

@@ -427,11 +427,11 @@ status rope(const struct gemm_args *g, dev_stream s)
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
-// Requirements of all three: BF16 on Hopper, whole tiles along K, 31-bit sizes, aligned operands.
+// Requirements of all three: BF16 without scales on Hopper, whole tiles along K, 31-bit sizes, aligned operands.
 bool operands_fit(const struct gemm_args *g, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
-    return set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 &&
+    return !gemm_fp8(g) && set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 &&
            g->m < INT32_MAX && g->k < INT32_MAX && aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
 }
 

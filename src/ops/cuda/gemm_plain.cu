@@ -2,8 +2,21 @@
 extern "C" {
 #include "ops/cuda/gemm_plain.h"
 }
+#include <cuda_fp8.h>
 
 namespace {
+
+// FP8 codes. Both conversions are exact, also those in software before sm_89; NaN stays NaN.
+template <__nv_fp8_interpretation_t KIND> struct code {
+    __nv_fp8_storage_t bits;
+};
+using e4m3 = code<__NV_E4M3>;
+using e5m2 = code<__NV_E5M2>;
+using ::to_f32;
+template <__nv_fp8_interpretation_t KIND> __device__ float to_f32(code<KIND> x)
+{
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, KIND)));
+}
 
 // A block of 16 x 16 threads computes tiles of 64 x 64; thread (x, y) has rows y + 16 r and columns x + 16 q.
 enum { SIDE = 16, PER_THREAD = 4, TILE = SIDE * PER_THREAD, SLICE = 16, THREADS = SIDE * SIDE };
@@ -29,9 +42,15 @@ __device__ void load(float (*to)[TILE + 1], const T *from, int64_t stride, int64
     }
 }
 
-template <typename T, typename C>
+// Of FP8 operands. One product: that of powers of two is exact.
+struct scales {
+    const float *a, *b;
+};
+
+template <typename A, typename B, typename BIAS, typename C>
 __global__ void __launch_bounds__(THREADS)
-gemm(const T *a, const T *b, C *c, const T *bias, const C *add, int64_t m, int64_t n, int64_t k, strides at)
+gemm(const A *a, const B *b, C *c, const BIAS *bias, const C *add, scales scale, int64_t m, int64_t n, int64_t k,
+     strides at)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
@@ -52,6 +71,7 @@ gemm(const T *a, const T *b, C *c, const T *bias, const C *add, int64_t m, int64
                 const int64_t i = i0 + y + SIDE * r, j = j0 + x + SIDE * q;
                 if (i >= m || j >= n) continue;
                 float v = sum[r][q];
+                if constexpr (sizeof(A) == 1) v *= *scale.a * *scale.b;
                 if (bias) v += to_f32(bias[j]);
                 if (add) v += to_f32(add[i * n + j]);
                 c[i * n + j] = from_f32<C>(v);
@@ -79,12 +99,20 @@ dim3 grid(int64_t m, int64_t n, int64_t rows, int64_t columns)
     return dim3((unsigned)across, (unsigned)(down < down_max ? down : down_max));
 }
 
-template <typename T, typename C> void launch_gemm(const struct gemm_args *g, dev_stream s)
+template <typename A, typename B, typename BIAS, typename C> void launch_gemm(const struct gemm_args *g, dev_stream s)
 {
     const strides at = {g->a.trans ? 1 : g->k, g->a.trans ? g->m : 1, g->b.trans ? 1 : g->n, g->b.trans ? g->k : 1};
-    gemm<T, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
-        (const T *)g->a.data, (const T *)g->b.data, (C *)g->c, (const T *)gemm_bias(g),
-        (const C *)(g->accum == ACCUM_ADD ? g->c : gemm_addend(g)), g->m, g->n, g->k, at);
+    gemm<A, B, BIAS, C><<<grid(g->m, g->n, TILE, TILE), THREADS, 0, queue_of(s)>>>(
+        (const A *)g->a.data, (const B *)g->b.data, (C *)g->c, (const BIAS *)gemm_bias(g),
+        (const C *)(g->accum == ACCUM_ADD ? g->c : gemm_addend(g)), {g->a.scale, g->b.scale}, g->m, g->n, g->k, at);
+}
+
+template <typename A, typename B> void launch_fp8(const struct gemm_args *g, dev_stream s)
+{
+    if (g->cdt == DTYPE_F32)
+        launch_gemm<A, B, __nv_bfloat16, float>(g, s);
+    else
+        launch_gemm<A, B, __nv_bfloat16, __nv_bfloat16>(g, s);
 }
 
 template <typename T, typename C> void launch_fill(const struct gemm_args *g, dev_stream s)
@@ -98,19 +126,25 @@ template <typename T, typename C> void launch_fill(const struct gemm_args *g, de
 extern "C" status gemm_plain(const struct gemm_args *g, dev_stream s)
 {
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->a.dt == DTYPE_F32)
-        launch_gemm<float, float>(g, s);
+    if (gemm_fp8(g) && g->a.dt == DTYPE_F8_E5M2)
+        launch_fp8<e5m2, e4m3>(g, s);
+    else if (gemm_fp8(g) && g->b.dt == DTYPE_F8_E5M2)
+        launch_fp8<e4m3, e5m2>(g, s);
+    else if (gemm_fp8(g))
+        launch_fp8<e4m3, e4m3>(g, s);
+    else if (g->a.dt == DTYPE_F32)
+        launch_gemm<float, float, float, float>(g, s);
     else if (g->cdt == DTYPE_F32)
-        launch_gemm<__nv_bfloat16, float>(g, s);
+        launch_gemm<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float>(g, s);
     else
-        launch_gemm<__nv_bfloat16, __nv_bfloat16>(g, s);
+        launch_gemm<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(g, s);
     return cuda_set_launched(s, "gemm");
 }
 
 extern "C" status gemm_plain_bias(const struct gemm_args *g, dev_stream s)
 {
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->a.dt == DTYPE_F32)
+    if (gemm_bias_dt(g) == DTYPE_F32)
         launch_fill<float, float>(g, s);
     else if (g->cdt == DTYPE_F32)
         launch_fill<__nv_bfloat16, float>(g, s);

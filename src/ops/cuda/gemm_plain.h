@@ -1,5 +1,5 @@
 /* Custom GEMM kernels for what the library does not offer: every shape and alignment, f32 sums in ascending order of
- * k, rounded once. Correct, not fast. */
+ * k, rounded once. FP8 codes are decoded exactly. Correct, not fast. */
 #ifndef INGOT_OPS_CUDA_GEMM_PLAIN_H
 #define INGOT_OPS_CUDA_GEMM_PLAIN_H
 #include "ops/ops.h"
