@@ -45,7 +45,7 @@ struct fp8_scales_args {
 };
 
 /* The scale of a norm's output y = xh (w + shift) + b, where sum xh^2 <= d: |y| <= sqrt(d) max|w + shift| + max|b|, so
- * no element saturates. scale = 2^floor(log2(max / (1.01 bound))), scale_inv = 1 / scale. A bound of 0, or not finite:
+ * no element saturates. The bound is computed in F32, each operation rounded: no fused multiply-add. scale = 2^floor(log2(max / (1.01 bound))), scale_inv = 1 / scale. A bound of 0, or not finite:
  * the scale stays as it is. */
 struct fp8_bound_args {
     const void *w, *b;          /* [d] dt; b NULL: none */

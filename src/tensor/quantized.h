@@ -4,7 +4,10 @@
  *   value = code * scale_inv   exact: the scale is a power of two
  *
  * One scale per tensor, so the transposed copy has the same codes. Codes are made from x as the tensor's dtype holds it,
- * in bf16 rounded to bf16: an op that writes codes gives the same bits as the op without them and then `quantize`. */
+ * in bf16 rounded to bf16: an op that writes codes gives the same bits as the op without them and then `quantize`.
+ *
+ * With codes, n is a multiple of 16. The arrays of codes begin at multiples of 16 bytes. `amax` alone has neither
+ * rule. */
 #ifndef INGOT_TENSOR_QUANTIZED_H
 #define INGOT_TENSOR_QUANTIZED_H
 #include "tensor/dtype.h"
@@ -22,4 +25,6 @@ struct quantized {
 /* Elements from row to row of the transpose: a GEMM reads multiples of 16 along k. */
 static inline int64_t quantized_ld(int64_t rows) { return (rows + 15) / 16 * 16; }
 static inline bool quantized_any(const struct quantized *q) { return q->codes || q->codes_t; }
+/* Codes, or the maximum alone. */
+static inline bool quantized_asked(const struct quantized *q) { return quantized_any(q) || q->amax; }
 #endif

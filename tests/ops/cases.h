@@ -32,6 +32,13 @@ struct case_gemm {
     bool with_bias;
     bool add_to; /* c is added to */
     bool wide;   /* c has the dtype of sums */
+    bool fp8;    /* operands are codes; the rest is for them alone */
+    int64_t exp; /* the scale of a is 2^exp times the usual one, that of b 2^-exp times */
+    bool e5m2_a, e5m2_b; /* else E4M3 */
+    bool with_add;       /* EPILOGUE_ADD */
+    bool fast;           /* fast_accum */
+    bool zeros;          /* a holds zeros */
+    bool subnormal;      /* most codes are subnormal */
 };
 
 struct case_embed {
@@ -50,6 +57,7 @@ struct case_norm {
     bool no_stats; /* rstd and mean are NULL */
     bool shift;    /* the weight is stored around 0 */
     bool in_place, in_place_2, gaps;
+    bool quantized, only, no_trans, measured; /* rmsnorm: see struct case_quantize */
 };
 
 /* swiglu, gelu, gate */
@@ -58,6 +66,39 @@ struct case_act {
     int64_t d;      /* width of the result */
     bool recompute; /* backward gives the forward's result, too */
     bool in_place, in_place_2, gaps;
+    bool quantized, only, no_trans, measured; /* swiglu: see struct case_quantize */
+};
+
+/* FP8 codes of a tensor. The values are noise of about 1 times the scale's inverse, so that the codes do not depend on `exp`.
+ * Cases of other ops that also write codes (`quantized`) compare with the op without them and then the oracle's quantize,
+ * byte by byte. Of those, `only` leaves the values unwritten, and `measured` asks for the maximum alone. */
+struct case_quantize {
+    int64_t rows, n;
+    int64_t exp;                       /* of the scale */
+    bool e5m2;                         /* else E4M3 */
+    bool no_codes, no_trans, no_amax;  /* pointers are NULL */
+    bool before;                       /* amax begins above the maximum */
+    bool zeros, outlier;               /* x is 0; one element is 448 times the usual */
+    bool subnormal, saturated;         /* most codes are subnormal; some values are too large */
+    bool not_finite, infinite;         /* NaN and Inf; Inf alone */
+    bool gaps;
+};
+
+/* fp8_scales: maxima of all sizes. */
+struct case_scales {
+    int64_t count;
+    int64_t ranks;   /* 0: no array of all ranks */
+    int64_t margin;
+    bool delayed;    /* else current scaling */
+    bool e5m2;       /* codes; else E4M3 */
+    bool not_finite; /* some maxima are not finite */
+    bool zeros;      /* some are 0, their histories are empty */
+};
+
+struct case_bound {
+    int64_t d;
+    bool with_bias, shift, e5m2;
+    bool zeros, not_finite; /* the scale stays */
 };
 
 /* sum, normal, halves, fold, ortho_unit, ortho_poly (d x d), ortho_step: rows * d elements; ngram_gate: rows of d */
@@ -221,7 +262,7 @@ struct case_table {
 enum case_family {
     CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
     CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe,
-    CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_FAMILIES
+    CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound, CASE_FAMILIES
 };
 enum case_family case_family(enum op_id op);
 
@@ -249,6 +290,9 @@ struct op_case {
         struct case_update update;
         struct case_unique unique;
         struct case_table table;
+        struct case_quantize quantize;
+        struct case_scales scales;
+        struct case_bound bound;
     };
 };
 
@@ -299,10 +343,32 @@ struct op_case {
 #define MOMENTS_8 .moments_8 = true
 #define NO_CLIP .no_clip = true
 #define TABLE_ROWS .table_rows = true
+#define E5M2 .e5m2 = true
+#define E5M2_A .e5m2_a = true
+#define E5M2_B .e5m2_b = true
+#define WITH_ADD .with_add = true
+#define FAST .fast = true
+#define ZEROS .zeros = true
+#define OUTLIER .outlier = true
+#define SUBNORMAL .subnormal = true
+#define SATURATED .saturated = true
+#define INFINITE .infinite = true
+#define NO_CODES .no_codes = true
+#define NO_TRANS .no_trans = true
+#define NO_AMAX .no_amax = true
+#define QUANTIZED .quantized = true
+#define ONLY .only = true
+#define MEASURED .measured = true
+#define DELAYED .delayed = true
 
 /* clang-format off */
 /* The last number and the flags arrive as __VA_ARGS__. */
 #define GEMM(m_, n_, ...) {.op = OP_gemm, .gemm = {.m = m_, .n = n_, .k = __VA_ARGS__}}
+/* FP8 operands: k and n are multiples of 16; a GPU takes the rows that are, too */
+#define GEMM_FP8(m_, n_, ...) {.op = OP_gemm, .gemm = {.m = m_, .n = n_, TRANS_B, .fp8 = true, .k = __VA_ARGS__}}
+#define QUANTIZE(rows_, n_, ...) {.op = OP_quantize, .quantize = {.rows = rows_, .n = n_, .exp = __VA_ARGS__}}
+#define SCALES(count_, ranks_, ...) {.op = OP_fp8_scales, .scales = {.count = count_, .ranks = ranks_, .margin = __VA_ARGS__}}
+#define BOUND(...) {.op = OP_fp8_bound, .bound = {.d = __VA_ARGS__}}
 #define BIAS(m_, n_, k_) {.op = OP_bias_bwd, .gemm = {.m = m_, .n = n_, .k = k_, WITH_BIAS}}
 #define EMBED(op_, rows_, d_, ...) {.op = OP_##op_, .embed = {.rows = rows_, .d = d_, .vocab = __VA_ARGS__}}
 #define UNIQUE(count_, ...) {.op = OP_rows_unique, .unique = {.count = count_, .vocab = __VA_ARGS__}}
@@ -324,6 +390,14 @@ struct op_case {
     NORM(op_##_bwd, 2, 15, DRES, IN_PLACE), \
     NORM(op_##_bwd, 9, 17, IN_PLACE), NORM(op_##_bwd, 67, 768, DRES), NORM(op_##_bwd, 3, 2047), \
     NORM(op_##_bwd, 130, 320, DRES, IN_PLACE), NORM(op_##_bwd, 0, 16)
+#define NORMS_FP8(op_) \
+    NORM(op_, 1, 16, QUANTIZED), NORM(op_, 15, 48, DRES, QUANTIZED), NORM(op_, 16, 272, QUANTIZED, SHIFT), \
+    NORM(op_, 17, 48, DRES, IN_PLACE, QUANTIZED), NORM(op_, 129, 272, DRES, QUANTIZED), NORM(op_, 67, 768, DRES, QUANTIZED, NO_TRANS), \
+    NORM(op_, 40, 2048, DRES, QUANTIZED), NORM(op_, 9, 17, DRES, MEASURED), NORM(op_, 129, 272, MEASURED), NORM(op_, 0, 16, QUANTIZED)
+#define ACTS_FP8(op_, ...) \
+    ACT(op_, 1, 16, QUANTIZED, __VA_ARGS__), ACT(op_, 15, 48, QUANTIZED, __VA_ARGS__), ACT(op_, 16, 272, QUANTIZED, __VA_ARGS__), \
+    ACT(op_, 129, 272, QUANTIZED, __VA_ARGS__), ACT(op_, 66, 1040, QUANTIZED, NO_TRANS, __VA_ARGS__), ACT(op_, 7, 33, MEASURED, __VA_ARGS__), \
+    ACT(op_, 129, 272, MEASURED, __VA_ARGS__), ACT(op_, 0, 16, QUANTIZED, __VA_ARGS__)
 #define ROPE(op_, rows_, h_, kv_, hd_, ...) \
     {.op = OP_##op_, .rope = {.rows = rows_, .heads = h_, .heads_kv = kv_, .hd = hd_, .half = __VA_ARGS__}}
 #define ROPES(op_) \
@@ -539,6 +613,35 @@ static const struct op_case op_cases[] = {
     COMBINES(combine, WITH_BASE, GATED),
     COMBINES(combine_gate_bwd, WITH_BASE, GATED), COMBINES(combine_gate_bwd, WITH_BASE, GATED, IN_PLACE),
     BALANCE(1, 1), BALANCE(3, 64), BALANCE(40, 500), BALANCE(2, 5, NOT_FINITE),
+
+    QUANTIZE(1, 16, 0), QUANTIZE(15, 48, 6, E5M2), QUANTIZE(16, 272, 3), QUANTIZE(17, 48, -3, GAPS),
+    QUANTIZE(129, 272, 0, E5M2, GAPS), QUANTIZE(129, 16, 7, GAPS), QUANTIZE(64, 64, 0, E5M2), QUANTIZE(300, 1040, 1),
+    QUANTIZE(0, 16, 0), QUANTIZE(16, 48, 2, ZEROS), QUANTIZE(129, 48, 0, E5M2, ZEROS, GAPS),
+    QUANTIZE(17, 272, 0, OUTLIER), QUANTIZE(33, 80, -1, E5M2, OUTLIER), QUANTIZE(33, 80, 0, SUBNORMAL),
+    QUANTIZE(15, 272, 0, E5M2, SUBNORMAL), QUANTIZE(129, 272, 120, SUBNORMAL), QUANTIZE(17, 16, 120, E5M2, SUBNORMAL),
+    QUANTIZE(16, 48, 126), QUANTIZE(15, 48, -118, E5M2), QUANTIZE(31, 272, 0, SATURATED), QUANTIZE(129, 48, 5, E5M2, SATURATED),
+    QUANTIZE(16, 48, 0, NOT_FINITE), QUANTIZE(129, 272, 4, E5M2, NOT_FINITE, GAPS), QUANTIZE(17, 16, 0, INFINITE),
+    QUANTIZE(15, 48, 0, E5M2, INFINITE), QUANTIZE(65, 96, 0, NO_TRANS), QUANTIZE(65, 96, 0, E5M2, NO_CODES, GAPS),
+    QUANTIZE(65, 96, 0, NO_AMAX), QUANTIZE(40, 32, 0, BEFORE), QUANTIZE(129, 273, 0, NO_CODES, NO_TRANS),
+    QUANTIZE(17, 33, 0, E5M2, NO_CODES, NO_TRANS, GAPS), QUANTIZE(3, 7, 0, NO_CODES, NO_TRANS, NOT_FINITE),
+    SCALES(1, 0, 0), SCALES(70, 0, 1), SCALES(300, 0, 3, DELAYED), SCALES(70, 2, 6, DELAYED, E5M2), SCALES(33, 8, 0, E5M2),
+    SCALES(70, 3, 3, DELAYED, NOT_FINITE), SCALES(70, 0, 0, NOT_FINITE), SCALES(40, 0, 3, DELAYED, ZEROS, E5M2), SCALES(5, 2, 0, ZEROS),
+    SCALES(0, 0, 0), BOUND(16), BOUND(7, SHIFT), BOUND(768, WITH_BIAS), BOUND(2047, E5M2, WITH_BIAS, SHIFT), BOUND(4096, SHIFT),
+    BOUND(48, ZEROS), BOUND(272, NOT_FINITE), BOUND(272, NOT_FINITE, WITH_BIAS, SHIFT),
+    NORMS_FP8(rmsnorm_fwd), NORMS_FP8(rmsnorm_bwd), NORM(rmsnorm_fwd, 17, 48, BRANCH, QUANTIZED, ONLY),
+    NORM(rmsnorm_fwd, 129, 272, QUANTIZED, ONLY, NO_TRANS), NORM(rmsnorm_fwd, 67, 768, BRANCH, IN_PLACE_2, QUANTIZED, ONLY, SHIFT),
+    NORM(rmsnorm_bwd, 33, 96, DRES, IN_PLACE_2, QUANTIZED), ACTS_FP8(swiglu_fwd), ACTS_FP8(swiglu_bwd), ACTS_FP8(swiglu_bwd, IN_PLACE),
+    ACT(swiglu_fwd, 17, 48, QUANTIZED, ONLY), ACT(swiglu_bwd, 17, 48, QUANTIZED, ONLY), ACT(swiglu_bwd, 129, 272, QUANTIZED, ONLY, IN_PLACE),
+    GEMM_FP8(1, 16, 16), GEMM_FP8(15, 48, 272), GEMM_FP8(16, 16, 16, E5M2_A), GEMM_FP8(17, 272, 48, WITH_BIAS),
+    GEMM_FP8(129, 48, 272, WIDE, ADD_TO, E5M2_A), GEMM_FP8(16, 272, 144, WIDE, E5M2_A), GEMM_FP8(5, 96, 64, WITH_ADD),
+    GEMM_FP8(48, 272, 16, E5M2_A), GEMM_FP8(32, 48, 1600, WITH_BIAS, FAST), GEMM_FP8(144, 272, 1600, WITH_ADD),
+    GEMM_FP8(64, 80, 48, WIDE, WITH_ADD), GEMM_FP8(16, 304, 144, WIDE, WITH_BIAS), GEMM_FP8(8, 304, 144, WIDE, WITH_BIAS),
+    GEMM_FP8(7, 64, 2064, E5M2_B), GEMM_FP8(8, 48, 64, WIDE, ADD_TO), GEMM_FP8(128, 768, 320, FAST),
+    GEMM_FP8(192, 384, 768, E5M2_B), GEMM_FP8(320, 192, 272, WIDE, ADD_TO, E5M2_A), GEMM_FP8(32, 64, 96, .exp = 122),
+    GEMM_FP8(3, 64, 96, .exp = -122, WIDE), GEMM_FP8(48, 64, 96, .exp = -122, E5M2_A, WIDE, ADD_TO),
+    GEMM_FP8(32, 64, 96, SUBNORMAL, WIDE), GEMM_FP8(80, 48, 80, SUBNORMAL, E5M2_A), GEMM_FP8(16, 48, 64, ZEROS, WITH_BIAS),
+    GEMM_FP8(0, 16, 16), GEMM_FP8(20, 48, 11008, WIDE, WITH_BIAS), GEMM_FP8(48, 800, 5504, WIDE, ADD_TO, E5M2_A),
+    GEMM_FP8(48, 144, 5504, WITH_ADD, FAST),
 };
 /* clang-format on */
 

@@ -131,6 +131,19 @@ static const struct op_case real_cases[] = {
     HEADS(gated_norm_fwd, 33, 1, 2048), HEADS(gated_norm_bwd, 333, 1, 2048), HEADS(gated_norm_bwd, 70, 3, 24),
     REAL_GEMMS(), REAL_GEMMS(GATHER_A), REAL_GEMMS(DGRAD), REAL_GEMMS(DGRAD, GATHER_A), REAL_GEMMS(WGRAD),
     REAL_GEMMS(WGRAD, GATHER_A, ADD_TO), REAL_GEMMS(WGRAD, GATHER_B), REAL_GEMMS(WGRAD, GATHER_B, ADD_TO),
+    QUANTIZE(4096, 2048, 0), QUANTIZE(4096, 768, 3, E5M2, GAPS), QUANTIZE(5000, 5504, 0, E5M2), QUANTIZE(70000, 48, 0),
+    QUANTIZE(4096, 11008, 0, NO_CODES, NO_TRANS), QUANTIZE(2000, 4096, 0, NO_TRANS), QUANTIZE(4097, 1024, 0, NOT_FINITE),
+    SCALES(2000, 0, 3, DELAYED), SCALES(500, 8, 6, DELAYED, E5M2), BOUND(16384),
+    NORM(rmsnorm_fwd, 4096, 2048, BRANCH, QUANTIZED), NORM(rmsnorm_fwd, 4097, 768, BRANCH, QUANTIZED, ONLY),
+    NORM(rmsnorm_fwd, 1500, 4096, BRANCH, IN_PLACE, QUANTIZED, ONLY), NORM(rmsnorm_fwd, 700, 10240, QUANTIZED),
+    NORM(rmsnorm_bwd, 4096, 2048, DRES, IN_PLACE, QUANTIZED), NORM(rmsnorm_bwd, 5000, 2560, DRES, QUANTIZED),
+    NORM(rmsnorm_bwd, 1500, 4096, QUANTIZED), NORM(rmsnorm_bwd, 1500, 6144, DRES, IN_PLACE, QUANTIZED),
+    NORM(rmsnorm_bwd, 700, 10240, DRES, QUANTIZED), NORM(rmsnorm_bwd, 4097, 768, DRES, MEASURED),
+    ACT(swiglu_fwd, 4096, 5504, QUANTIZED, ONLY), ACT(swiglu_fwd, 4097, 1024, QUANTIZED),
+    ACT(swiglu_bwd, 4096, 5504, QUANTIZED, ONLY, IN_PLACE), ACT(swiglu_bwd, 4097, 1024, QUANTIZED),
+    GEMM_FP8(4096, 2304, 768, FAST), GEMM_FP8(4096, 768, 3072, WITH_ADD, FAST), GEMM_FP8(2048, 2048, 2048, E5M2_A),
+    GEMM_FP8(768, 2304, 4096, WIDE, ADD_TO, E5M2_A), GEMM_FP8(768, 2304, 4096, WIDE, E5M2_A),
+    GEMM_FP8(2064, 1040, 1008, WITH_BIAS), GEMM_FP8(70000, 32, 48),
     REAL_MOE(1500, 64, 8, 1024, NORMALIZE, AUX), REAL_MOE(700, 128, 6, 768, SIGMOID, NORMALIZE, WITH_BIAS, Z_LOSS),
 };
 /* clang-format on */
@@ -154,6 +167,8 @@ static const struct {
 
 static bool applies(enum variant v, const struct op_case *c, dtype dt)
 {
+    const bool fp8 = c->op == OP_gemm && c->gemm.fp8;
+    if (fp8) return v == AS_IT_IS && c->gemm.m % 16 == 0; /* ops.h: what a GPU takes */
     if (v == AS_IT_IS) return true;
     if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32;
     if (v == PORTABLE)
@@ -335,6 +350,7 @@ static int child(struct board *b, const struct options *o)
     while (b->next < o->rows) {
         const struct row r = row_at(b->next++);
         if (!is_chosen(o, &r)) continue;
+        if (r.c->op == OP_gemm && r.c->gemm.fp8 && dev.sm < 89) continue; /* no tensor core reads codes */
         struct opened *s = &sets[r.v];
         if (!s->open && set_open(s, &dev, r.v, o) != STATUS_OK) {
             char text[320];

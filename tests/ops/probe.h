@@ -48,7 +48,8 @@ void probe_device_close(struct probe_device *d);
 
 struct probe {
     dtype dt;
-    int shift; /* elements off a cache line where buffers begin: kernels may assume no more than an element */
+    int shift; /* elements off a cache line where buffers begin: kernels may assume no more than an element; of
+                  FP8 codes 16 elements each */
     bool zero_out;     /* outputs begin as 0 instead of noise */
     const char *nudge; /* the input moved by nudge_step along probe_direction; NULL: none */
     double nudge_step;

@@ -31,6 +31,9 @@ enum case_family case_family(enum op_id op)
     case OP_update: return CASE_update;
     case OP_rows_unique: return CASE_unique;
     case OP_rows_update: return CASE_table;
+    case OP_quantize: return CASE_quantize;
+    case OP_fp8_scales: return CASE_scales;
+    case OP_fp8_bound: return CASE_bound;
     case OP_COUNT: break;
     }
     return CASE_FAMILIES;
@@ -46,12 +49,15 @@ static const struct {
     bool flag; /* a bool; else an int64_t */
 } fields[] = {
     NUMBER(gemm, m), NUMBER(gemm, n), NUMBER(gemm, k), FLAG(gemm, trans_a), FLAG(gemm, trans_b), FLAG(gemm, with_bias),
-    FLAG(gemm, add_to), FLAG(gemm, wide),
+    FLAG(gemm, add_to), FLAG(gemm, wide), FLAG(gemm, fp8), NUMBER(gemm, exp), FLAG(gemm, e5m2_a), FLAG(gemm, e5m2_b),
+    FLAG(gemm, with_add), FLAG(gemm, fast), FLAG(gemm, zeros), FLAG(gemm, subnormal),
     NUMBER(embed, rows), NUMBER(embed, d), NUMBER(embed, vocab), NUMBER(embed, first), NUMBER(embed, ids), FLAG(embed, positions),
     FLAG(embed, no_tokens),
     NUMBER(norm, rows), NUMBER(norm, d), FLAG(norm, branch), FLAG(norm, dres), FLAG(norm, no_stats), FLAG(norm, shift),
-    FLAG(norm, in_place), FLAG(norm, in_place_2), FLAG(norm, gaps),
+    FLAG(norm, in_place), FLAG(norm, in_place_2), FLAG(norm, gaps), FLAG(norm, quantized), FLAG(norm, only),
+    FLAG(norm, no_trans), FLAG(norm, measured),
     NUMBER(act, rows), NUMBER(act, d), FLAG(act, recompute), FLAG(act, in_place), FLAG(act, in_place_2), FLAG(act, gaps),
+    FLAG(act, quantized), FLAG(act, only), FLAG(act, no_trans), FLAG(act, measured),
     NUMBER(rows, rows), NUMBER(rows, d), FLAG(rows, not_finite), FLAG(rows, in_place),
     NUMBER(rope, rows), NUMBER(rope, heads), NUMBER(rope, heads_kv), NUMBER(rope, hd), NUMBER(rope, half), FLAG(rope, qk_norm),
     FLAG(rope, shift), FLAG(rope, in_place), FLAG(rope, gaps),
@@ -82,6 +88,13 @@ static const struct {
     NUMBER(unique, count), NUMBER(unique, vocab), FLAG(unique, no_tokens), FLAG(unique, in_place),
     NUMBER(table, slots), NUMBER(table, used), NUMBER(table, d), NUMBER(table, vocab), NUMBER(table, first), FLAG(table, lion),
     FLAG(table, moments_bf16), FLAG(table, not_finite),
+    NUMBER(quantize, rows), NUMBER(quantize, n), NUMBER(quantize, exp), FLAG(quantize, e5m2), FLAG(quantize, no_codes),
+    FLAG(quantize, no_trans), FLAG(quantize, no_amax), FLAG(quantize, before), FLAG(quantize, zeros), FLAG(quantize, outlier),
+    FLAG(quantize, subnormal), FLAG(quantize, saturated), FLAG(quantize, not_finite), FLAG(quantize, infinite),
+    FLAG(quantize, gaps),
+    NUMBER(scales, count), NUMBER(scales, ranks), NUMBER(scales, margin), FLAG(scales, delayed), FLAG(scales, e5m2),
+    FLAG(scales, not_finite), FLAG(scales, zeros),
+    NUMBER(bound, d), FLAG(bound, with_bias), FLAG(bound, shift), FLAG(bound, e5m2), FLAG(bound, zeros), FLAG(bound, not_finite),
 };
 /* clang-format on */
 enum { FIELDS = sizeof fields / sizeof fields[0] };

@@ -47,7 +47,8 @@ static struct probe_buf *buf_new(struct probe *p, const char *name, enum probe_k
 {
     assert_true(p->count < (int)(sizeof p->bufs / sizeof p->bufs[0]));
     struct probe_buf *b = &p->bufs[p->count++];
-    size_t bytes = (size_t)count * dtype_bytes(dt), shift = (size_t)p->shift * dtype_bytes(dt);
+    const bool codes = dt == DTYPE_F8_E4M3 || dt == DTYPE_F8_E5M2;
+    size_t bytes = (size_t)count * dtype_bytes(dt), shift = (size_t)p->shift * (codes ? 16 : dtype_bytes(dt));
     if (kind == PROBE_SCRATCH || kind == PROBE_KEPT) shift = 0;
     *b = (struct probe_buf){.name = name, .kind = kind, .dt = dt, .count = count, .tol = tol};
     b->block_bytes = 2 * GUARD + shift + bytes;
@@ -180,12 +181,12 @@ static double element(const struct probe_buf *b, int64_t i)
     return b->dt == DTYPE_U8 ? ((const uint8_t *)b->data)[i] : dtype_load(b->data, i, b->dt);
 }
 
-/* Any NaN is as good as another: which one a conversion gives is the device's choice. */
+/* Any NaN is as good as another: which one a conversion gives is the device's choice. FP8 codes have one NaN. */
 static bool same_element(const struct probe_buf *a, const struct probe_buf *b, int64_t i)
 {
     size_t bytes = dtype_bytes(a->dt), at = (size_t)i * bytes;
     if (memcmp((char *)a->data + at, (char *)b->data + at, bytes) == 0) return true;
-    return isnan(element(a, i)) && isnan(element(b, i));
+    return bytes > 1 && isnan(element(a, i)) && isnan(element(b, i));
 }
 
 static void buf_exact(const struct probe_buf *want, const struct probe_buf *got, struct probe_diff *d)

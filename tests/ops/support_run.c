@@ -29,9 +29,7 @@ void probe_call(struct probe *p, const struct ops *o, probe_op *op, const void *
         assert_int_equal(op(o, args, NULL), STATUS_OK);
 }
 
-/* For an op that may write over an input: the output begins as a copy of that input, which the op then reads
- * there. */
-static const void *over(bool so, const void *in, void *out, int64_t count, dtype dt)
+const void *run_over(bool so, const void *in, void *out, int64_t count, dtype dt)
 {
     if (!so || !in || !out) return in;
     memcpy(out, in, (size_t)count * dtype_bytes(dt));
@@ -124,8 +122,8 @@ static void run_norm_fwd(const struct ops *o, const struct op_case *oc, struct p
     void *sum = c->branch || c->dres ? probe_out(p, "sum", PROBE_OUT, p->dt, count, TOL_EXACT) : NULL;
     void *y = probe_out(p, "y", PROBE_OUT, p->dt, c->rows * y_stride, tol);
     void *rstd = stats ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows, tol) : NULL;
-    x = over(c->in_place, x, sum, count, p->dt);
-    branch = over(c->in_place_2, branch, sum, count, p->dt);
+    x = run_over(c->in_place, x, sum, count, p->dt);
+    branch = run_over(c->in_place_2, branch, sum, count, p->dt);
     if (oc->op == OP_rmsnorm_fwd)
         RUN(o, rmsnorm_fwd, .x = x, .branch = branch, .w = w, .sum = sum, .y = y, .rstd = rstd,
             .rows = c->rows, .d = c->d, .x_stride = c->gaps ? x_stride : 0,
@@ -155,8 +153,8 @@ static void run_norm_bwd(const struct ops *o, const struct op_case *oc, struct p
     double tol_dw = 4 * tol_reduce(acc, c->rows) * sqrt((double)c->rows), tol_dx = 4 * tol_reduce(acc, c->d);
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, c->rows * dx_stride, tol_dx),
          *dw = probe_out(p, "dw", PROBE_ACC, acc, c->d, tol_dw);
-    dy = over(over_dy, dy, dx, c->rows * dy_stride, p->dt);
-    dres = over(c->in_place, dres, dx, count, p->dt);
+    dy = run_over(over_dy, dy, dx, c->rows * dy_stride, p->dt);
+    dres = run_over(c->in_place, dres, dx, count, p->dt);
     if (oc->op == OP_rmsnorm_bwd) {
         GIVEN(rmsnorm_fwd, .x = s, .w = w, .y = y, .rstd = rstd, .rows = c->rows, .d = c->d,
               .x_stride = s_stride, .eps = 1e-5, .shift = c->shift, .dt = p->dt);
@@ -205,7 +203,7 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
            tol_dw = 4 * tol_reduce(acc, c->rows * both) * sqrt((double)(c->rows * both));
     if (fwd) {
         void *out = probe_out(p, "out", PROBE_OUT, p->dt, out_count, tol);
-        RUN(o, rope_fwd, .in = over(c->in_place, in, out, in_count, p->dt), .out = out,
+        RUN(o, rope_fwd, .in = run_over(c->in_place, in, out, in_count, p->dt), .out = out,
             .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
             .sin = sines, .qw = qw, .kw = kw,
             .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL, .rows = c->rows,
@@ -222,7 +220,7 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
               .shift = c->shift, .dt = p->dt);
     const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
     void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
-    RUN(o, rope_bwd, .dout = over(c->in_place, dout, din, in_count, p->dt), .din = din,
+    RUN(o, rope_bwd, .dout = run_over(c->in_place, dout, din, in_count, p->dt), .din = din,
         .dout_stride = out_stride, .din_stride = in_stride, .in = norm ? in : NULL, .in_stride = in_stride,
         .positions = positions, .cos = cosines, .sin = sines, .qw = qw, .kw = kw, .rstd = rstd,
         .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->hd, tol_dw) : NULL,
@@ -410,7 +408,7 @@ static void run_attn_decode(const struct ops *o, const struct op_case *oc, struc
 }
 
 /* Every 13th gate is far out, where a careless exp overflows. */
-static void *gates(const struct case_act *c, struct probe *p)
+void *run_swiglu_gu(const struct case_act *c, struct probe *p)
 {
     void *gu = probe_in(p, "gu", p->dt, 2 * c->rows * c->d, 0, 2);
     for (int64_t i = 0; i < 2 * c->rows * c->d; i += 13)
@@ -424,15 +422,15 @@ static void run_act(const struct ops *o, const struct op_case *oc, struct probe 
     int64_t count = c->rows * c->d;
     double tol = 4 * tol_reduce(dtype_acc(p->dt), 1);
     if (oc->op == OP_swiglu_fwd) {
-        RUN(o, swiglu_fwd, .gu = gates(c, p), .m = probe_out(p, "m", PROBE_OUT, p->dt, count, tol),
+        RUN(o, swiglu_fwd, .gu = run_swiglu_gu(c, p), .m = probe_out(p, "m", PROBE_OUT, p->dt, count, tol),
             .rows = c->rows, .f = c->d, .dt = p->dt);
     } else if (oc->op == OP_swiglu_bwd) {
-        const void *gu = gates(c, p);
+        const void *gu = run_swiglu_gu(c, p);
         void *dgu = probe_out(p, "dgu", PROBE_OUT, p->dt, 2 * count, 4 * tol);
         const void *dm = probe_in(p, "dm", p->dt, count, 0, 1);
         void *m = c->recompute ? probe_out(p, "m", PROBE_OUT, p->dt, count, tol) : NULL;
-        RUN(o, swiglu_bwd, .dm = over(c->in_place, dm, m, count, p->dt), .m = m,
-            .gu = over(c->in_place, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
+        RUN(o, swiglu_bwd, .dm = run_over(c->in_place, dm, m, count, p->dt), .m = m,
+            .gu = run_over(c->in_place, gu, dgu, 2 * count, p->dt), .dgu = dgu, .rows = c->rows, .f = c->d,
             .dt = p->dt);
     } else if (oc->op == OP_gelu_fwd) {
         RUN(o, gelu_fwd, .x = probe_in(p, "x", p->dt, count, 0, 3),
@@ -442,8 +440,8 @@ static void run_act(const struct ops *o, const struct op_case *oc, struct probe 
         void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, 4 * tol);
         const void *x = probe_in(p, "x", p->dt, count, 0, 3);
         void *y = c->recompute ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
-        RUN(o, gelu_bwd, .dy = over(c->in_place, dy, y ? y : dx, count, p->dt), .y = y,
-            .x = over(c->in_place_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
+        RUN(o, gelu_bwd, .dy = run_over(c->in_place, dy, y ? y : dx, count, p->dt), .y = y,
+            .x = run_over(c->in_place_2, x, dx, count, p->dt), .dx = dx, .count = count, .dt = p->dt);
     }
 }
 
@@ -467,8 +465,8 @@ static void run_gate(const struct ops *o, const struct op_case *oc, struct probe
     void *dx = probe_out(p, "dx", PROBE_OUT, p->dt, count, tol),
          *dz = probe_out(p, "dz", PROBE_OUT, p->dt, c->rows * dz_stride, tol);
     void *y = c->recompute ? probe_out(p, "y", PROBE_OUT, p->dt, count, tol) : NULL;
-    RUN(o, gate_bwd, .dy = over(c->in_place, dy, dx, count, p->dt),
-        .x = over(c->in_place_2, x, y, count, p->dt), .z = z, .dx = dx, .dz = dz, .y = y, .rows = c->rows,
+    RUN(o, gate_bwd, .dy = run_over(c->in_place, dy, dx, count, p->dt),
+        .x = run_over(c->in_place_2, x, y, count, p->dt), .z = z, .dx = dx, .dz = dz, .y = y, .rows = c->rows,
         .d = c->d, .z_stride = stride, .dz_stride = dz_stride, .dt = p->dt);
 }
 
@@ -486,7 +484,7 @@ static void run_xent(const struct ops *o, const struct op_case *oc, struct probe
     double tol = 4 * tol_reduce(acc, 1);
     void *dlogits = c->no_grad ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
     probe_in(p, "dloss", acc, c->rows, scale, 0); /* the op takes it as one number */
-    RUN(o, xent, .logits = over(c->in_place, logits, dlogits, count, ldt), .dlogits = dlogits,
+    RUN(o, xent, .logits = run_over(c->in_place, logits, dlogits, count, ldt), .dlogits = dlogits,
         .targets = targets, .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows,
         .vocab = c->vocab, .vocab_used = c->used, .ldt = ldt,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,
@@ -680,6 +678,9 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_update: return c->update.rows;
     case CASE_unique: return c->unique.count;
     case CASE_table: return most(c->table.slots, c->table.first, 0);
+    case CASE_quantize: return c->quantize.rows;
+    case CASE_scales:
+    case CASE_bound: return 0;
     case CASE_FAMILIES: break;
     }
     return 0;
@@ -701,10 +702,26 @@ static void run_normal(const struct ops *o, const struct op_case *oc, struct pro
     run_same(o, p, &h);
 }
 
+/* The runner of a case with codes whose op has cases without; NULL elsewhere. */
+static run_fn *fp8_run(const struct op_case *c)
+{
+    switch (c->op) {
+    case OP_gemm: return c->gemm.fp8 ? run_gemm_fp8 : NULL;
+    case OP_rmsnorm_fwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_fwd_fp8 : NULL;
+    case OP_rmsnorm_bwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_bwd_fp8 : NULL;
+    case OP_swiglu_fwd: return c->act.quantized || c->act.measured ? run_swiglu_fwd_fp8 : NULL;
+    case OP_swiglu_bwd: return c->act.quantized || c->act.measured ? run_swiglu_bwd_fp8 : NULL;
+    default: return NULL;
+    }
+}
+
 void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     static run_fn *const runs[OP_COUNT] = {
         [OP_gemm] = run_gemm,
+        [OP_quantize] = run_quantize,
+        [OP_fp8_scales] = run_fp8_scales,
+        [OP_fp8_bound] = run_fp8_bound,
         [OP_bias_bwd] = run_bias_bwd,
         [OP_embed_fwd] = run_embed_fwd,
         [OP_embed_bwd] = run_embed_bwd,
@@ -768,5 +785,5 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_ssm_out_bwd] = run_ssm_out,
     };
     p->tokens = tokens_of(c);
-    runs[c->op](o, c, p);
+    (fp8_run(c) ? fp8_run(c) : runs[c->op])(o, c, p);
 }

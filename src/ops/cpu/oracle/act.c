@@ -20,6 +20,7 @@ static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
             put(a->m, r * a->f + j, a->dt, gate * sigmoid(gate) * up);
         }
     }
+    oracle_quantized(&a->q, a->m, a->rows, a->f, a->dt);
     return STATUS_OK;
 }
 
@@ -38,6 +39,9 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
             if (a->m) put(a->m, r * a->f + j, a->dt, gate * sg * up);
         }
     }
+    CHECK(a->m || !quantized_asked(&a->mq), "codes of an m that is not stored");
+    oracle_quantized(&a->q, a->dgu, a->rows, 2 * a->f, a->dt);
+    oracle_quantized(&a->mq, a->m, a->rows, a->f, a->dt);
     return STATUS_OK;
 }
 

@@ -2,10 +2,11 @@
 #include "ops/cpu/oracle/oracle.h"
 #include "tensor/f8.h"
 
-static void check_quantized(const struct quantized *q)
+static void check_quantized(const struct quantized *q, int64_t n)
 {
     CHECK(q->dt == DTYPE_F8_E4M3 || q->dt == DTYPE_F8_E5M2, "codes in %s", dtype_name(q->dt));
-    CHECK(!quantized_any(q) || q->scale, "codes without a scale");
+    CHECK(!quantized_any(q) || (q->scale && n % 16 == 0), "codes of rows of %lld%s", (long long)n,
+          q->scale ? "" : " without a scale");
 }
 
 /* The larger of two magnitudes as bits, where NaN is above Inf. */
@@ -40,7 +41,7 @@ static status quantize(const struct quantize_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
-    check_quantized(&a->q);
+    check_quantized(&a->q, a->n);
     const int64_t stride = a->x_stride ? a->x_stride : a->n, ld = quantized_ld(a->rows);
     uint32_t most = 0;
     for (int64_t r = 0; r < a->rows && a->q.amax; r++) {
@@ -57,6 +58,12 @@ static status quantize(const struct quantize_args *a, dev_stream s)
     for (int64_t j = 0; j < a->n && a->q.codes_t; j++)
         memset((uint8_t *)a->q.codes_t + j * ld + a->rows, 0, (size_t)(ld - a->rows));
     return STATUS_OK;
+}
+
+void oracle_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt)
+{
+    const struct quantize_args a = {.x = x, .q = *q, .rows = rows, .n = n, .dt = dt};
+    if (quantized_asked(q)) CHECK(quantize(&a, NULL) == STATUS_OK, "quantize fails");
 }
 
 static void scale_store(float *scale, float *scale_inv, int exponent)
@@ -93,7 +100,8 @@ static status fp8_scales(const struct fp8_scales_args *a, dev_stream s)
             history[a->scalars->step % FP8_HISTORY] = amax;
             for (int k = 0; k < FP8_HISTORY; k++) amax = fmaxf(amax, history[k]);
         }
-        if (amax > 0) scale_store(&a->scale[i], &a->scale_inv[i], fp8_scale_exponent(a->dt, ldexp(amax, a->margin)));
+        if (amax > 0)
+            scale_store(&a->scale[i], &a->scale_inv[i], fp8_scale_exponent(a->dt, ldexp(amax, a->margin)));
     }
     return STATUS_OK;
 }
@@ -106,11 +114,13 @@ static status fp8_bound(const struct fp8_bound_args *a, dev_stream s)
     for (int64_t j = 0; j < a->d; j++) {
         const double x = fabs(get(a->w, j, a->dt) + a->shift);
         w = x > w || isnan(x) ? x : w;
-        if (a->b) b = fmax(b, fabs(get(a->b, j, a->dt)));
+        const double y = a->b ? fabs(get(a->b, j, a->dt)) : 0;
+        b = y > b || isnan(y) ? y : b;
     }
     /* in f32, as the GPU computes it */
     const float bound = 1.01f * (sqrtf((float)a->d) * (float)w + (float)b);
-    if (isfinite(bound) && bound > 0) scale_store(a->scale, a->scale_inv, fp8_scale_exponent(a->codes, (double)bound));
+    if (isfinite(bound) && bound > 0)
+        scale_store(a->scale, a->scale_inv, fp8_scale_exponent(a->codes, (double)bound));
     return STATUS_OK;
 }
 

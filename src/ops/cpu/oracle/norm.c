@@ -33,6 +33,8 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream stream)
                 get(s, r * stride + j, a->dt) * rstd * (get(a->w, j, a->dt) + a->shift));
         if (a->rstd) put(a->rstd, r, dtype_acc(a->dt), rstd);
     }
+    CHECK(!quantized_asked(&a->q) || y_stride == a->d, "codes of y with y_stride %lld", (long long)y_stride);
+    oracle_quantized(&a->q, a->y, a->rows, a->d, a->dt);
     return STATUS_OK;
 }
 
@@ -131,6 +133,9 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream stream)
                                 .dx_stride = a->dx_stride ? a->dx_stride : a->d,
                                 .shift = a->shift,
                                 .dt = a->dt});
+    CHECK(!quantized_asked(&a->q) || !a->dx_stride || a->dx_stride == a->d, "codes of dx with dx_stride %lld",
+          (long long)a->dx_stride);
+    oracle_quantized(&a->q, a->dx, a->rows, a->d, a->dt);
     return STATUS_OK;
 }
 

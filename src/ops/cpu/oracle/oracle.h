@@ -27,6 +27,9 @@ void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);
 void oracle_fp8(struct ops *o);
 
+/* The op `quantize` on an op's stored output x [rows, n]; nothing where q asks for nothing. */
+void oracle_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt);
+
 enum { ORACLE_HD_MAX = 1024 }; /* head width that fits the oracle's stack buffers */
 
 /* dtype_load and dtype_store with a switch that the compiler can hoist out of the loops. */

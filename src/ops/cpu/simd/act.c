@@ -54,7 +54,7 @@ static status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
                 swiglu_row(a, r, DTYPE_BF16);
         }
     }
-    return STATUS_OK;
+    return simd_quantized(&a->q, a->m, a->rows, a->f, a->dt);
 }
 
 /* silu(z) and its slope, sigmoid(z) (1 + z (1 - sigmoid(z))). */
@@ -108,7 +108,9 @@ static status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
                 swiglu_bwd_row(a, r, DTYPE_BF16);
         }
     }
-    return STATUS_OK;
+    CHECK(a->m || !quantized_asked(&a->mq), "codes of an m that is not stored");
+    TRY(simd_quantized(&a->q, a->dgu, a->rows, 2 * a->f, a->dt));
+    return simd_quantized(&a->mq, a->m, a->rows, a->f, a->dt);
 }
 
 /* Beyond |x| = GELU_END, sigmoid(2u) is 0 or 1 in f32. x is clamped there, so 2u stays within SIGMOID_END. */

@@ -101,7 +101,10 @@ static status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     f.x_stride = a->x_stride ? a->x_stride : a->d;
     f.y_stride = a->y_stride ? a->y_stride : a->d;
     f.rows = a->rows, f.d = a->d, f.eps = a->eps, f.shift = (float)a->shift, f.dt = a->dt;
-    return fwd(&f, RMS);
+    CHECK(!quantized_asked(&a->q) || f.y_stride == a->d, "codes of y with y_stride %lld",
+          (long long)f.y_stride);
+    TRY(fwd(&f, RMS));
+    return simd_quantized(&a->q, a->y, a->rows, a->d, a->dt);
 }
 
 static status layernorm_fwd(const struct layernorm_fwd_args *a, dev_stream s)
@@ -196,7 +199,10 @@ static status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
     b.s_stride = a->s_stride ? a->s_stride : a->d;
     b.dx_stride = a->dx_stride ? a->dx_stride : a->d;
     b.d = a->d, b.shift = (float)a->shift, b.dt = a->dt;
-    return bwd(&b, a->rows, a->dw, NULL);
+    CHECK(!quantized_asked(&a->q) || b.dx_stride == a->d, "codes of dx with dx_stride %lld",
+          (long long)b.dx_stride);
+    TRY(bwd(&b, a->rows, a->dw, NULL));
+    return simd_quantized(&a->q, a->dx, a->rows, a->d, a->dt);
 }
 
 static status layernorm_bwd(const struct layernorm_bwd_args *a, dev_stream s)

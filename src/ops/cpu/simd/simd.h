@@ -10,6 +10,15 @@
 #define SIMD_FILES(X) X(gemm) X(embed) X(norm) X(act) X(rope) X(loss) X(optim) X(muon) X(attn) \
     X(attn_decode) X(mla) X(gdn_delta) X(gdn_conv) X(ssm) X(moe_route) X(moe_rows)
 
+/* The op `quantize` on an op's stored output x [rows, n]; nothing where q asks for nothing. */
+static inline status simd_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt)
+{
+    struct ops o;
+    if (!quantized_asked(q)) return STATUS_OK;
+    ops_oracle(&o);
+    return o.quantize(&(struct quantize_args){.x = x, .q = *q, .rows = rows, .n = n, .dt = dt}, NULL);
+}
+
 #define SIMD_JOIN_(name, isa) name##_##isa
 #define SIMD_JOIN(name, isa)  SIMD_JOIN_(name, isa)
 #define SIMD(name)            SIMD_JOIN(name, SIMD_ISA) /* simd_embed -> simd_embed_v4; CMake defines SIMD_ISA */
