@@ -165,9 +165,10 @@ static struct gemm_args gemm_of(const struct linear *m, enum gemm_pass pass, str
 struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct tensor in, struct tensor out,
                              const struct exec *r)
 {
+    const bool fp8 = linear_fp8(m, in.shape[0], r);
     check_width(m, in, pass == GEMM_FWD ? m->in : m->out);
-    CHECK(!linear_fp8(m, in.shape[0], r), "a plain GEMM of a linear that computes in FP8");
-    return gemm_of(m, pass, operand_of(in), out, r);
+    CHECK(!fp8 || linear_codes(in), "a GEMM in FP8 of a tensor without codes");
+    return gemm_of(m, pass, fp8 ? codes_of(in.q) : operand_of(in), out, r);
 }
 
 /* ---- forward and dgrad */

@@ -70,8 +70,9 @@ status linear_dgrad_add(const struct linear *m, struct linear_saved *s, struct t
 status linear_wgrad(const struct linear *m, struct linear_saved *s, struct tensor x, struct tensor dy,
                     const struct exec *r) WARN_UNUSED;
 
-/* The GEMM of forward or dgrad (pass) on plain operands, with bias, not launched: for a caller that adds an epilogue
- * after asking ops.gemm_supports. in and out are x and y, or dy and dx. Not with linear_fp8, and not for
+static inline bool linear_codes(struct tensor t) { return t.q && t.q->codes; }
+/* The GEMM of forward or dgrad (pass), with bias, not launched: for a caller that adds an epilogue after asking
+ * ops.gemm_supports. in and out are x and y, or dy and dx. With linear_fp8 `in` brings its codes. Not for
  * sequence-parallel ranks: their rows arrive in blocks. */
 struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct tensor in, struct tensor out,
                              const struct exec *r);

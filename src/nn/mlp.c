@@ -53,16 +53,21 @@ void mlp_rows(struct mlp_saved *s, int64_t rows)
     tensor_rows(&s->m, rows);
 }
 
+/* FP8: the codes of m, for `down`; its values are written if that computes in bf16. */
+static void codes_fwd(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
+{
+    s->m_q = (struct quantized){0};
+    if (!writes_codes(m, r->params)) return;
+    s->m_q = linear_quantized(&m->down, FP8_X, s->m_codes, NULL, r->params);
+    s->m_q.only = linear_fp8(&m->down, s->up.shape[0], r);
+    s->m.q = &s->m_q;
+}
+
 /* m, and with FP8 its codes, for `down`. */
 static status activate(const struct mlp *m, struct mlp_saved *s, const struct exec *r)
 {
     int64_t n = s->up.shape[0];
-    s->m_q = (struct quantized){0};
-    if (writes_codes(m, r->params)) {
-        s->m_q = linear_quantized(&m->down, FP8_X, s->m_codes, NULL, r->params);
-        s->m_q.only = linear_fp8(&m->down, n, r);
-        s->m.q = &s->m_q;
-    }
+    codes_fwd(m, s, r);
     if (m->act == ACT_SWIGLU)
         return r->ops->swiglu_fwd(
             &(struct swiglu_fwd_args){
@@ -74,19 +79,23 @@ static status activate(const struct mlp *m, struct mlp_saved *s, const struct ex
 }
 
 /* SwiGLU fused as the epilogue of the GEMM before it (FWD: up), or its backward as the epilogue of down's
- * dgrad (BWD). Needs a set that supports it, no bias, and no rows of other ranks. `in`: up's input, or the
- * gradient of down's output. *done: it was fused. */
+ * dgrad (BWD). In FP8 forward alone, if its input brings codes. Needs a set that supports it, no bias, and no
+ * rows of other ranks. `in`: up's input, or the gradient of down's output. *done: it was fused. */
 static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *s, struct tensor in,
                     const struct exec *r, bool *done)
 {
     const bool fwd = pass == GEMM_FWD;
     *done = false;
     if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_slices(r->params) > 1) return STATUS_OK;
-    if (writes_codes(m, r->params) || linear_fp8(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
+    const bool codes = writes_codes(m, r->params);
+    if (codes && !(fwd && linear_fp8(&m->up, in.shape[0], r) && linear_codes(in))) return STATUS_OK;
+    if (!codes && linear_fp8(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
+    if (codes) codes_fwd(m, s, r);
     struct gemm_args g =
         fwd ? linear_gemm(&m->up, pass, in, s->up, r) : linear_gemm(&m->down, pass, in, s->m, r);
     g.epilogue = (struct epilogue){.kind = fwd ? EPILOGUE_SWIGLU_FWD : EPILOGUE_SWIGLU_BWD,
                                    .swiglu = {.gu = s->up.data, .dgu = s->up.data, .act = s->m.data}};
+    if (codes) g.epilogue.swiglu.q = s->m_q;
     if (!fwd) g.c = NULL;
     *done = r->ops->gemm_supports(&g, r->stream);
     return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;

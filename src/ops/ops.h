@@ -65,6 +65,7 @@ struct epilogue_swiglu {
     const void *gu;             /* BWD: [m, 2f] dt, from forward */
     void *dgu;                  /* BWD: [m, 2f] dt =; may be gu */
     void *act;                  /* [m, f] dt =: swiglu(gu) */
+    struct quantized q;         /* FWD with FP8 operands: the FP8 form of act, codes alone */
 };
 /* RoPE over whole heads: pair (i, i + hd / 2) of a row at position p is rotated; the tables hold cos and sin of its
  * angle at [p, i]. */
@@ -103,7 +104,7 @@ struct gemm_args {
 };
 /* FP8 (a.dt, b.dt: F8_E4M3 or F8_E5M2, not both E5M2): c = (a_codes b_codes) a.scale b.scale, with a not transposed and
  * b.trans: both operands are contiguous along k. k and n are multiples of 16, and on a GPU m, too. Epilogues: NONE,
- * BIAS, ADD. */
+ * BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
 
 /* True for FP8; false: both operands are plain. */
 static inline bool gemm_fp8(const struct gemm_args *g)

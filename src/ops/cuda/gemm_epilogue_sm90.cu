@@ -1,7 +1,7 @@
 // GEMMs on Hopper with a fused epilogue, SwiGLU or RoPE: their result is not read again from memory.
 //
-//   dtypes       BF16 operands and results, f32 accumulators
-//   tile         M 128 x N 256 x K 64; 3 stages
+//   dtypes       BF16 operands and results, f32 accumulators; SWIGLU_FWD_FP8: operands of E4M3 codes
+//   tile         M 128 x N 256 x K 64 (128 codes); 3 stages
 //   cluster      two blocks with tiles below each other: the same B, of which each loads half into both (multicast)
 //   persistent   a cluster takes every gridDim.x / 2-th pair of tiles; concurrent pairs are neighbours in rows and
 //                columns, so both operands come from L2
@@ -9,6 +9,7 @@
 //   GEMM         A                    B                                         C
 //   SWIGLU_FWD   x [rows][64 of d]    up.weight: 128 gates, 128 ups [64 of d]   gu [128 rows][128 gates, their ups],
 //                                                                               m [128][128]
+//   SWIGLU_FWD_FP8  the same, as codes    as codes                              gu; codes of m, and m unless they do
 //   SWIGLU_BWD   dy [rows][64 of d]   down.weight [64 of d][256 of f]           dm [128 rows][256], from which dgu
 //                                     and,
 //                                                                               with gu, m
@@ -22,8 +23,8 @@
 //
 // Between matmul and epilogue values are rounded to BF16 as if stored there, so every kernel that recomputes m has
 // its bits.
+#include "ops/cuda/fp8.cuh"
 #include "ops/cuda/sigmoid.cuh"
-#include "ops/cuda/rowwise.cuh"
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/set.h"
@@ -32,7 +33,8 @@ extern "C" {
 
 namespace {
 
-enum fused { SWIGLU_FWD, SWIGLU_BWD, ROPE_FWD };
+enum fused { SWIGLU_FWD, SWIGLU_FWD_FP8, SWIGLU_BWD, ROPE_FWD };
+template <fused P> constexpr bool reads_codes = P == SWIGLU_FWD_FP8;
 enum { M = 128, N = 256, K = 64, PAIR = 2, STAGES = 3, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLAB = M * SLAB_ROW, OUT_BYTES = N / SLAB_COLS * SLAB };
 // epilogue warps; SWIGLU_BWD: pairs of rows of gu in flight per warp, bytes of a pair
@@ -55,6 +57,8 @@ struct problem {
     int half, rotated;           // ROPE_FWD: hd / 2; pairs of columns of q and k
     const int *positions;        // [rows]
     const float *cos, *sin;      // [positions, half]
+    const float *scale_a, *scale_b; // of codes
+    code_out codes;                 // of m; without a transpose
 };
 
 #ifdef TILE90
@@ -82,7 +86,7 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const pr
             pipe::producer_acquire(at, s);
             mbar_arrive_expect(full, A_BYTES + B_BYTES);
             tma_load(a_smem::at(at, s.stage), a, full, x.row, i);
-            if (P == SWIGLU_FWD) tma_load_both(b_to, b, full, row, i);
+            if (P == SWIGLU_FWD || P == SWIGLU_FWD_FP8) tma_load_both(b_to, b, full, row, i);
             else if (P == ROPE_FWD) tma_load_both(b_to, b, full, rank * p.half, x.column / p.half, i);
             else tma_load_both(b_to, b, full, i * K, slab);
         }
@@ -95,6 +99,7 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
     const uint32_t to = out_smem::at(at) + (wg * 64 + warp * 16) * SLAB_ROW;
     pipeline_state<STAGES> s;
     float d[N / 2];
+    const float scale = reads_codes<P> ? *p.scale_a * *p.scale_b : 1.f; // a power of two
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         for (int i = 0; i < p.steps; i++) {
             const int now = s.stage;
@@ -104,10 +109,14 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
             const uint64_t b = P == SWIGLU_BWD ? operand_mn(b_at, K * SLAB_ROW) : operand_k(b_at);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < K / 16; k++)
-                wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32),
-                                                operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),
-                                                i > 0 || k > 0);
+            for (int k = 0; k < K / 16; k++) {
+                if constexpr (reads_codes<P>)
+                    wgmma_e4m3<N>(d, operand_step(a, k * 32), operand_step(b, k * 32), i > 0 || k > 0);
+                else
+                    wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32),
+                                                    operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),
+                                                    i > 0 || k > 0);
+            }
             wgmma_commit();
             if (i > 0) {
                 wgmma_wait<1>();
@@ -118,6 +127,10 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
         wgmma_wait<0>();
         hold(d);
         mbar_arrive_both(pipe::empty(at, (s.stage + STAGES - 1) % STAGES));
+        if constexpr (reads_codes<P>) {
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) d[i] *= scale;
+        }
         named_sync(DRAINED + wg, BOTH);
 #pragma unroll
         for (int k = 0; k < N / 16; k++) {
@@ -153,13 +166,29 @@ __device__ inline void store_if(bool is, __nv_bfloat16 *to, const eight &x)
         : "memory");
 }
 
+__device__ inline void store_if(bool is, uint8_t *to, const codes_vec<8> &c)
+{
+    asm volatile("{\n.reg .pred is;\nsetp.ne.s32 is, %0, 0;\n@is st.global.v2.b32 [%1], {%2, %3};\n}\n" ::"r"((int)is),
+                 "l"(to), "r"(c.v[0]), "r"(c.v[1])
+                 : "memory");
+}
+__device__ inline void amax_if(bool is, amax_of<__nv_bfloat16> &amax, const eight &x)
+{
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(&x);
+#pragma unroll
+    for (int j = 0; j < 4; j++) amax.most = __vmaxu2(amax.most, is ? words[j] & 0x7fff7fffu : 0u);
+}
+
 // 64 rows of 128 gates and their ups. Warps alternate in steps of ROWS rows, UNROLL steps at a time.
-__device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uint32_t at, int wg)
+template <fused P>
+__device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uint32_t at, int wg,
+                                           amax_of<__nv_bfloat16> &amax)
 {
     enum { CHUNKS = N / 2 / 8, ROWS = WARP / CHUNKS, STEP = EPILOGUE_WARPS * ROWS, UNROLL = 4 };
     const int warp = threadIdx.x / WARP - 1, lane = threadIdx.x % WARP, chunk = lane % CHUNKS,
               column = x.column + chunk * 8;
     const uint32_t slab = out_smem::at(at) + chunk / 8 * SLAB;
+    const float scale = P == SWIGLU_FWD_FP8 ? *p.codes.scale : 1.f;
     for (int i = warp * ROWS + lane / CHUNKS; i < 64; i += UNROLL * STEP) {
         eight gate[UNROLL], up[UNROLL];
 #pragma unroll
@@ -177,9 +206,14 @@ __device__ inline void epilogue_swiglu_fwd(const problem &p, const place &x, uin
             widen(gate[k], g);
             widen(up[k], u);
             for (int j = 0; j < 8; j++) u[j] = swiglu<__nv_bfloat16>(g[j], u[j]);
+            const eight m = narrow<__nv_bfloat16>(u);
             store_if(is, to, gate[k]);
             store_if(is, to + p.f, up[k]);
-            store_if(is, p.m + row * p.f + column, narrow<__nv_bfloat16>(u));
+            store_if(is && (P == SWIGLU_FWD || p.m), p.m + row * p.f + column, m);
+            if constexpr (P == SWIGLU_FWD_FP8) {
+                amax_if(is, amax, m);
+                store_if(is, p.codes.codes + row * p.f + column, codes_of(m, scale, false));
+            }
         }
     }
 }
@@ -323,18 +357,20 @@ template <fused P> __device__ inline void epilogue(const problem &p, const CUten
     for (int wg = 0; wg < CONSUMERS; wg++) named_arrive(DRAINED + wg, BOTH);
     for (int i = 0; i < SLOTS && P == SWIGLU_BWD; i++, slot.next(), ahead.next()) ask(ahead, gu, at, slot);
     slot = pipeline_state<SLOTS>();
+    amax_of<__nv_bfloat16> amax;
     for (int t = blockIdx.x / PAIR; t < p.down * p.across; t += gridDim.x / PAIR) {
         const place x = tile_at<P>(p, t, rank);
         const bool last = t + (int)gridDim.x / PAIR >= p.down * p.across;
         for (int wg = 0; wg < CONSUMERS; wg++) {
             named_sync(FILLED + wg, BOTH);
-            if (P == SWIGLU_FWD) epilogue_swiglu_fwd(p, x, at, wg);
+            if (P == SWIGLU_FWD || P == SWIGLU_FWD_FP8) epilogue_swiglu_fwd<P>(p, x, at, wg, amax);
             else if (P == ROPE_FWD) epilogue_rope(p, x, at, wg);
             else epilogue_swiglu_bwd(p, gu, x, at, wg, ahead, slot);
             __syncwarp();
             if (!last) named_arrive(DRAINED + wg, BOTH);
         }
     }
+    if (P == SWIGLU_FWD_FP8) amax_store_warp(amax.bits(), p.codes.amax);
 }
 #endif
 
@@ -371,7 +407,7 @@ status queue(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMap &gu, 
              int64_t d, const char *name, dev_stream s)
 {
     const int width = P == SWIGLU_BWD ? N : N / 2;
-    p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / K);
+    p.rows = (int)rows, p.f = (int)f, p.steps = (int)(d / (reads_codes<P> ? 2 * K : K));
     p.down = (p.rows + PAIR * M - 1) / (PAIR * M), p.across = (p.f + width - 1) / width, p.group = GROUP;
     launch_pairs(ended_gemm_kernel<P>, THREADS, BYTES, s, a, b, gu, p);
     return cuda_set_launched(s, name);
@@ -384,9 +420,11 @@ status queue_swiglu(const CUtensorMap &a, const CUtensorMap &b, const CUtensorMa
 {
     const struct epilogue_swiglu &x = g->epilogue.swiglu;
     problem p = {};
-    p.gu = (__nv_bfloat16 *)(P == SWIGLU_FWD ? g->c : const_cast<void *>(x.gu)), p.dgu = (__nv_bfloat16 *)x.dgu,
-    p.m = (__nv_bfloat16 *)x.act;
-    return queue<P>(a, b, gu, p, g->m, P == SWIGLU_FWD ? g->n / 2 : g->n, g->k, "swiglu_gemm", s);
+    p.gu = (__nv_bfloat16 *)(P == SWIGLU_BWD ? const_cast<void *>(x.gu) : g->c), p.dgu = (__nv_bfloat16 *)x.dgu,
+    p.m = (__nv_bfloat16 *)(P == SWIGLU_FWD_FP8 && x.q.only ? NULL : x.act);
+    if (reads_codes<P>) p.scale_a = g->a.scale, p.scale_b = g->b.scale;
+    if (reads_codes<P>) p.codes = code_out_of(&x.q, g->m, g->n / 2, "swiglu");
+    return queue<P>(a, b, gu, p, g->m, P == SWIGLU_BWD ? g->n : g->n / 2, g->k, "swiglu_gemm", s);
 }
 
 status swiglu_fwd(const struct gemm_args *g, dev_stream s)
@@ -395,6 +433,15 @@ status swiglu_fwd(const struct gemm_args *g, dev_stream s)
     TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
     TRY(tile_map_rows(&b, s, g->b.data, g->n, g->k, g->k, N / 2, 1));
     return queue_swiglu<SWIGLU_FWD>(a, b, none, g, s);
+}
+
+// Two codes for one bf16: the maps, the tiles and the steps in bytes are those of swiglu_fwd.
+status swiglu_fwd_fp8(const struct gemm_args *g, dev_stream s)
+{
+    CUtensorMap a = {}, b = {}, none = {};
+    TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k / 2, g->k / 2, M, 1));
+    TRY(tile_map_rows(&b, s, g->b.data, g->n, g->k / 2, g->k / 2, N / 2, 1));
+    return queue_swiglu<SWIGLU_FWD_FP8>(a, b, none, g, s);
 }
 
 status swiglu_bwd(const struct gemm_args *g, dev_stream s)
@@ -427,12 +474,24 @@ status rope(const struct gemm_args *g, dev_stream s)
 
 bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
-// Requirements of all three: BF16 without scales on Hopper, whole tiles along K, 31-bit sizes, aligned operands.
+// BF16 without scales, or E4M3 codes; whole tiles along K.
+bool types_fit(const struct gemm_args *g)
+{
+    if (gemm_fp8(g)) return g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3 && g->k % (2 * K) == 0;
+    return gemm_dt(g) == DTYPE_BF16 && g->k % K == 0;
+}
+// Requirements of all: Hopper, 31-bit sizes, aligned operands.
 bool operands_fit(const struct gemm_args *g, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
-    return !gemm_fp8(g) && set->sm / 10 == 9 && set->tensor_map_encode && gemm_dt(g) == DTYPE_BF16 && g->k % K == 0 &&
-           g->m < INT32_MAX && g->k < INT32_MAX && aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
+    return types_fit(g) && set->sm / 10 == 9 && set->tensor_map_encode && g->m < INT32_MAX && g->k < INT32_MAX &&
+           aligned(g->a.data) && aligned(g->b.data) && aligned(g->c);
+}
+// The FP8 form of m: codes, without a transpose.
+bool codes_fit(const struct gemm_args *g)
+{
+    const struct quantized &q = g->epilogue.swiglu.q;
+    return gemm_fp8(g) ? q.codes && !q.codes_t && q.dt == DTYPE_F8_E4M3 && aligned(q.codes) : !quantized_any(&q);
 }
 
 bool swiglu_fits(const struct gemm_args *g, int64_t f)
@@ -452,9 +511,11 @@ bool rope_fits(const struct gemm_args *g)
 extern "C" bool cuda_gemm_fused_supports(const struct gemm_args *g, dev_stream s)
 {
     switch (g->epilogue.kind) {
-    case EPILOGUE_SWIGLU_FWD: return fusion_swiglu_fwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n / 2);
-    case EPILOGUE_SWIGLU_BWD: return fusion_swiglu_bwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n);
-    case EPILOGUE_ROPE: return fusion_rope_fwd(g->m, g->k) && operands_fit(g, s) && rope_fits(g);
+    case EPILOGUE_SWIGLU_FWD:
+        return fusion_swiglu_fwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n / 2) && codes_fit(g);
+    case EPILOGUE_SWIGLU_BWD:
+        return !gemm_fp8(g) && fusion_swiglu_bwd(g->m, g->k) && operands_fit(g, s) && swiglu_fits(g, g->n);
+    case EPILOGUE_ROPE: return !gemm_fp8(g) && fusion_rope_fwd(g->m, g->k) && operands_fit(g, s) && rope_fits(g);
     case EPILOGUE_NONE:
     case EPILOGUE_BIAS:
     case EPILOGUE_ADD: break;
@@ -465,7 +526,7 @@ extern "C" bool cuda_gemm_fused_supports(const struct gemm_args *g, dev_stream s
 extern "C" status cuda_gemm_fused(const struct gemm_args *g, dev_stream s)
 {
     switch (g->epilogue.kind) {
-    case EPILOGUE_SWIGLU_FWD: return swiglu_fwd(g, s);
+    case EPILOGUE_SWIGLU_FWD: return gemm_fp8(g) ? swiglu_fwd_fp8(g, s) : swiglu_fwd(g, s);
     case EPILOGUE_SWIGLU_BWD: return swiglu_bwd(g, s);
     case EPILOGUE_ROPE: return rope(g, s);
     case EPILOGUE_NONE:
