@@ -16,7 +16,7 @@ struct gemm_bench {
     int64_t tokens, runs;           /* rows of the activations; number of repetitions */
     int64_t seconds;                /* seconds of sustained work after the runs (lasting.h); 0: none */
     const char *preset;             /* preset of the model whose layer is measured */
-    const char *layer, *form, *dt;  /* qkv, out, up, down, head; fwd, dgrad, wgrad; bf16 (NULL), tf32, f32 */
+    const char *layer, *form, *dt;  /* qkv, out, up, down, head; fwd, dgrad, wgrad; bf16 (NULL), fp8, tf32, f32 */
     bool json;
 };
 status cuda_bench_gemm(const struct gemm_bench *b) WARN_UNUSED;

@@ -103,8 +103,8 @@ struct gemm_args {
     bool fast_accum;        /* FP8: the set may keep sums in the 14 bits of Hopper's tensor core */
 };
 /* FP8 (a.dt, b.dt: F8_E4M3 or F8_E5M2, not both E5M2): c = (a_codes b_codes) a.scale b.scale, with a not transposed and
- * b.trans: both operands are contiguous along k. k and n are multiples of 16, and on a GPU m, too. Epilogues: NONE,
- * BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
+ * b.trans: both operands are contiguous along k. k and n are multiples of 16. On a GPU m is, too, or the GEMM is slow.
+ * Epilogues: NONE, BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
 
 /* True for FP8; false: both operands are plain. */
 static inline bool gemm_fp8(const struct gemm_args *g)

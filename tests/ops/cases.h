@@ -364,7 +364,7 @@ struct op_case {
 /* clang-format off */
 /* The last number and the flags arrive as __VA_ARGS__. */
 #define GEMM(m_, n_, ...) {.op = OP_gemm, .gemm = {.m = m_, .n = n_, .k = __VA_ARGS__}}
-/* FP8 operands: k and n are multiples of 16; a GPU takes the rows that are, too */
+/* FP8 operands: k and n are multiples of 16 */
 #define GEMM_FP8(m_, n_, ...) {.op = OP_gemm, .gemm = {.m = m_, .n = n_, TRANS_B, .fp8 = true, .k = __VA_ARGS__}}
 #define QUANTIZE(rows_, n_, ...) {.op = OP_quantize, .quantize = {.rows = rows_, .n = n_, .exp = __VA_ARGS__}}
 #define SCALES(count_, ranks_, ...) {.op = OP_fp8_scales, .scales = {.count = count_, .ranks = ranks_, .margin = __VA_ARGS__}}

@@ -79,6 +79,9 @@ static const struct op_case real_cases[] = {
     GEMM(2048, 2048, 2048, TRANS_B), GEMM(70000, 24, 40, TRANS_B),
     GEMM(256, 50304, 768, TRANS_B), GEMM(256, 50257, 768, TRANS_B), GEMM(256, 768, 50257),
     GEMM(50257, 768, 256, TRANS_A, WIDE, ADD_TO),
+    GEMM_FP8(32, 22016, 4096, FAST), GEMM_FP8(48, 4096, 11008, FAST, WITH_ADD), GEMM_FP8(16, 12288, 4096, FAST, WITH_BIAS),
+    GEMM_FP8(32, 4096, 22016, E5M2_A), GEMM_FP8(32, 11008, 4096, E5M2_A), GEMM_FP8(2048, 768, 3072, FAST),
+    GEMM_FP8(3072, 768, 4096, E5M2_A, WIDE, ADD_TO), GEMM_FP8(768, 3072, 2064, E5M2_A, WIDE),
     ROPE(rope_fwd, 4096, 12, 12, 64, 32), ROPE(rope_fwd, 4096, 32, 8, 128, 64, QK_NORM),
     ROPE(rope_fwd, 70000, 2, 1, 16, 8, IN_PLACE),
     ROPE(rope_bwd, 4096, 12, 12, 64, 32), ROPE(rope_bwd, 4096, 32, 8, 128, 64, QK_NORM),
@@ -167,10 +170,8 @@ static const struct {
 
 static bool applies(enum variant v, const struct op_case *c, dtype dt)
 {
-    const bool fp8 = c->op == OP_gemm && c->gemm.fp8;
-    if (fp8) return v == AS_IT_IS && c->gemm.m % 16 == 0; /* ops.h: what a GPU takes */
     if (v == AS_IT_IS) return true;
-    if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32;
+    if (v == IN_TF32) return c->op == OP_gemm && dt == DTYPE_F32 && !c->gemm.fp8;
     if (v == PORTABLE)
         return (c->op == OP_delta_fwd || c->op == OP_delta_bwd) && dt == DTYPE_BF16 && c->delta.dk == 128 &&
                c->delta.dv == 128; /* elsewhere AS_IT_IS is no other */
@@ -350,7 +351,6 @@ static int child(struct board *b, const struct options *o)
     while (b->next < o->rows) {
         const struct row r = row_at(b->next++);
         if (!is_chosen(o, &r)) continue;
-        if (r.c->op == OP_gemm && r.c->gemm.fp8 && dev.sm < 89) continue; /* no tensor core reads codes */
         struct opened *s = &sets[r.v];
         if (!s->open && set_open(s, &dev, r.v, o) != STATUS_OK) {
             char text[320];
