@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(code_square::THREADS)
         for (int k = 0; k < CODES_AHEAD; k++) {
             if (!square.has(first + k)) continue;
             const T *at = gu + square.at(first + k, 2 * f);
-            gate[k] = load_eight_once(at);
-            up[k] = load_eight_once(at + f);
+            gate[k] = load_eight_once<WIDE<T>>(at);
+            up[k] = load_eight_once<WIDE<T>>(at + f);
         }
 #pragma unroll
         for (int k = 0; k < CODES_AHEAD; k++) {
@@ -143,9 +143,9 @@ __global__ void __launch_bounds__(code_square::THREADS)
         for (int k = 0; k < CODES_AHEAD_BWD; k++) {
             if (!square.has(first + k)) continue;
             const T *at = gu + square.at(first + k, 2 * f);
-            gate[k] = load_eight_once(at);
-            up[k] = load_eight_once(at + f);
-            d[k] = load_eight_once(dm + square.at(first + k, f));
+            gate[k] = load_eight_once<WIDE<T>>(at);
+            up[k] = load_eight_once<WIDE<T>>(at + f);
+            d[k] = load_eight_once<WIDE<T>>(dm + square.at(first + k, f));
         }
 #pragma unroll
         for (int k = 0; k < CODES_AHEAD_BWD; k++) {
@@ -356,14 +356,12 @@ status swiglu_fwd_codes(const struct swiglu_fwd_args *a, dev_stream s)
 {
     const code_out o = code_out_of(&a->q, a->rows, a->f, "swiglu's m");
     const bool wide = a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->m);
-    if (!wide) {
-        CHECK(!quantized_any(&a->q), "codes of swiglu's m [%lld, %lld] at %p, of gu at %p: not at 16 bytes",
-              (long long)a->rows, (long long)a->f, a->m, a->gu);
+    if (!wide) { // apart
         struct swiglu_fwd_args plain = *a;
         plain.q = {};
         TRY(swiglu_fwd(&plain, s));
-        const struct quantize_args most = {a->m, a->q, a->rows, a->f, 0, a->dt};
-        return cuda_quantize(&most, s);
+        const struct quantize_args form = {a->m, a->q, a->rows, a->f, 0, a->dt};
+        return cuda_quantize(&form, s);
     }
     BY_DTYPE(a->dt, swiglu_fwd_codes_launch<T>(a, o, s));
     return cuda_set_launched(s, "swiglu_fwd");
@@ -373,21 +371,18 @@ status swiglu_bwd_codes(const struct swiglu_bwd_args *a, dev_stream s)
 {
     const code_out q = code_out_of(&a->q, a->rows, 2 * a->f, "swiglu's dgu"),
                    mq = code_out_of(&a->mq, a->rows, a->f, "swiglu's m");
-    CHECK(a->m || !quantized_wanted(&a->mq), "FP8 form of swiglu's m [%lld, %lld], which is not stored",
+    CHECK(a->m || !quantized_asked(&a->mq), "FP8 form of swiglu's m [%lld, %lld], which is not stored",
           (long long)a->rows, (long long)a->f);
     const bool wide =
         a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m);
-    if (!wide) {
-        CHECK(!quantized_any(&a->q) && !quantized_any(&a->mq),
-              "codes of swiglu's dgu and m [%lld, %lld] at %p and %p, of gu and dm at %p and %p: not at 16 bytes",
-              (long long)a->rows, (long long)a->f, a->dgu, a->m, a->gu, a->dm);
+    if (!wide) { // apart
         struct swiglu_bwd_args plain = *a;
         plain.q = plain.mq = {};
         TRY(swiglu_bwd(&plain, s));
-        const struct quantize_args most = {a->dgu, a->q, a->rows, 2 * a->f, 0, a->dt},
-                                   m_most = {a->m, a->mq, a->rows, a->f, 0, a->dt};
-        TRY(cuda_quantize(&most, s));
-        return cuda_quantize(&m_most, s);
+        const struct quantize_args form = {a->dgu, a->q, a->rows, 2 * a->f, 0, a->dt},
+                                   m_form = {a->m, a->mq, a->rows, a->f, 0, a->dt};
+        TRY(cuda_quantize(&form, s));
+        return cuda_quantize(&m_form, s);
     }
     BY_DTYPE(a->dt, swiglu_bwd_codes_launch<T>(a, q, mq, s));
     return cuda_set_launched(s, "swiglu_bwd");
@@ -396,7 +391,7 @@ status swiglu_bwd_codes(const struct swiglu_bwd_args *a, dev_stream s)
 status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
-    if (quantized_wanted(&a->q)) return swiglu_fwd_codes(a, s);
+    if (quantized_asked(&a->q)) return swiglu_fwd_codes(a, s);
     BY_DTYPE(a->dt, {
         if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->m))
             swiglu_fwd_launch<T, WIDE<T>>(a, s);
@@ -409,7 +404,7 @@ status swiglu_fwd(const struct swiglu_fwd_args *a, dev_stream s)
 status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s)
 {
     if (a->rows == 0 || a->f == 0) return STATUS_OK;
-    if (quantized_wanted(&a->q) || quantized_wanted(&a->mq)) return swiglu_bwd_codes(a, s);
+    if (quantized_asked(&a->q) || quantized_asked(&a->mq)) return swiglu_bwd_codes(a, s);
     BY_DTYPE(a->dt, {
         if (a->f % WIDE<T> == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m))
             swiglu_bwd_launch<T, WIDE<T>>(a, s);

@@ -10,7 +10,8 @@ namespace {
 
 enum { THREADS = code_square::THREADS };
 
-template <typename T, bool TRANS>
+// W: elements of an access to x.
+template <typename T, int W, bool TRANS>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
     quantize_kernel(const T *x, const code_out o, int64_t rows, int64_t n, int64_t stride)
 {
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         v[i] = vec<T, 8>{};
-        if (square.has(i)) v[i] = load_eight_once(x + square.at(i, stride));
+        if (square.has(i)) v[i] = load_eight_once<W>(x + square.at(i, stride));
     }
     amax_of<T> most;
 #pragma unroll
@@ -70,13 +71,18 @@ template <typename T, int W> void amax_launch(const struct quantize_args *a, int
         (const T *)a->x, (uint32_t *)a->q.amax, count, stride == a->n ? 0 : a->n / W, stride);
 }
 
-template <typename T> void codes_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
+template <typename T, int W>
+void codes_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
 {
     const dim3 grid = code_square::grid(a->rows, a->n);
-    if (o.codes_t)
-        quantize_kernel<T, true><<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
-    else
-        quantize_kernel<T, false><<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
+    auto *kernel = o.codes_t ? quantize_kernel<T, W, true> : quantize_kernel<T, W, false>;
+    kernel<<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
+}
+template <typename T, int W>
+void quantize_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
+{
+    if (quantized_any(&a->q)) codes_launch<T, W>(a, o, stride, s);
+    else amax_launch<T, W>(a, stride, s);
 }
 
 } // namespace
@@ -85,18 +91,11 @@ extern "C" status cuda_quantize(const struct quantize_args *a, dev_stream s)
 {
     const int64_t stride = a->x_stride ? a->x_stride : a->n;
     const code_out o = code_out_of(&a->q, a->rows, a->n, "x");
-    if (a->rows == 0 || a->n == 0 || !quantized_wanted(&a->q)) return STATUS_OK;
-    const bool wide = aligned16(a->x) && stride * dtype_bytes(a->dt) % 16 == 0 && a->n * dtype_bytes(a->dt) % 16 == 0;
-    if (quantized_any(&a->q)) {
-        CHECK(wide, "codes of x [%lld, %lld] at %p, rows %lld apart: rows not at 16 bytes", (long long)a->rows,
-              (long long)a->n, a->x, (long long)stride);
-        BY_DTYPE(a->dt, codes_launch<T>(a, o, stride, s));
-    } else {
-        BY_DTYPE(a->dt, {
-            if (wide) amax_launch<T, WIDE<T>>(a, stride, s);
-            else amax_launch<T, 1>(a, stride, s);
-        });
-    }
+    if (a->rows == 0 || a->n == 0 || !quantized_asked(&a->q)) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (aligned16(a->x) && stride % WIDE<T> == 0 && a->n % WIDE<T> == 0) quantize_launch<T, WIDE<T>>(a, o, stride, s);
+        else quantize_launch<T, 1>(a, o, stride, s);
+    });
     return cuda_set_launched(s, "quantize");
 }
 

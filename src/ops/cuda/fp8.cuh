@@ -13,7 +13,6 @@ struct code_out {
     bool e5m2;      // else E4M3
     __device__ inline float scale_now() const { return codes || codes_t ? *scale : 0.f; }
 };
-static inline bool quantized_wanted(const struct quantized *q) { return quantized_any(q) || q->amax; }
 // Checks q, the FP8 form of the tensor `what` [rows, n].
 static inline code_out code_out_of(const struct quantized *q, int64_t rows, int64_t n, const char *what)
 {
@@ -29,13 +28,12 @@ static inline code_out code_out_of(const struct quantized *q, int64_t rows, int6
             quantized_ld(rows),  q->dt == DTYPE_F8_E5M2};
 }
 
-// 8 values of a row that are read once, as accesses of 16 bytes.
-template <typename T> __device__ inline vec<T, 8> load_eight_once(const T *p)
+// 8 values of a row that are read once, by accesses of W elements: WIDE<T>, or 1 where they are not at 16 bytes.
+template <int W, typename T> __device__ inline vec<T, 8> load_eight_once(const T *p)
 {
     vec<T, 8> x;
 #pragma unroll
-    for (int k = 0; k < 8; k += WIDE<T>)
-        *reinterpret_cast<vec<T, WIDE<T>> *>(x.v + k) = load_vec_once<WIDE<T>>(p + k);
+    for (int k = 0; k < 8; k += W) *reinterpret_cast<vec<T, W> *>(x.v + k) = load_vec_once<W>(p + k);
     return x;
 }
 

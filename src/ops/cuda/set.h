@@ -30,7 +30,7 @@ void *cuda_set_workspace(dev_stream s, size_t bytes, const char *op);
 /* GEMMs with fused SwiGLU and RoPE epilogues (gemm_epilogue_sm90.cu). */
 bool cuda_gemm_fused_supports(const struct gemm_args *a, dev_stream s);
 status cuda_gemm_fused(const struct gemm_args *a, dev_stream s) WARN_UNUSED;
-/* ops.quantize, for ops that keep the maximum of a result whose rows are not at 16 bytes (fp8.cu). */
+/* ops.quantize, for ops whose operands are not at 16 bytes (fp8.cu). */
 status cuda_quantize(const struct quantize_args *a, dev_stream s) WARN_UNUSED;
 status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
 void cuda_gemm_close(struct cuda_set *set);
