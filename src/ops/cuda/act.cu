@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// ---- SwiGLU with FP8 codes of its results, a square of the result per block; the values are those of the kernels above
+// ---- SwiGLU with FP8 codes of its results, a square of the result per block; the values are those of the kernels above.
+// Codes are those of training: m in E4M3, dgu in E5M2. The launchers leave others to `quantize`.
 
 enum { CODES_AHEAD = 4, CODES_AHEAD_BWD = 2 }; // eights of each operand that a thread holds at a time
 
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(code_square::THREADS)
             const vec<T, 8> x = narrow<T>(u);
             most.add(x);
             if (m && square.has(i)) store_vec(m + square.at(i, f), x);
-            square.put(o, TRANS ? tile : nullptr, i, x, scale, f, 0);
+            square.put(o, TRANS ? tile : nullptr, i, codes_of(x, scale, false), f, 0);
         }
     }
     if (TRANS) {
@@ -164,9 +165,9 @@ __global__ void __launch_bounds__(code_square::THREADS)
                 store_vec(dgu + square.at(i, 2 * f), dgate);
                 store_vec(dgu + square.at(i, 2 * f) + f, dup);
             }
-            square.put(mq, m_tile, i, x, m_scale, f, 0);
-            square.put(q, gate_tile, i, dgate, scale, 2 * f, 0);
-            square.put(q, up_tile, i, dup, scale, 2 * f, f);
+            square.put(mq, m_tile, i, codes_of(x, m_scale, false), f, 0);
+            square.put(q, gate_tile, i, codes_of(dgate, scale, true), 2 * f, 0);
+            square.put(q, up_tile, i, codes_of(dup, scale, true), 2 * f, f);
         }
     }
     if (q.codes_t || mq.codes_t) __syncthreads();
@@ -355,8 +356,8 @@ status swiglu_bwd(const struct swiglu_bwd_args *a, dev_stream s);
 status swiglu_fwd_codes(const struct swiglu_fwd_args *a, dev_stream s)
 {
     const code_out o = code_out_of(&a->q, a->rows, a->f, "swiglu's m");
-    const bool wide = a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->m);
-    if (!wide) { // apart
+    const bool joined = a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->m) && (!o.e5m2 || !quantized_any(&a->q));
+    if (!joined) {
         struct swiglu_fwd_args plain = *a;
         plain.q = {};
         TRY(swiglu_fwd(&plain, s));
@@ -373,9 +374,10 @@ status swiglu_bwd_codes(const struct swiglu_bwd_args *a, dev_stream s)
                    mq = code_out_of(&a->mq, a->rows, a->f, "swiglu's m");
     CHECK(a->m || !quantized_asked(&a->mq), "FP8 form of swiglu's m [%lld, %lld], which is not stored",
           (long long)a->rows, (long long)a->f);
-    const bool wide =
-        a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) && aligned16(a->m);
-    if (!wide) { // apart
+    const bool formats = (q.e5m2 || !quantized_any(&a->q)) && (!mq.e5m2 || !quantized_any(&a->mq));
+    const bool joined = a->f % 8 == 0 && aligned16(a->gu) && aligned16(a->dm) && aligned16(a->dgu) &&
+                        aligned16(a->m) && formats;
+    if (!joined) {
         struct swiglu_bwd_args plain = *a;
         plain.q = plain.mq = {};
         TRY(swiglu_bwd(&plain, s));

@@ -11,7 +11,7 @@ namespace {
 enum { THREADS = code_square::THREADS };
 
 // W: elements of an access to x.
-template <typename T, int W, bool TRANS>
+template <typename T, int W, bool E5M2, bool TRANS>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
     quantize_kernel(const T *x, const code_out o, int64_t rows, int64_t n, int64_t stride)
 {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         most.add(v[i]);
-        square.put(o, TRANS ? tile : nullptr, i, v[i], scale, n, 0);
+        square.put(o, TRANS ? tile : nullptr, i, codes_of(v[i], scale, E5M2), n, 0);
     }
     if (TRANS) {
         __syncthreads();
@@ -71,18 +71,19 @@ template <typename T, int W> void amax_launch(const struct quantize_args *a, int
         (const T *)a->x, (uint32_t *)a->q.amax, count, stride == a->n ? 0 : a->n / W, stride);
 }
 
-template <typename T, int W>
+template <typename T, int W, bool E5M2>
 void codes_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
 {
     const dim3 grid = code_square::grid(a->rows, a->n);
-    auto *kernel = o.codes_t ? quantize_kernel<T, W, true> : quantize_kernel<T, W, false>;
+    auto *kernel = o.codes_t ? quantize_kernel<T, W, E5M2, true> : quantize_kernel<T, W, E5M2, false>;
     kernel<<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
 }
 template <typename T, int W>
 void quantize_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
 {
-    if (quantized_any(&a->q)) codes_launch<T, W>(a, o, stride, s);
-    else amax_launch<T, W>(a, stride, s);
+    if (!quantized_any(&a->q)) amax_launch<T, W>(a, stride, s);
+    else if (o.e5m2) codes_launch<T, W, true>(a, o, stride, s);
+    else codes_launch<T, W, false>(a, o, stride, s);
 }
 
 } // namespace

@@ -42,29 +42,37 @@ template <int W, typename T> __device__ inline vec<T, 8> load_eight_once(const T
 // W codes of neighbours in a row (4, 8 or 16), the first in the lowest byte; stored as one access.
 template <int W> struct alignas(W) codes_vec { uint32_t v[W / 4]; };
 
-// The bits of f8_encode(x * scale) (tensor/f8.h). The product with a power of two is exact, or beyond the codes.
+__device__ inline uint32_t two_codes(float lo, float hi, bool e5m2)
+{
+    return __nv_cvt_float2_to_fp8x2({lo, hi}, __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
+}
+// The bits of f8_encode(x * scale) (tensor/f8.h). The product with a power of two is exact, or beyond the codes, in f32
+// and in bf16. A constant e5m2 costs nothing; else the branch is the caller's.
 template <int W> __device__ inline codes_vec<W> codes_of(const float (&x)[W], float scale, bool e5m2)
 {
     static_assert(W == 4 || W == 8 || W == 16, "whole words, one access");
     codes_vec<W> c;
-    auto convert = [&](__nv_fp8_interpretation_t format) {
 #pragma unroll
-        for (int i = 0; i < W / 4; i++) {
-            const float *at = x + 4 * i;
-            const uint32_t lo = __nv_cvt_float2_to_fp8x2({at[0] * scale, at[1] * scale}, __NV_SATFINITE, format),
-                           hi = __nv_cvt_float2_to_fp8x2({at[2] * scale, at[3] * scale}, __NV_SATFINITE, format);
-            c.v[i] = lo | hi << 16;
-        }
-    };
-    if (e5m2) convert(__NV_E5M2);
-    else convert(__NV_E4M3);
+    for (int i = 0; i < W / 4; i++) {
+        const float *at = x + 4 * i;
+        c.v[i] = two_codes(at[0] * scale, at[1] * scale, e5m2) | two_codes(at[2] * scale, at[3] * scale, e5m2) << 16;
+    }
     return c;
 }
 template <typename T, int W> __device__ inline codes_vec<W> codes_of(const vec<T, W> &x, float scale, bool e5m2)
 {
     float f[W];
-    widen(x, f);
-    return codes_of(f, scale, e5m2);
+    if constexpr (sizeof(T) == 4) {
+        widen(x, f);
+        return codes_of(f, scale, e5m2);
+    } else { // two products at a time
+        vec<T, W> scaled;
+        const __nv_bfloat162 by = __float2bfloat162_rn(scale), *from = reinterpret_cast<const __nv_bfloat162 *>(&x);
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) reinterpret_cast<__nv_bfloat162 *>(&scaled)[i] = __hmul2_rn(from[i], by);
+        widen(scaled, f);
+        return codes_of(f, 1.f, e5m2);
+    }
 }
 template <int W> __device__ inline void store_codes(uint8_t *to, const codes_vec<W> &c)
 {
@@ -164,14 +172,14 @@ template <int ROWS> struct code_tile {
         store_codes(tile + at(width, row, column), c);
     }
     // Stores the tile, whose first code belongs to row0 (a multiple of 16) and column0 of the tensor: `rows` rows that
-    // were put (more than ROWS counts as ROWS) and `columns` columns, a multiple of 4. Rows up to the next sixteen are
-    // zeros in codes_t, whose rows are ld apart. For `threads` threads, of which this one is number `rank`.
+    // were put, at most ROWS, and `columns` columns, a multiple of 4. Rows up to the next sixteen are zeros in codes_t,
+    // whose rows are ld apart. For `threads` threads, of which this one is number `rank`.
     static __device__ inline void store(const uint8_t *tile, int width, uint8_t *codes_t, int64_t ld, int64_t row0,
-                                        int64_t column0, int64_t rows, int columns, int rank, int threads)
+                                        int64_t column0, int rows, int columns, int rank, int threads)
     {
         for (int i = rank; i < PARTS * (columns / 4); i += threads) {
             const int row = i % PARTS * 16, column = i / PARTS * 4;
-            const int64_t there = rows - row; // of the sixteen
+            const int there = rows - row; // of the sixteen
             if (there <= 0) continue;
             uint32_t w[16];
 #pragma unroll
@@ -194,10 +202,12 @@ struct code_square {
     using tile = code_tile<SIDE>;
     enum { TILE_BYTES = SIDE * SIDE };
 
-    int64_t row0, column0, rows, n;
-    int slot, column; // of the thread, in the square
-    __device__ inline code_square(int64_t rows_, int64_t n_)
-        : row0((int64_t)blockIdx.x * SIDE), column0((int64_t)blockIdx.y * SIDE), rows(rows_), n(n_),
+    int64_t row0, column0;
+    int rows, columns; // of the square that the tensor has
+    int slot, column;  // of the thread's first eight, in the square
+    __device__ inline code_square(int64_t rows_, int64_t n)
+        : row0((int64_t)blockIdx.x * SIDE), column0((int64_t)blockIdx.y * SIDE),
+          rows((int)min(rows_ - row0, (int64_t)SIDE)), columns((int)min(n - column0, (int64_t)SIDE)),
           slot(threadIdx.x / EIGHTS), column(threadIdx.x % EIGHTS * 8)
     {
     }
@@ -208,25 +218,22 @@ struct code_square {
         return dim3((unsigned)down, (unsigned)across);
     }
     // The thread's i-th eight: whether the tensor has it, and where in rows `stride` apart.
-    __device__ inline bool has(int i) const { return row0 + slot + i * STEP < rows && column0 + column < n; }
+    __device__ inline bool has(int i) const { return slot + i * STEP < rows && column < columns; }
     __device__ inline int64_t at(int i, int64_t stride) const
     {
-        return (row0 + slot + i * STEP) * stride + column0 + column;
+        return (row0 + slot) * stride + column0 + column + i * (STEP * stride);
     }
-    // Writes the codes of the i-th eight, `right` columns further in rows `stride` apart. `t`: the tile; NULL: none.
-    template <typename T>
-    __device__ inline void put(const code_out &o, uint8_t *t, int i, const vec<T, 8> &x, float scale, int64_t stride,
+    // Writes codes of the i-th eight, `right` columns further in rows `stride` apart, and to the tile t; NULL: none.
+    __device__ inline void put(const code_out &o, uint8_t *t, int i, const codes_vec<8> &c, int64_t stride,
                                int64_t right) const
     {
-        if (o.codes == nullptr && t == nullptr) return;
-        const codes_vec<8> c = codes_of(x, scale, o.e5m2);
+        static_assert(STEP == 16, "tile::at of row slot + i * STEP");
         if (o.codes && has(i)) store_codes(o.codes + at(i, stride) + right, c);
-        if (t) tile::put(t, SIDE, slot + i * STEP, column, c);
+        if (t) store_codes(t + i * (STEP * SIDE) + slot * SIDE + (column ^ i * (SIDE / tile::PARTS)), c);
     }
     // After a barrier.
     __device__ inline void store(const code_out &o, const uint8_t *t, int64_t right) const
     {
-        const int columns = (int)(n - column0 < SIDE ? n - column0 : SIDE);
-        tile::store(t, SIDE, o.codes_t, o.ld, row0, column0 + right, rows - row0, columns, threadIdx.x, THREADS);
+        tile::store(t, SIDE, o.codes_t, o.ld, row0, column0 + right, rows, columns, threadIdx.x, THREADS);
     }
 };
