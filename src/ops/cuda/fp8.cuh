@@ -172,14 +172,15 @@ template <int ROWS> struct code_tile {
         store_codes(tile + at(width, row, column), c);
     }
     // Stores the tile, whose first code belongs to row0 (a multiple of 16) and column0 of the tensor: `rows` rows that
-    // were put, at most ROWS, and `columns` columns, a multiple of 4. Rows up to the next sixteen are zeros in codes_t,
-    // whose rows are ld apart. For `threads` threads, of which this one is number `rank`.
+    // were put (more than ROWS counts as ROWS) and `columns` columns, a multiple of 4. Rows up to the next sixteen are
+    // zeros in codes_t, whose rows are ld apart. For `threads` threads, of which this one is number `rank`.
     static __device__ inline void store(const uint8_t *tile, int width, uint8_t *codes_t, int64_t ld, int64_t row0,
-                                        int64_t column0, int rows, int columns, int rank, int threads)
+                                        int64_t column0, int64_t rows, int columns, int rank, int threads)
     {
+        const int put = (int)min(rows, (int64_t)ROWS);
         for (int i = rank; i < PARTS * (columns / 4); i += threads) {
             const int row = i % PARTS * 16, column = i / PARTS * 4;
-            const int there = rows - row; // of the sixteen
+            const int there = put - row; // of the sixteen
             if (there <= 0) continue;
             uint32_t w[16];
 #pragma unroll
