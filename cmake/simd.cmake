@@ -27,7 +27,7 @@ if(INGOT_ARCH STREQUAL "x86")
   ingot_simd(v4 "-march=x86-64-v4 -O3 -fno-signed-zeros -mprefer-vector-width=512")
   # Some once more for processors with AMX: attn.c with its small products on tiles, the others for the BF16 conversions.
   ingot_simd(amx "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16 -O3 -fno-signed-zeros -mprefer-vector-width=512"
-    "attn|act|loss|norm|rope")
+    "attn|fp8|act|loss|norm|rope")
   set_source_files_properties(${INGOT_SOURCES} PROPERTIES COMPILE_OPTIONS "-march=x86-64-v3")
   set(INGOT_AMX_SOURCES ${INGOT_SOURCES})
   list(FILTER INGOT_AMX_SOURCES INCLUDE REGEX "/src/ops/cpu/amx/")
@@ -36,7 +36,7 @@ if(INGOT_ARCH STREQUAL "x86")
 else()
   ingot_simd(neon "-march=armv8-a -O3 -fno-signed-zeros")
   # Some once more for processors with the bf16 instructions: GEMMs of BF16 by BFMMLA, the others for the BF16 conversions.
-  ingot_simd(bf16 "-march=armv8.2-a+bf16 -O3 -fno-signed-zeros" "gemm|act|loss|norm|rope")
+  ingot_simd(bf16 "-march=armv8.2-a+bf16 -O3 -fno-signed-zeros" "gemm|fp8|act|loss|norm|rope")
   list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/amx/")
   set(INGOT_ORACLE_SOURCES ${INGOT_SOURCES}) # GCC 12 fails on loops with fmin and fmax there ("in vect_transform_reduction")
   list(FILTER INGOT_ORACLE_SOURCES INCLUDE REGEX "/src/ops/cpu/oracle/")

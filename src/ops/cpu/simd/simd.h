@@ -7,17 +7,8 @@
 #define INGOT_OPS_CPU_SIMD_SIMD_H
 #include "ops/ops.h"
 
-#define SIMD_FILES(X) X(gemm) X(embed) X(norm) X(act) X(rope) X(loss) X(optim) X(muon) X(attn) \
+#define SIMD_FILES(X) X(gemm) X(fp8) X(embed) X(norm) X(act) X(rope) X(loss) X(optim) X(muon) X(attn) \
     X(attn_decode) X(mla) X(gdn_delta) X(gdn_conv) X(ssm) X(moe_route) X(moe_rows)
-
-/* The op `quantize` on an op's stored output x [rows, n]; nothing where q asks for nothing. */
-static inline status simd_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt)
-{
-    struct ops o;
-    if (!quantized_asked(q)) return STATUS_OK;
-    ops_oracle(&o);
-    return o.quantize(&(struct quantize_args){.x = x, .q = *q, .rows = rows, .n = n, .dt = dt}, NULL);
-}
 
 #define SIMD_JOIN_(name, isa) name##_##isa
 #define SIMD_JOIN(name, isa)  SIMD_JOIN_(name, isa)
@@ -25,8 +16,8 @@ static inline status simd_quantized(const struct quantized *q, const void *x, in
 
 /* Some files are compiled once more for processors that have more: on x86-64 AMX (tiles for BF16 attention, the
  * hardware instruction for rounding to BF16), on ARM the bf16 instructions (matmuls of BF16, rounding). */
-#define SIMD_AMX_FILES(X)  X(attn) X(act) X(loss) X(norm) X(rope)
-#define SIMD_BF16_FILES(X) X(gemm) X(act) X(loss) X(norm) X(rope)
+#define SIMD_AMX_FILES(X)  X(attn) X(fp8) X(act) X(loss) X(norm) X(rope)
+#define SIMD_BF16_FILES(X) X(gemm) X(fp8) X(act) X(loss) X(norm) X(rope)
 
 #ifdef __aarch64__
 #define X(file) void simd_##file##_neon(struct ops *o);
@@ -48,5 +39,16 @@ SIMD_AMX_FILES(X)
 #undef X
 double simd_peak_v3(void);
 double simd_peak_v4(void);
+#endif
+
+#ifdef SIMD_ISA
+/* The op `quantize` on an op's stored output x [rows, n]; nothing where q asks for nothing. */
+static inline status simd_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt)
+{
+    struct ops o;
+    if (!quantized_asked(q)) return STATUS_OK;
+    SIMD(simd_fp8)(&o);
+    return o.quantize(&(struct quantize_args){.x = x, .q = *q, .rows = rows, .n = n, .dt = dt}, NULL);
+}
 #endif
 #endif

@@ -43,6 +43,17 @@ VEC_INLINE vf vec_set(float x)
     return x - (vf){0};
 }
 
+VEC_INLINE vi vec_each(int32_t x)
+{
+    return x - (vi){0};
+}
+VEC_INLINE int32_t vec_bits(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* Returns x, and keeps the compiler from fusing a product into the sum that follows: the product is rounded first. */
 VEC_INLINE vf vec_rounded(vf x)
 {
