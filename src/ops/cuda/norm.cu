@@ -187,13 +187,13 @@ status rmsnorm_fwd(const struct rmsnorm_fwd_args *a, dev_stream s)
     CHECK(!a->y_stride || a->y_stride >= a->d, "y_stride %lld", (long long)a->y_stride);
     CHECK(a->x_stride <= INT32_MAX && a->y_stride <= INT32_MAX, "strides %lld and %lld", (long long)a->x_stride,
           (long long)a->y_stride);
-    CHECK(!quantized_wanted(&a->q) || !a->y_stride || a->y_stride == a->d, "codes of y with y_stride %lld",
+    CHECK(!quantized_asked(&a->q) || !a->y_stride || a->y_stride == a->d, "codes of y with y_stride %lld",
           (long long)a->y_stride);
-    if (quantized_wanted(&a->q) && rmsnorm_fwd_codes(a, s)) return cuda_set_launched(s, "rmsnorm_fwd with codes");
+    if (quantized_asked(&a->q) && rmsnorm_fwd_codes(a, s)) return cuda_set_launched(s, "rmsnorm_fwd with codes");
     bool aligned;
     const norm_fwd f = rmsnorm_fwd_of(a, &aligned);
     BY_DTYPE(a->dt, (norm_fwd_launch<T, false>(f, aligned, s)));
-    if (quantized_wanted(&a->q)) TRY(codes_apart(&a->q, a->y, a->rows, a->d, a->dt, s));
+    if (quantized_asked(&a->q)) TRY(codes_apart(&a->q, a->y, a->rows, a->d, a->dt, s));
     return cuda_set_launched(s, "rmsnorm_fwd");
 }
 
@@ -216,13 +216,13 @@ status rmsnorm_bwd(const struct rmsnorm_bwd_args *a, dev_stream s)
     if (a->rows == 0) return STATUS_OK;
     CHECK(a->dy_stride <= INT32_MAX && a->s_stride <= INT32_MAX && a->dx_stride <= INT32_MAX,
           "strides %lld, %lld and %lld", (long long)a->dy_stride, (long long)a->s_stride, (long long)a->dx_stride);
-    CHECK(!quantized_wanted(&a->q) || !a->dx_stride || a->dx_stride == a->d, "codes of dx with dx_stride %lld",
+    CHECK(!quantized_asked(&a->q) || !a->dx_stride || a->dx_stride == a->d, "codes of dx with dx_stride %lld",
           (long long)a->dx_stride);
-    if (quantized_wanted(&a->q) && rmsnorm_bwd_codes(a, s)) return cuda_set_launched(s, "rmsnorm_bwd with codes");
+    if (quantized_asked(&a->q) && rmsnorm_bwd_codes(a, s)) return cuda_set_launched(s, "rmsnorm_bwd with codes");
     bool aligned;
     const norm_bwd b = rmsnorm_bwd_of(a, &aligned);
     BY_DTYPE(a->dt, (norm_bwd_launch<T, false>(b, aligned, (float *)a->dw, NULL, s)));
-    if (quantized_wanted(&a->q)) TRY(codes_apart(&a->q, a->dx, a->rows, a->d, a->dt, s));
+    if (quantized_asked(&a->q)) TRY(codes_apart(&a->q, a->dx, a->rows, a->d, a->dt, s));
     return cuda_set_launched(s, "rmsnorm_bwd");
 }
 

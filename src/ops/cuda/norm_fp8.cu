@@ -48,8 +48,9 @@ __device__ inline void leave_tile(const code_out &o, const tile_walk &at, const 
 {
     if (!o.codes_t || next.round != 0) return;
     __syncthreads();
-    code_tile<ROWS>::store(tile, code_tile<ROWS>::width(d), o.codes_t, o.ld, at.first, 0, at.rows - at.first, d,
-                           threadIdx.x, blockDim.x);
+    const int rows = at.rows - at.first < ROWS ? (int)(at.rows - at.first) : ROWS;
+    code_tile<ROWS>::store(tile, code_tile<ROWS>::width(d), o.codes_t, o.ld, at.first, 0, rows, d, threadIdx.x,
+                           blockDim.x);
     __syncthreads();
 }
 
@@ -104,16 +105,16 @@ __global__ void __launch_bounds__(BLOCK) rmsnorm_fwd_codes_kernel(const norm_fwd
 
 template <typename T, int W, int P, int ROWS>
 __global__ void __launch_bounds__(BLOCK)
-    rmsnorm_bwd_codes_kernel(const norm_bwd a, const code_out o, int stages, int tile_bytes)
+    rmsnorm_bwd_codes_kernel(const norm_bwd a, const code_out o, int stages, int tile_vectors)
 {
     __shared__ row_exchange<BLOCK, 1> exchange;
     __shared__ uint32_t most_exchange[WARP];
-    extern __shared__ int4 space[]; // the rows ahead, the tile; at the end [d] floats when the block holds several rows
+    extern __shared__ int4 space[]; // the tile, the rows ahead; at the end [d] floats when the block holds several rows
     row_group g(a.threads);
     const columns<W, P> c(g, a.d);
     row_part<T, W, P> w = {};
     uint8_t *tile = (uint8_t *)space;
-    rows_ahead<T, W, P> rows(tile + tile_bytes, stages);
+    rows_ahead<T, W, P> rows(space + tile_vectors, stages);
     float dw[P * W] = {}, db[1] = {}, rstd = 0;
     const float scale = o.scale_now();
     amax_of<T> most;
@@ -192,7 +193,7 @@ void bwd_start(const norm_bwd &a, const code_out &o, int64_t blocks, int stages,
     const auto kernel = rmsnorm_bwd_codes_kernel<__nv_bfloat16, W, P_BWD, ROWS>;
     const unsigned block = (unsigned)(BLOCK / a.threads * a.threads);
     (void)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    kernel<<<(unsigned)blocks, block, (size_t)shared, queue_of(s)>>>(a, o, stages, tile_bytes);
+    kernel<<<(unsigned)blocks, block, (size_t)shared, queue_of(s)>>>(a, o, stages, tile_bytes / 16);
 }
 
 } // namespace
@@ -225,12 +226,13 @@ bool rmsnorm_bwd_codes(const struct rmsnorm_bwd_args *x, dev_stream s)
     if (x->dt != DTYPE_BF16 || a.threads == 0 || (quantized_any(&x->q) && !o.e5m2)) return false;
     const int block = BLOCK / a.threads * a.threads, most = shared_most(s),
               row_bytes = rows_ahead<__nv_bfloat16, W, P_BWD>::ARRAYS * P_BWD * block * 16;
-    const int tile = tile_rows(a.rows, a.d, o.codes_t ? most - 2 * row_bytes : INT32_MAX, cuda_set(s)->multiprocessors),
-              tile_bytes = o.codes_t ? tile * code_tile<16>::width(a.d) : 0;
+    int tile = 0;
+    for (int ahead = 2; ahead > 0 && tile == 0; ahead--)
+        tile = tile_rows(a.rows, a.d, o.codes_t ? most - ahead * row_bytes : INT32_MAX, cuda_set(s)->multiprocessors);
     if (tile == 0) return false;
-    const int fit = (most - tile_bytes) / row_bytes, stages = fit < STAGES ? fit : STAGES;
+    const int tile_bytes = o.codes_t ? tile * code_tile<16>::width(a.d) : 0, fit = (most - tile_bytes) / row_bytes,
+              stages = fit < STAGES ? fit : STAGES;
     const int64_t tiles = tile_blocks(s, a.rows, tile), blocks = partials_fit(tiles, a.d);
-    if (stages == 0) return false;
     a.partial = (float *)cuda_set_workspace(s, sizeof(float) * (size_t)(blocks * a.d), "rmsnorm_bwd");
     const int shared = tile_bytes + stages * row_bytes;
     if (tile == 64) bwd_start<64>(a, o, blocks, stages, tile_bytes, shared, s);
