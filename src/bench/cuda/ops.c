@@ -38,6 +38,7 @@ static const struct shape shapes[] = {
 struct sparse_grad {
     int32_t *tokens[sizeof shapes / sizeof *shapes], *positions;
     float *cos, *sin;
+    float *scale, *amax; /* of FP8 codes */
     struct step_scalars *scalars;
     struct update_chunk *chunks;
     double embedded[sizeof shapes / sizeof *shapes]; /* number of distinct tokens in a shape */
@@ -209,6 +210,53 @@ static status run_swiglu_bwd(struct call *k)
     CALL(swiglu_bwd, .dm = in(k, k->dt, n), .gu = in(k, k->dt, 2 * n), .dgu = out(k, k->dt, 2 * n),
          .m = out(k, k->dt, n), .rows = rows, .f = f, .dt = k->dt);
 }
+/* The FP8 form of a tensor of `rows` rows. */
+static struct quantized form(struct call *k, dtype dt, int64_t rows, int64_t n, bool codes, bool codes_t)
+{
+    const struct sparse_grad *t = &k->gpu->tables;
+    return (struct quantized){.codes = codes ? out(k, dt, rows * n) : NULL,
+                              .codes_t = codes_t ? out(k, dt, n * quantized_ld(rows)) : NULL,
+                              .scale = t->scale,
+                              .amax = t->amax,
+                              .dt = dt,
+                              .only = true};
+}
+static status quantize(struct call *k, bool codes, bool codes_t)
+{
+    const int64_t rows = k->shape->rows, d = k->shape->d;
+    CALL(quantize, .x = in(k, k->dt, rows * d), .q = form(k, DTYPE_F8_E4M3, rows, d, codes, codes_t),
+         .rows = rows, .n = d, .dt = k->dt);
+}
+static status run_quantize(struct call *k)
+{
+    return quantize(k, true, true);
+}
+static status run_quantize_codes(struct call *k)
+{
+    return quantize(k, true, false);
+}
+static status run_quantize_trans(struct call *k)
+{
+    return quantize(k, false, true);
+}
+static status run_quantize_amax(struct call *k)
+{
+    return quantize(k, false, false);
+}
+/* As training calls them: the results exist as codes alone, and m's transpose is made in backward. */
+static status run_swiglu_fwd_codes(struct call *k)
+{
+    const int64_t rows = k->shape->rows, f = k->shape->f, n = rows * f;
+    CALL(swiglu_fwd, .gu = in(k, k->dt, 2 * n), .m = take(k, k->dt, n, 0),
+         .q = form(k, DTYPE_F8_E4M3, rows, f, true, false), .rows = rows, .f = f, .dt = k->dt);
+}
+static status run_swiglu_bwd_codes(struct call *k)
+{
+    const int64_t rows = k->shape->rows, f = k->shape->f, n = rows * f;
+    CALL(swiglu_bwd, .dm = in(k, k->dt, n), .gu = in(k, k->dt, 2 * n), .dgu = take(k, k->dt, 2 * n, 0),
+         .m = take(k, k->dt, n, 0), .q = form(k, DTYPE_F8_E5M2, rows, 2 * f, true, true),
+         .mq = form(k, DTYPE_F8_E4M3, rows, f, false, true), .rows = rows, .f = f, .dt = k->dt);
+}
 static status run_gelu_fwd(struct call *k)
 {
     const int64_t n = k->shape->rows * k->shape->f;
@@ -319,6 +367,12 @@ static const struct {
     {"latent_bwd", run_latent_bwd},
     {"swiglu_fwd", run_swiglu_fwd},
     {"swiglu_bwd", run_swiglu_bwd},
+    {"swiglu_fwd+codes", run_swiglu_fwd_codes},
+    {"swiglu_bwd+codes", run_swiglu_bwd_codes},
+    {"quantize", run_quantize},
+    {"quantize_codes", run_quantize_codes},
+    {"quantize_trans", run_quantize_trans},
+    {"quantize_amax", run_quantize_amax},
     {"gelu_fwd", run_gelu_fwd},
     {"gelu_bwd", run_gelu_bwd},
     {"gate_fwd", run_gate_fwd},
@@ -380,6 +434,7 @@ struct upload {
     struct update_chunk chunks[CHUNKS_MAX];
     float cos[POSITIONS * HALF_MAX], sin[POSITIONS * HALF_MAX];
     struct step_scalars scalars;
+    float scale, amax;
 };
 
 static status sparse_grad_fill(struct gpu *c, struct upload *u)
@@ -398,7 +453,10 @@ static status sparse_grad_fill(struct gpu *c, struct upload *u)
     TRY(dev_upload(&c->s, t->chunks, u->chunks, sizeof u->chunks));
     TRY(dev_upload(&c->s, t->cos, u->cos, sizeof u->cos));
     TRY(dev_upload(&c->s, t->sin, u->sin, sizeof u->sin));
+    u->scale = 32, u->amax = 0;
     TRY(dev_upload(&c->s, t->scalars, &u->scalars, sizeof u->scalars));
+    TRY(dev_upload(&c->s, t->scale, &u->scale, sizeof u->scale));
+    TRY(dev_upload(&c->s, t->amax, &u->amax, sizeof u->amax));
     return dev_sync(&c->s);
 }
 
@@ -410,6 +468,8 @@ static void sparse_grad_take(struct gpu *c)
     t->cos = arena_take(&c->fixed, sizeof((struct upload *)0)->cos, "cos");
     t->sin = arena_take(&c->fixed, sizeof((struct upload *)0)->sin, "sin");
     t->scalars = arena_take(&c->fixed, sizeof *t->scalars, "scalars");
+    t->scale = arena_take(&c->fixed, sizeof *t->scale, "scale");
+    t->amax = arena_take(&c->fixed, sizeof *t->amax, "amax");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         t->tokens[i] = arena_take(&c->fixed, (size_t)shapes[i].rows * sizeof **t->tokens, "tokens");
     c->pattern = arena_take(&c->fixed, sizeof(uint32_t) * (size_t)pattern_count, "random numbers");
@@ -540,7 +600,7 @@ static void print_result(const struct call *k, const char *name, bool json, doub
                k->gpu->dev.name, name, dtype_name(k->dt), (long long)s->rows, (long long)s->d,
                (long long)s->f, 1e3 * ms, rate, copy, 100 * rate / copy);
     else
-        printf("%-14s %-4s %6lld x %5lld, f %5lld %9.1f us %8.1f GB/s %6.1f %% of copy at %.0f\n", name,
+        printf("%-16s %-4s %6lld x %5lld, f %5lld %9.1f us %8.1f GB/s %6.1f %% of copy at %.0f\n", name,
                dtype_name(k->dt), (long long)s->rows, (long long)s->d, (long long)s->f, 1e3 * ms, rate,
                100 * rate / copy, copy);
     fflush(stdout);
