@@ -32,7 +32,7 @@ struct options {
 
 static status make_spec(const struct options *o, struct spec *s)
 {
-    enum { OWN = 12, ALL = 64 };
+    enum { OWN = 13, ALL = 64 };
     char text[OWN][96];
     char *keys[ALL];
     int n = 0;
@@ -48,6 +48,7 @@ static status make_spec(const struct options *o, struct spec *s)
     snprintf(text[n++], 96, "machine.device=%s", o->device);
     snprintf(text[n++], 96, "train.graph=%s", o->eager ? "false" : "true");
     if (o->layers) snprintf(text[n++], 96, "model.layer_count=%lld", (long long)o->layers);
+    if (strcmp(o->precision, "fp8") == 0) snprintf(text[n++], 96, "fp8.warmup=1");
     if (o->rest_count > ALL - OWN) return FAIL(STATUS_CONFIG, "more than %d keys", ALL - OWN);
     for (int i = 0; i < o->rest_count; i++) keys[n++] = o->rest[i];
     TRY(spec_load(s, NULL, n, keys, NULL));
@@ -231,7 +232,8 @@ static status run_steps(const struct options *o, struct trainer *t, struct step_
                         struct power_meter *meter, struct timing *m)
 {
     struct step_result r;
-    int64_t warm = t->exec.stream ? 3 : 1; /* a GPU: eager, captured, replayed */
+    int64_t warm = t->exec.stream ? 3 : 1;              /* a GPU: eager, captured, replayed */
+    if (t->fp8.linears) warm += t->spec.run.fp8_warmup; /* then all of it again, in FP8 */
     for (int64_t i = -warm; i < o->steps; i++) {
         double begin = clock_s();
         b->step = t->step;

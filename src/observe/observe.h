@@ -27,6 +27,9 @@
     X(val_loss, "val/loss") /* nats per token */                                                       \
     X(val_accuracy, "val/accuracy") /* fraction of targets that were the top-1 token */                \
     X(val_bpb, "val/bits_per_byte")                                                                    \
+    X(fp8_saturated, "fp8/saturated") /* inputs and gradients of GEMMs that saturate; fp8.monitor */   \
+    X(fp8_headroom_x, "fp8/headroom_x") /* least binades below the largest code, of inputs */          \
+    X(fp8_headroom_dy, "fp8/headroom_dy") /* the same of gradients */                                  \
     X(rss_bytes, "perf/rss_bytes")
 
 struct metrics {

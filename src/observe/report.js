@@ -28,6 +28,9 @@ const PANELS = [
   {title: 'Balance loss', unit: 'all routers', line: 'aux_loss'},
   {title: 'Multi-token prediction loss', unit: 'nats', line: 'mtp_loss'},
   {title: 'Halting loss', unit: 'nats', line: 'halt_loss'},
+  {title: 'FP8: headroom of inputs', unit: 'binades below the largest code', dots: 'fp8_headroom_x', zero: true},
+  {title: 'FP8: headroom of gradients', unit: 'binades below the largest code', dots: 'fp8_headroom_dy', zero: true},
+  {title: 'FP8: tensors that saturate', unit: '', dots: 'fp8_saturated', zero: true},
   {title: 'Pipeline bubble', unit: 'idle share', line: 'bubble', zero: true},
   {title: 'Padding', unit: 'share of tokens', line: 'padding', zero: true},
 ];

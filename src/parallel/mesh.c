@@ -127,6 +127,17 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+/* What FP8 does not support. */
+static status check_fp8(const struct spec *s, const struct mesh_shape *m)
+{
+    if (s->run.train_precision != PRECISION_FP8) return STATUS_OK;
+    if (m->zero == 3)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero 3: no rank has the whole weights of which train.precision fp8 "
+                    "makes codes; use parallel.zero 2, or train.precision bf16");
+    return STATUS_OK;
+}
+
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
@@ -142,6 +153,7 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape)
         return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
     TRY(check_pipeline(m, shape));
     TRY(check_tensor(m, shape->tp));
+    TRY(check_fp8(s, shape));
     return check_zero(s, shape);
 }
 

@@ -5,6 +5,7 @@
 #include "spec/layer_traits.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
+#include "parallel/fp8.h"
 #include "parallel/pipeline_schedule.h"
 #include "plan/grad_overlay.h"
 
@@ -91,10 +92,16 @@ static void lay_rank_state(struct rank_state *rank, struct memory *m, struct dec
                                             .scratch = &m->scratch});
 }
 
+static int ranks_of(const struct mesh *mesh)
+{
+    return mesh ? mesh->shape.pp * mesh->shape.dp * mesh->shape.tp : 1;
+}
+
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
                 const struct plan_lay_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
+    const enum recipe recipe = train ? args->recipe : RECIPE_PLAIN;
     if (args->kind == DEV_CUDA) TRY(check_gpu(&d->spec));
     struct ops cpu;
     ops_oracle(&cpu);
@@ -103,7 +110,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                     .len_max = args->len_max ? args->len_max : args->tokens,
                     .ops = args->ops ? args->ops : &cpu,
                     .dt = args->dt,
-                    .recipe = args->recipe,
+                    .recipe = recipe,
                     .mode = train ? LAY_TRAIN : LAY_FORWARD,
                     .recompute = args->recompute,
                     .sparse = train && args->sparse,
@@ -121,7 +128,8 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     if (train && args->optim == OPTIM_MUON) TRY(muon_claim(&d->params));
     d->params.sparse = train && args->sparse;
     d->params.masterless = train && args->masterless;
-    d->params.recipe = args->recipe;
+    d->params.recipe = recipe;
+    if (recipe == RECIPE_FP8) TRY(fp8_claim(&d->params, args->fp8_exclude));
     d->params.overlaid = train && args->overlay;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
@@ -134,6 +142,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                                                  .grad = &m->grad,
                                                  .optim = &m->optim,
                                                  .host = train && args->offload ? &m->host : NULL}}));
+    if (recipe == RECIPE_FP8) fp8_lay(&d->params, ranks_of(args->mesh), &m->param);
     lay_rank_state(rank, m, d, l.stores, args);
     TRY(activations_lay(a, d, &l));
     if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
@@ -296,6 +305,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = precision_of((enum precision)s->run.train_precision).act,
                                   .recipe = precision_of((enum precision)s->run.train_precision).recipe,
+                                  .fp8_exclude = s->run.fp8_exclude,
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
                                   .state = (enum optim_state)s->run.optim_state,
@@ -313,6 +323,18 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .offload = s->run.memory_offload_optimizer,
                                   .overlay =
                                       overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
+}
+
+status plan_check_gpu(const struct spec *s, const struct dev *dev)
+{
+    const enum precision precision = (enum precision)s->run.train_precision;
+    if (precision_of(precision).recipe != RECIPE_FP8 || dev->kind != DEV_CUDA || dev->sm == 0 ||
+        dev->sm >= 89)
+        return STATUS_OK;
+    return FAIL(STATUS_DEVICE,
+                "train.precision %s: %s (sm_%d) has no FP8 tensor cores, which begin with sm_89; use "
+                "train.precision: bf16",
+                precision_name(precision), dev->name, dev->sm);
 }
 
 enum dev_kind plan_device(const struct spec *s)
@@ -603,6 +625,7 @@ status plan_print(const struct spec *spec, const struct plan_outlook *outlook, i
     name_arenas(&m);
     TRY(check_alone(&s));
     TRY(planned_device(&s, &dev));
+    TRY(plan_check_gpu(&s, &dev));
     choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));

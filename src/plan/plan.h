@@ -40,7 +40,8 @@ enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generatio
 struct plan_lay_args {
     enum plan_use use;
     dtype dt;
-    enum recipe recipe;
+    enum recipe recipe;         /* of training; everything else computes from the weights themselves */
+    const char *fp8_exclude;    /* fp8.exclude; with RECIPE_FP8 */
     enum recompute recompute;
     enum optim optim;
     enum optim_state state;
@@ -84,6 +85,8 @@ double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh
  * on all ranks of the mesh. STATUS_FIT: one sequence does not fit. Does not change a given number. */
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,
                         const struct mesh *mesh) WARN_UNUSED;
+/* STATUS_DEVICE: a GPU without what the spec's precision needs. A GPU that is not here has sm 0, and passes. */
+status plan_check_gpu(const struct spec *s, const struct dev *dev) WARN_UNUSED;
 /* The device and the op set of a spec. */
 enum dev_kind plan_device(const struct spec *s);
 struct choose_ops plan_ops(const struct spec *s, const char *isa);

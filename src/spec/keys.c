@@ -117,10 +117,12 @@ static const char *near_section(char full[KEY_NAME], const char *section, const 
     return row < 0 ? near : key_full_name(full, &keys[row]);
 }
 
+/* Not in section fp8, whose names mean something else without it: `warmup` is that of the learning rate. */
 const char *key_anywhere(char full[KEY_NAME], const char *name)
 {
     for (int i = 0; i < KEY_AT_COUNT; i++)
-        if (strcmp(keys[i].name, name) == 0) return key_full_name(full, &keys[i]);
+        if (strcmp(keys[i].name, name) == 0 && strcmp(keys[i].section, "fp8") != 0)
+            return key_full_name(full, &keys[i]);
     return NULL;
 }
 

@@ -47,7 +47,7 @@ int key_find(const char *section, const char *name);
 int key_section(const char *section);
 /* "section.name" in buf. Returns buf. */
 const char *key_full_name(char buf[KEY_NAME], const struct key *k);
-/* "section.name" of the first key of that name in any section, or of the nearest one, in full; NULL: none. */
+/* "section.name" of the first key of that name in any section but fp8, or of the nearest one, in full; NULL: none. */
 const char *key_anywhere(char full[KEY_NAME], const char *name);
 const char *key_near(char full[KEY_NAME], const char *name);
 /* Writes " (did you mean 'x'?)" or "" for an unknown section.name (section NULL: an unknown top-level word). Returns

@@ -58,10 +58,11 @@ struct spec_origin;
 /* Reads PATH (YAML) and overrides ("--train.steps=100", with or without the dashes), fills in defaults and presets,
  * resolves and checks.
  *
- * The YAML file has the sections model, run, data, train, optim, parallel, memory, eval, ckpt, log, machine. `model:
- * {preset: small}` (or --model.preset=small) starts from a preset. Later settings win, in this order: defaults,
- * preset (of the command line, else of the file), keys of the file, keys of the command line. A length (train.steps,
- * train.tokens) or run.name on the command line replaces the file's other length or run.dir.
+ * The YAML file has the sections model, run, data, train, fp8, optim, parallel, memory, eval, ckpt, log, attention,
+ * machine. `model: {preset: small}` (or --model.preset=small) starts from a preset. Later settings win, in this order:
+ * defaults, preset (of the command line, else of the file), keys of the file, keys of the command line. On the command
+ * line a length (train.steps, train.tokens) or run.name replaces the file's other length or run.dir, and a
+ * train.precision other than fp8 the file's section fp8.
  *
  * Any mistake is STATUS_CONFIG with file:line:column and the nearest key. `path` may be NULL: overrides only.
  * `origin` may be NULL; else the caller frees it. Both outputs are written only on success. */
@@ -163,6 +164,8 @@ bool model_layer_window(const struct model_spec *m, int64_t layer);
 /* FNV-1a over the canonical text of the FROZEN keys (model and data order), which must not change between save and
  * resume. Other keys may differ; spec_diff prints the differences. */
 uint64_t spec_frozen_hash(const struct spec *s);
+/* The same of all keys of a section. */
+uint64_t spec_section_hash(const struct spec *s, const char *section);
 /* Prints the keys that differ, "train.lr: 0.1 -> 0.2", one per line; frozen keys end in " (fixed once a run has
  * begun)". Returns the number of lines. */
 int spec_diff(const struct spec *a, const struct spec *b, FILE *out);

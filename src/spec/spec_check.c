@@ -188,9 +188,11 @@ static status check_optim(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "
                     "use optim.state: bf16");
-    if (r->optim_master == OPTIM_MASTER_NONE && r->train_precision != PRECISION_BF16)
-        return FAIL(STATUS_CONFIG,
-                    "optim.master none needs train.precision: bf16; else weights are their own masters");
+    const bool split = r->train_precision == PRECISION_BF16 || r->train_precision == PRECISION_FP8;
+    if (r->optim_master == OPTIM_MASTER_NONE && !split)
+        return FAIL(
+            STATUS_CONFIG,
+            "optim.master none needs train.precision: bf16 or fp8; else weights are their own masters");
     if (r->optim_master == OPTIM_MASTER_NONE && r->optim_name == OPTIM_MUON)
         return FAIL(STATUS_CONFIG, "optim.master none goes with adamw and lion; optim.name muon needs fp32");
     return STATUS_OK;
@@ -227,6 +229,22 @@ static status check_offload(const struct spec *s)
     return STATUS_OK;
 }
 
+/* Keys of FP8 in another precision would be a run that is not what its file says. */
+static status check_fp8(const struct spec *s)
+{
+    struct spec plain;
+    char full[KEY_NAME], value[KEY_FORMAT];
+    if (s->run.train_precision == PRECISION_FP8) return STATUS_OK;
+    run_spec_default(&plain.run);
+    for (int i = 0; i < KEY_AT_COUNT; i++) {
+        const struct key *k = key_row(i);
+        if (strcmp(k->section, "fp8") != 0 || key_equal(k, s, &plain)) continue;
+        return FAIL(STATUS_CONFIG, "%s %s does nothing without train.precision: fp8", key_full_name(full, k),
+                    key_format(k, s, KEY_YAML, value));
+    }
+    return STATUS_OK;
+}
+
 status spec_check(const struct spec *s)
 {
     TRY(model_spec_check(&s->model));
@@ -242,5 +260,6 @@ status spec_check(const struct spec *s)
     TRY(check_optim(s));
     TRY(check_tables(s));
     TRY(check_offload(s));
+    TRY(check_fp8(s));
     return check_schedule(s);
 }

@@ -111,16 +111,26 @@ char *model_spec_dump_json(const struct model_spec *m)
     return dump_json(&s, NULL, 0, KEY_AT_run_name);
 }
 
-uint64_t spec_frozen_hash(const struct spec *s)
+static void hash_key(uint64_t *hash, const struct key *k, const struct spec *s)
 {
     char full[KEY_NAME], value[KEY_FORMAT], line[KEY_FORMAT + KEY_NAME];
+    snprintf(line, sizeof line, "%s=%s\n", key_full_name(full, k), key_format(k, s, KEY_YAML, value));
+    for (const char *p = line; *p; p++) *hash = (*hash ^ (unsigned char)*p) * 0x100000001b3u;
+}
+
+uint64_t spec_frozen_hash(const struct spec *s)
+{
     uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = 0; i < KEY_AT_COUNT; i++) {
-        const struct key *k = key_row(i);
-        if (k->resume != KEY_FROZEN) continue;
-        snprintf(line, sizeof line, "%s=%s\n", key_full_name(full, k), key_format(k, s, KEY_YAML, value));
-        for (const char *p = line; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
-    }
+    for (int i = 0; i < KEY_AT_COUNT; i++)
+        if (key_row(i)->resume == KEY_FROZEN) hash_key(&hash, key_row(i), s);
+    return hash;
+}
+
+uint64_t spec_section_hash(const struct spec *s, const char *section)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < KEY_AT_COUNT; i++)
+        if (strcmp(key_row(i)->section, section) == 0) hash_key(&hash, key_row(i), s);
     return hash;
 }
 

@@ -185,6 +185,7 @@ static void print_banner(const struct loop *l)
                  text_bytes(a, (double)t->dev.bytes_free), text_bytes(b, (double)t->dev.bytes_total),
                  precision_name((enum precision)r->train_precision),
                  r->train_graph ? ", step as a CUDA graph" : "");
+    fp8_run_log(t);
     const struct mesh_shape *mesh = &t->mesh.shape;
     if (l->comm)
         log_info("ranks     %d = %d x %d x %d (parallel.pipeline x data x parallel.tensor)",
@@ -288,6 +289,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
         st = o->hooks.sample(o->hooks.ctx, t, l->observe);
         progress_end();
         if (st != STATUS_OK) log_warn("no sample: %s", status_message());
+        TRY(fp8_run_forget(t));
     }
     return STATUS_OK;
 }
@@ -353,7 +355,8 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
     if (!l->lead) return;
-    if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total) return;
+    const bool measured = !isnan(s->fp8_saturated);
+    if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total && !measured) return;
     struct metrics m = METRICS_NONE;
     m.step = t->step;
     m.tokens = t->tokens;
@@ -368,6 +371,9 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;
     m.bubble = s->bubble;
+    m.fp8_saturated = s->fp8_saturated;
+    m.fp8_headroom_x = s->fp8_headroom_x;
+    m.fp8_headroom_dy = s->fp8_headroom_dy;
     m.data_wait_s = cost->waited;
     if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)

@@ -43,6 +43,61 @@ static status open_map(struct state *s, enum state_use use)
     return use == STATE_SAVE ? dev_download(s->t->exec.stream, s->map, from, map_bytes(s)) : STATUS_OK;
 }
 
+/* ---- FP8: the history on the device is [2][count][FP8_HISTORY], in a checkpoint [2][FP8_HISTORY] per linear */
+
+enum fp8_way { FP8_FROM_DEVICE, FP8_TO_DEVICE };
+static status copy_fp8(const struct state *s, enum fp8_way way)
+{
+    struct stream *stream = s->t->exec.stream;
+    const struct fp8_linears *f = &s->t->decoder.params.fp8;
+    const size_t bytes = 2 * (size_t)f->count * FP8_HISTORY * sizeof(float);
+    float *device = s->t->fp8.history; /* a buffer for it */
+    if (way == FP8_FROM_DEVICE) {
+        TRY(dev_download(stream, device, f->history, bytes));
+        if (stream) TRY(dev_sync(stream));
+    }
+    for (int i = 0; i < f->count; i++)
+        for (enum fp8_tensor t = FP8_X; t <= FP8_DY; t++) {
+            float *there = device + fp8_at(f, t, i) * FP8_HISTORY,
+                  *here = s->fp8 + (2 * i + (int)t) * FP8_HISTORY;
+            const bool out = way == FP8_TO_DEVICE;
+            memcpy(out ? there : here, out ? here : there, FP8_HISTORY * sizeof *here);
+        }
+    return way == FP8_TO_DEVICE ? dev_upload(stream, f->history, device, bytes) : STATUS_OK;
+}
+
+static status open_fp8(struct state *s, enum state_use use)
+{
+    if (s->t->fp8.linears == NULL) return STATUS_OK;
+    s->fp8 = calloc((size_t)s->t->decoder.params.fp8.count, 2 * FP8_HISTORY * sizeof *s->fp8);
+    if (s->fp8 == NULL) return FAIL(STATUS_FIT, "no memory for the history of FP8 tensors");
+    return use == STATE_SAVE ? copy_fp8(s, FP8_FROM_DEVICE) : STATUS_OK;
+}
+
+static void list_fp8(struct state *s)
+{
+    const struct params *p = &s->t->decoder.params;
+    for (int i = 0; s->fp8 && i < p->fp8.count; i++) {
+        const char *name = p->rows[p->fp8.row[i]].name;
+        struct ckpt_item history = {.dt = DTYPE_F32,
+                                    .rank = 2,
+                                    .shape = {2, FP8_HISTORY},
+                                    .data = s->fp8 + 2 * i * FP8_HISTORY,
+                                    .tag = STATE_FP8},
+                         state = {.dt = DTYPE_I64,
+                                  .rank = 1,
+                                  .shape = {2},
+                                  .data = &s->t->fp8.linears[i],
+                                  .tag = STATE_FP8};
+        snprintf(history.name, sizeof history.name, "fp8/history/%s", name);
+        snprintf(state.name, sizeof state.name, "fp8/state/%s", name);
+        s->items[s->count++] = history;
+        s->items[s->count++] = state;
+    }
+}
+
+/* ---- arrays */
+
 static status open_arrays(struct state *s, enum state_use use)
 {
     struct stream *stream = s->t->exec.stream;
@@ -57,6 +112,7 @@ static status open_arrays(struct state *s, enum state_use use)
         if (use == STATE_SAVE && i > 0) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
     TRY(open_map(s, use));
+    TRY(open_fp8(s, use));
     return stream ? dev_sync(stream) : STATUS_OK;
 }
 
@@ -68,6 +124,7 @@ status state_upload(const struct state *s)
         if (s->arrays[i] && !s->list[i].host)
             TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
     if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
+    if (s->fp8) TRY(copy_fp8(s, FP8_TO_DEVICE));
     TRY(zero_all_gather_weights(&t->rank.zero));
     return dev_sync(t->exec.stream);
 }
@@ -276,7 +333,7 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
 static status list_items(struct state *s, enum state_use use)
 {
     const struct params *p = &s->t->decoder.params;
-    s->items = calloc((size_t)p->count * STATE_ARRAYS + 1, sizeof *s->items);
+    s->items = calloc((size_t)p->count * (STATE_ARRAYS + 2) + 1, sizeof *s->items);
     if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
@@ -290,6 +347,7 @@ static status list_items(struct state *s, enum state_use use)
                                                   .rank = 1,
                                                   .shape = {s->t->spec.model.vocab_size},
                                                   .data = s->map};
+    list_fp8(s);
     return STATUS_OK;
 }
 
@@ -309,6 +367,7 @@ void state_close(struct state *s)
     for (int i = 0; i < STATE_ARRAYS; i++)
         if (!s->list[i].host) free(s->arrays[i]);
     free(s->map);
+    free(s->fp8);
     free(s->answers);
     free(s->sent);
     free(s->received);

@@ -9,8 +9,11 @@
 #define INGOT_TRAIN_STATE_H
 #include "train/trainer.h"
 
-/* master/NAME, m/NAME, v/NAME; with 8-bit moments m_scale/NAME, v_scale/NAME; with model.engram_fold map/tokens. */
-enum { STATE_ARRAYS = 5 };
+/* master/NAME, m/NAME, v/NAME; with 8-bit moments m_scale/NAME, v_scale/NAME; with model.engram_fold map/tokens.
+ * Of FP8, for each linear, by the name of its weight, the same on all ranks: fp8/history/NAME F32 [2, FP8_HISTORY] (amax
+ * of its input and of its output's gradient, step s at s % FP8_HISTORY), fp8/state/NAME I64 [2] (struct
+ * fp8_linear_state). */
+enum { STATE_ARRAYS = 5, STATE_FP8 = INT32_MAX /* tag of fp8/ tensors, which a checkpoint need not have */ };
 struct state_array {
     const char *prefix;
     void *device;   /* NULL: not laid out */
@@ -25,6 +28,7 @@ struct state {
     struct state_array list[STATE_ARRAYS];
     void *arrays[STATE_ARRAYS];     /* in host memory: the arrays themselves, or copies of a GPU's */
     int32_t *map;                   /* map/tokens, a copy; NULL: the model has none */
+    float *fp8;                     /* [params.fp8.count][2][FP8_HISTORY]; NULL: no FP8 */
     struct state_answer *answers;   /* [ranks][rows], when several ranks save */
     char *sent, *received;
     struct ckpt_item *items;

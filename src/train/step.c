@@ -6,9 +6,11 @@
  *         forward_backward    all micro-batches
  *         reduce_gradients    over ranks
  *         optim_step          norm, clip, update
- *         zero_all_gather_weights         all-gather of the new weights */
+ *         zero_all_gather_weights         all-gather of the new weights
+ *         fp8_end                         FP8: scales of the next step, codes of the new weights */
 #include "base/log.h"
 #include "base/scope.h"
+#include "parallel/fp8.h"
 #include "train/step_stats.h"
 
 #include <assert.h>
@@ -35,6 +37,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 {
     SCOPE("train.step", t->step);
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
+    TRY(fp8_run_before(t));
     const bool timed =
         t->exec.stream == NULL || t->mode != STEP_FIRST; /* a GPU's first step loads libraries */
     struct step_counts counts;
@@ -51,6 +54,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(step_check_finite(t, &s));
 
     *out = step_result_of(t, &counts, &s);
+    TRY(fp8_run_after(t, out));
     t->step++;
     t->tokens += (int64_t)counts.tokens;
     return STATUS_OK;
@@ -79,7 +83,8 @@ static status queue_step(struct trainer *t, int micro_count)
     TRY(reduce_gradients(t, overlapped));
     TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
                    t->spec.model.moe_balance_rate));
-    return zero_all_gather_weights(&t->rank.zero);
+    TRY(zero_all_gather_weights(&t->rank.zero));
+    return fp8_end(&t->exec, &t->mesh, (int)t->spec.run.fp8_margin);
 }
 
 /* Gradients and losses of this rank's micro-batches. *overlapped: the gradients were already all-reduced over data-parallel ranks. */

@@ -6,6 +6,8 @@
 #include "data/tokenizer/token_map.h"
 #include "dev/near.h"
 #include "model/init.h"
+#include "ops/precision.h"
+#include "parallel/fp8.h"
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
 #include "train/state.h"
@@ -107,6 +109,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     args.bytes_max = plan_bytes(&t->spec, &t->dev, &t->mesh);
     TRY(decoder_init(&t->decoder, &t->spec.model, &t->mesh));
     TRY(plan_reserve(&t->memory, &t->decoder, &t->rank, &t->acts, &args));
+    TRY(fp8_run_open(t));
     choose_workspace(t->exec.stream, t->acts.workspace.data, (size_t)tensor_count(t->acts.workspace));
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->exec.stream, &shape, t->memory.input.base));
@@ -145,9 +148,22 @@ static void check_comm_memory(const struct trainer *t)
           taken.host);
 }
 
+/* Names a weight that FP8 cannot serve before a device is opened. */
+static status check_fp8(const struct trainer *t)
+{
+    struct decoder d;
+    if (precision_of((enum precision)t->spec.run.train_precision).recipe != RECIPE_FP8) return STATUS_OK;
+    TRY(decoder_init(&d, &t->spec.model, &t->mesh));
+    const status st = fp8_claim(&d.params, t->spec.run.fp8_exclude);
+    decoder_fini(&d);
+    return st;
+}
+
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
+    if (args == NULL) TRY(check_fp8(t));
     status st = open_device(t, isa);
+    if (st == STATUS_OK && args == NULL) st = plan_check_gpu(&t->spec, &t->dev);
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
     if (st != STATUS_OK) {
@@ -179,7 +195,9 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->parallel_zero,
                             run->parallel_shard,
                             run->train_micro_batch,
-                            run->train_gradient_groups};
+                            run->train_gradient_groups,
+                            run->train_precision,
+                            (int64_t)spec_section_hash(spec, "fp8")};
     int64_t all[COMM_RANKS_MAX][sizeof mine / sizeof *mine];
     TRY(comm_all_gather(comm, "configuration", mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(comm); r++)
@@ -225,6 +243,7 @@ void trainer_close(struct trainer *t)
     side_stream_close(&t->side_stream);
     pipeline_close(t);
     feed_close(&t->feed);
+    fp8_run_close(t);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
     memory_free(&t->memory);
@@ -264,6 +283,7 @@ status trainer_init_weights(struct trainer *t)
     if (t->decoder.token_map.data) TRY(upload_token_map(t, NULL, NULL)); /* until trainer_fold */
     TRY(init_weights(&t->decoder, &t->exec, (uint64_t)t->spec.run.run_seed));
     TRY(zero_all_gather_weights(&t->rank.zero));
+    TRY(fp8_run_begin(t));
     return dev_sync(t->exec.stream);
 }
 
@@ -332,6 +352,18 @@ static status read_progress(struct trainer *t, const struct checkpoint *c)
     return STATUS_OK;
 }
 
+/* bf16 and FP8 have the same weights and moments; FP8 adds a history, which begins with the change. */
+static status precision_check(const struct spec *old, const struct spec *now, const char *path)
+{
+    const enum precision was = (enum precision)old->run.train_precision,
+                         is = (enum precision)now->run.train_precision;
+    if (was == is || (precision_of(was).split && precision_of(is).split)) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "%s: train.precision %s -> %s: a run may change between bf16 and fp8 alone; take it back, or "
+                "begin another run with --run.name=OTHER",
+                path, precision_name(was), precision_name(is));
+}
+
 /* Rejects changes of frozen keys when a run resumes; logs the ANNOUNCED ones. After an import every change is allowed. */
 static status config_check(const struct trainer *t, const struct checkpoint *c)
 {
@@ -357,6 +389,7 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
             "%lld to %lld steps: that is another order of samples; give the points in tokens, or keep the "
             "length",
             checkpoint_path(c), (long long)spec_step_count(&old), (long long)spec_step_count(&t->spec));
+    TRY(precision_check(&old, &t->spec, checkpoint_path(c)));
     if (spec_frozen_hash(&old) == spec_frozen_hash(&t->spec)) return STATUS_OK;
     return FAIL(
         STATUS_CONFIG,
@@ -369,7 +402,8 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
 static status check_moments(const struct trainer *t, const struct checkpoint *c, const struct state *s)
 {
     for (int i = 0; i < s->count && !is_import(c); i++)
-        if (s->items[i].tag >= t->decoder.params.count && checkpoint_find(c, s->items[i].name) < 0)
+        if (s->items[i].tag >= t->decoder.params.count && s->items[i].tag != STATE_FP8 &&
+            checkpoint_find(c, s->items[i].name) < 0)
             return FAIL(STATUS_CKPT, "%s: has no tensor '%s', and is no import: cannot resume",
                         checkpoint_path(c), s->items[i].name);
     return STATUS_OK;
@@ -430,7 +464,9 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(check_map(t, c, state.map));
     TRY_OUT(read_progress(t, c));
     TRY_OUT(restore_algorithms(t, c));
+    if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);
+    if (st == STATUS_OK && training) st = fp8_run_begin(t);
     if (st == STATUS_OK) log_info("weights   of step %lld from %s", (long long)t->step, checkpoint_path(c));
 out:
     state_close(&state);
@@ -507,6 +543,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     if (val->text_bytes > 0)
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:
+    if (st == STATUS_OK) st = fp8_run_forget(t);
     loader_close(l);
     samples_close(samples);
     return st;

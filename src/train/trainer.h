@@ -7,6 +7,7 @@
 #include "parallel/grad_overlap.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"
+#include "train/fp8_run.h"
 #include "train/pipeline.h"
 
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph,
@@ -39,6 +40,7 @@ struct trainer {
     struct activations acts;
     struct rank_state rank; /* gradient sums, ZeRO, optimizer offload */
     struct feed feed;
+    struct fp8_run fp8;    /* of train.precision=fp8 */
 
     /* How a step runs. */
     struct exec exec;
@@ -78,6 +80,9 @@ struct step_result {
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
     int64_t targets, padding;                      /* targets in the loss; tokens of no document */
+    /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the largest
+     * element and the largest code, over inputs and over gradients. */
+    double fp8_saturated, fp8_headroom_x, fp8_headroom_dy;
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
  * not finite, STATUS_STOPPED when t->pause says so; weights and moments are then unchanged. */

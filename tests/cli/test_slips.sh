@@ -41,7 +41,9 @@ slip 2 "did you mean '--model.layer_count=12'" train r.yaml --num_layers=12
 slip 2 "did you mean '--model.hidden_size=768'" train r.yaml --n_embd=768
 slip 2 "did you mean '--optim.weight_decay=0.1'" train r.yaml --wd 0.1
 slip 2 "did you mean '--train.clip=1.0'" train r.yaml --max_grad_norm 1.0
-slip 2 "bf16, fp32 or tf32" train r.yaml --bf16
+slip 2 "bf16, fp8, fp32 or tf32" train r.yaml --bf16
+slip 2 "did you mean '--train.precision=...' (fp8)" train r.yaml --fp8
+slip 2 "did you mean '--optim.warmup_steps=100'" train r.yaml --warmup=100
 slip 2 "none, selective or full" train r.yaml --gradient_checkpointing
 slip 2 "did you mean '--parallel.tensor=2'" train r.yaml --tensor-model-parallel-size 2
 slip 2 "tensorboard --logdir runs" train r.yaml --report_to wandb

@@ -340,6 +340,8 @@ static const char *const impossible[][2] = {
     {"train.batch_tokens=200",
      "train.batch_tokens 200 is not a multiple of micro_batch x sequence_length = 1 x 128 = 128; 256 is"},
     {"optim.warmup_steps=11", "optim.warmup_steps 11 is longer than the run of 10 steps"},
+    {"fp8.warmup=5", "fp8.warmup 5 does nothing without train.precision: fp8"},
+    {"fp8.exclude=*.qkv.weight", "fp8.exclude \"*.qkv.weight\" does nothing without train.precision: fp8"},
     {"run.name=a/b", "run.name 'a/b' must be one directory name; run.dir takes a path"},
 };
 static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
@@ -373,7 +375,7 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     char *alone[] = {"optim.master=none", "train.precision=fp32"};
     assert_int_equal(load(&s, tiny, 2, alone), STATUS_CONFIG);
     assert_string_equal(status_message(),
-                        "run.yaml: optim.master none needs train.precision: bf16; else weights "
+                        "run.yaml: optim.master none needs train.precision: bf16 or fp8; else weights "
                         "are their own masters");
     char *matrices[] = {"optim.master=none", "train.precision=bf16", "optim.name=muon"};
     assert_int_equal(load(&s, tiny, 3, matrices), STATUS_CONFIG);
@@ -386,6 +388,41 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
     assert_int_equal(load(&s, tiny, 2, offload), STATUS_OK);
     char *betas[] = {"model.rope_scaling=yarn", "model.rope_original=64", "model.rope_beta_slow=32"};
     assert_int_equal(load(&s, tiny, 3, betas), STATUS_CONFIG);
+}
+
+static char *dump(const struct spec *s)
+{
+    char *out = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&out, &bytes);
+    spec_dump(s, NULL, f);
+    fclose(f);
+    return out;
+}
+
+/* A run whose config.yaml holds keys of FP8 goes on in bf16 with one option, and what it writes then is sound. */
+static void a_precision_of_the_command_line_drops_the_files_section_fp8(void **state)
+{
+    (void)state;
+    char text[1024];
+    char *bf16[] = {"train.precision=bf16"}, *both[] = {"train.precision=bf16", "fp8.margin=2"},
+         *fp8[] = {"train.precision=fp8", "optim.master=none"};
+    struct spec s, again;
+    snprintf(text, sizeof text, "%sfp8: {warmup: 5, wgrad: bf16}\n", tiny);
+    assert_int_equal(load(&s, text, 0, NULL), STATUS_CONFIG);
+    assert_string_equal(status_message(),
+                        "run.yaml: fp8.wgrad bf16 does nothing without train.precision: fp8");
+    assert_int_equal(load(&s, text, 2, fp8), STATUS_OK);
+    assert_int_equal(s.run.fp8_warmup, 5);
+    assert_int_equal(s.run.fp8_wgrad, FP8_WGRAD_BF16);
+    assert_int_equal(load(&s, text, 1, bf16), STATUS_OK);
+    assert_int_equal(s.run.fp8_warmup, 20);
+    assert_int_equal(s.run.fp8_wgrad, FP8_WGRAD_FP8);
+    char *kept = dump(&s);
+    assert_int_equal(spec_load_text(&again, "config.yaml", kept, strlen(kept), 0, NULL, NULL), STATUS_OK);
+    free(kept);
+    assert_int_equal(load(&s, text, 2, both), STATUS_CONFIG);
+    assert_string_equal(status_message(), "run.yaml: fp8.margin 2 does nothing without train.precision: fp8");
 }
 
 static void norms_around_0_and_gates_are_refused_where_they_do_nothing(void **state)
@@ -527,16 +564,6 @@ static void random_value(const struct key *k, struct spec *s, uint64_t sample, u
     }
     if (!key_set(k, s, text, why)) fail_msg("%s.%s = %s: %s", k->section, k->name, text, why);
     if (!key_in_range(k, s, why)) fail_msg("%s.%s = %s: %s", k->section, k->name, text, why);
-}
-
-static char *dump(const struct spec *s)
-{
-    char *out = NULL;
-    size_t bytes;
-    FILE *f = open_memstream(&out, &bytes);
-    spec_dump(s, NULL, f);
-    fclose(f);
-    return out;
 }
 
 static void a_dump_reads_back_to_the_same_values(void **state)
@@ -730,6 +757,7 @@ int main(void)
         cmocka_unit_test(values_outside_their_range_are_refused_where_they_stand),
         cmocka_unit_test(what_latent_attention_needs_is_said),
         cmocka_unit_test(combinations_that_cannot_work_are_refused_in_one_line),
+        cmocka_unit_test(a_precision_of_the_command_line_drops_the_files_section_fp8),
         cmocka_unit_test(norms_around_0_and_gates_are_refused_where_they_do_nothing),
         cmocka_unit_test(mixtures_of_experts_that_cannot_work_are_refused_in_one_line),
         cmocka_unit_test(stacks_and_passes_of_hierarchical_reasoning_are_checked),
