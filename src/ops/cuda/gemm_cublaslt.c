@@ -365,10 +365,7 @@ static status begin_apart(const struct gemm_args *g, dev_stream s)
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    if (!by_library(g->epilogue.kind)) {
-        CHECK(!gemm_fp8(g), "an epilogue of custom kernels with FP8 operands");
-        return cuda_gemm_fused(g, s);
-    }
+    if (!by_library(g->epilogue.kind)) return cuda_gemm_fused(g, s);
     struct gemm_args p = *g;
     const struct gemm_entry *e = NULL;
     check_args(g);

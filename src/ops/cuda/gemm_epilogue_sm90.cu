@@ -525,6 +525,7 @@ extern "C" bool cuda_gemm_fused_supports(const struct gemm_args *g, dev_stream s
 
 extern "C" status cuda_gemm_fused(const struct gemm_args *g, dev_stream s)
 {
+    CHECK(!gemm_fp8(g) || g->epilogue.kind == EPILOGUE_SWIGLU_FWD, "an epilogue of BF16 alone with FP8 operands");
     switch (g->epilogue.kind) {
     case EPILOGUE_SWIGLU_FWD: return gemm_fp8(g) ? swiglu_fwd_fp8(g, s) : swiglu_fwd(g, s);
     case EPILOGUE_SWIGLU_BWD: return swiglu_bwd(g, s);
