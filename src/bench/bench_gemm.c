@@ -1,6 +1,7 @@
 /* GEMMs of a GPT-2 124M training step on the CPU (on a GPU: bench/cuda/gemm.c): ingot's alternating with
  * oneDNN's (partitioned in the same thread-invariant way), and the rate of ingot's micro-kernel on data in
- * L1. Operands are random, in huge pages, as in a run. */
+ * L1. Operands are random, in huge pages, as in a run. In FP8 (bench/cuda/gemm.c says how) the kernels compute
+ * in BF16 or F32, and oneDNN is no peer. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -20,7 +21,8 @@ static const struct layer {
 } layers[] = {
     {"qkv", 2304, 768}, {"out", 768, 768}, {"fc", 3072, 768}, {"proj", 768, 3072}, {"head", 50304, 768}};
 static const char *const forms[] = {"fwd", "dgrad", "wgrad"};
-enum { FORMS = 3, GEMMS = FORMS * sizeof layers / sizeof layers[0] };
+enum { FWD, DGRAD, WGRAD, FORMS };
+enum { GEMMS = FORMS * sizeof layers / sizeof layers[0] };
 
 /* What to measure; NULL: all. */
 struct choice {
@@ -42,18 +44,31 @@ struct rates {
     double median[2], best[2];
 };
 
+/* Operands of training: transposed copies of what is not contiguous along k, gradients in E5M2. */
+static void make_fp8(struct gemm_args *g, int form)
+{
+    static const float one = 1;
+    g->a.dt = form == FWD ? DTYPE_F8_E4M3 : DTYPE_F8_E5M2;
+    g->a.scales = g->b.scales = SCALES_TENSOR;
+    g->a.scale = g->b.scale = &one;
+    g->a.trans = false, g->b.trans = true;
+    g->cdt = form == WGRAD ? DTYPE_F32 : DTYPE_BF16;
+    g->fast_accum = form == FWD;
+}
+
 static struct gemm_args args_of(const struct arrays *t, const struct layer *l, int form, int64_t n, dtype dt)
 {
     struct gemm_args g = {.c = t->result, .a = {.dt = dt}, .b = {.dt = dt}, .cdt = dt};
-    if (form == 0) {
+    if (form == FWD) {
         g.a.data = t->x, g.b.data = t->w, g.m = n, g.n = l->out, g.k = l->in, g.b.trans = true;
         if (strcmp(l->name, "head") == 0) g.cdt = DTYPE_F32; /* logits */
-    } else if (form == 1) {
+    } else if (form == DGRAD) {
         g.a.data = t->y, g.b.data = t->w, g.m = n, g.n = l->in, g.k = l->out;
     } else {
         g.a.data = t->y, g.b.data = t->x, g.m = l->out, g.n = l->in, g.k = n, g.a.trans = true;
         g.accum = ACCUM_ADD, g.cdt = DTYPE_F32;
     }
+    if (dt == DTYPE_F8_E4M3) make_fp8(&g, form);
     return g;
 }
 
@@ -102,10 +117,7 @@ static void fill(void *p, dtype dt, int64_t count, uint64_t seed)
         for (int64_t i = at.begin; i < at.end; i++) {
             if (i % PER_BLOCK == 0) r = rng_at(seed, RNG_TEST, (uint64_t)(i / PER_BLOCK), 0);
             float x = (float)(r.u[i % PER_BLOCK] >> 8) * 0x1p-23f - 1.0f;
-            if (dt == DTYPE_F32)
-                ((float *)p)[i] = x;
-            else
-                ((bf16 *)p)[i] = bf16_from_f32(x);
+            dtype_store(p, i, dt, (double)x);
         }
     }
 }
@@ -138,22 +150,23 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
     struct rates rates[GEMMS];
     int count = 0;
     double peak = 0;
+    const bool fp8 = dt == DTYPE_F8_E4M3;
     fill(t->x, dt, choice->tokens * WIDEST, 1);
     fill(t->w, dt, 50304 * 768, 2);
-    fill(t->y, dt, y_count(choice->tokens), 3);
+    fill(t->y, fp8 ? DTYPE_F8_E5M2 : dt, y_count(choice->tokens), 3);
     for (int i = 0; i < (int)GEMMS; i++) {
         const struct layer *l = &layers[i / FORMS];
         const int form = i % FORMS;
-        if (choice->layer && strcmp(choice->layer, l->name) != 0) continue;
-        if (choice->form && strcmp(choice->form, forms[form]) != 0) continue;
         const bool head = strcmp(l->name, "head") == 0;
+        if (choice->layer ? strcmp(choice->layer, l->name) != 0 : head && fp8) continue;
+        if (choice->form && strcmp(choice->form, forms[form]) != 0) continue;
         struct gemm_args g =
             args_of(t, l, form, head && choice->tokens > HEAD_TOKENS ? HEAD_TOKENS : choice->tokens, dt);
-        const double now = cpu_peak(&sets[0], dt);
+        const double now = cpu_peak(&sets[0], fp8 ? DTYPE_BF16 : dt);
         if (now > peak) peak = now;
         struct rates *r = &rates[count++];
         *r = (struct rates){.layer = l, .form = forms[form], .m = g.m, .n = g.n, .k = g.k};
-        TRY(measure(sets, gemm_onednn_has(dt) ? 2 : 1, &g, choice->runs, r));
+        TRY(measure(sets, !fp8 && gemm_onednn_has(dt) ? 2 : 1, &g, choice->runs, r));
     }
     if (!choice->json)
         printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; GEMMs: median and best of %lld\n",
@@ -186,9 +199,20 @@ status cuda_bench_gemm(const struct gemm_bench *b)
 }
 #endif
 
+static bool is_word(const char *word, const char *is)
+{
+    return word && strcmp(word, is) == 0;
+}
+
 static status on_cpu(const struct choice *choice)
 {
     struct ops sets[2];
+    const bool f32 = !choice->dt || is_word(choice->dt, "f32"), fp8 = is_word(choice->dt, "fp8"),
+               half = !choice->dt || is_word(choice->dt, "bf16");
+    if (!f32 && !half && !fp8)
+        return FAIL(STATUS_CONFIG, "--dtype=%s: f32, bf16 or fp8 on a CPU", choice->dt);
+    if (fp8 && choice->tokens % 16)
+        return FAIL(STATUS_CONFIG, "--tokens=%lld: FP8 needs a multiple of 16", (long long)choice->tokens);
     TRY(ops_cpu(&sets[0], choice->isa));
     sets[1] = sets[0];
     gemm_onednn(&sets[1]);
@@ -199,8 +223,9 @@ static status on_cpu(const struct choice *choice)
     struct arrays t;
     TRY(arrays_open(&memory, &t, choice->tokens));
     status st = STATUS_OK;
-    if (!choice->dt || strcmp(choice->dt, "f32") == 0) TRY_OUT(table(sets, &t, DTYPE_F32, choice));
-    if (!choice->dt || strcmp(choice->dt, "bf16") == 0) TRY_OUT(table(sets, &t, DTYPE_BF16, choice));
+    if (f32) TRY_OUT(table(sets, &t, DTYPE_F32, choice));
+    if (half) TRY_OUT(table(sets, &t, DTYPE_BF16, choice));
+    if (fp8) TRY_OUT(table(sets, &t, DTYPE_F8_E4M3, choice));
 out:
     arena_free(&memory);
     return st;
