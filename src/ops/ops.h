@@ -192,8 +192,8 @@ struct rmsnorm_bwd_args {
     void *dw;               /* [d] A, += */
     int64_t rows, d, dy_stride, s_stride, dx_stride;    /* strides: 0 means d */
     double shift;
-    struct quantized q;     /* FP8 form of dx (dx_stride 0 or d); q.only is false. With it a GPU sums dw in another order,
-                               also one of the shape alone: dx has the same bits, dw not */
+    struct quantized q;     /* FP8 form of dx (dx_stride 0 or d); q.only is false. With it a GPU adds the rows of dw in
+                               another fixed order: dx has the same bits, dw not */
     dtype dt;
 };
 

@@ -243,6 +243,31 @@ static status run_quantize_amax(struct call *k)
 {
     return quantize(k, false, false);
 }
+/* As training calls them: y exists as codes alone; the first norm of a model has no branch. */
+static status rmsnorm_codes(struct call *k, bool add)
+{
+    const int64_t rows = k->shape->rows, d = k->shape->d, n = rows * d;
+    CALL(rmsnorm_fwd, .x = in(k, k->dt, n), .branch = add ? in(k, k->dt, n) : NULL, .w = in(k, k->dt, d),
+         .sum = add ? out(k, k->dt, n) : NULL, .y = take(k, k->dt, n, 0), .rstd = out(k, DTYPE_F32, rows),
+         .rows = rows, .d = d, .eps = 1e-5, .q = form(k, DTYPE_F8_E4M3, rows, d, true, true), .dt = k->dt);
+}
+static status run_rmsnorm_codes(struct call *k)
+{
+    return rmsnorm_codes(k, false);
+}
+static status run_rmsnorm_fwd_codes(struct call *k)
+{
+    return rmsnorm_codes(k, true);
+}
+static status run_rmsnorm_bwd_codes(struct call *k)
+{
+    const int64_t rows = k->shape->rows, d = k->shape->d, n = rows * d;
+    struct quantized q = form(k, DTYPE_F8_E5M2, rows, d, true, true);
+    q.only = false;
+    CALL(rmsnorm_bwd, .dy = in(k, k->dt, n), .s = in(k, k->dt, n), .w = in(k, k->dt, d),
+         .rstd = in(k, DTYPE_F32, rows), .dres = in(k, k->dt, n), .dx = out(k, k->dt, n),
+         .dw = both(k, DTYPE_F32, d), .rows = rows, .d = d, .q = q, .dt = k->dt);
+}
 /* As training calls them: the results exist as codes alone, and m's transpose is made in backward. */
 static status run_swiglu_fwd_codes(struct call *k)
 {
@@ -357,6 +382,9 @@ static const struct {
 } cases[] = {
     {"rmsnorm_fwd", run_rmsnorm_fwd},
     {"rmsnorm_bwd", run_rmsnorm_bwd},
+    {"rmsnorm+codes", run_rmsnorm_codes},
+    {"rmsnorm_fwd+codes", run_rmsnorm_fwd_codes},
+    {"rmsnorm_bwd+codes", run_rmsnorm_bwd_codes},
     {"layernorm_fwd", run_layernorm_fwd},
     {"layernorm_bwd", run_layernorm_bwd},
     {"rope_fwd", run_rope_fwd},
@@ -600,7 +628,7 @@ static void print_result(const struct call *k, const char *name, bool json, doub
                k->gpu->dev.name, name, dtype_name(k->dt), (long long)s->rows, (long long)s->d,
                (long long)s->f, 1e3 * ms, rate, copy, 100 * rate / copy);
     else
-        printf("%-16s %-4s %6lld x %5lld, f %5lld %9.1f us %8.1f GB/s %6.1f %% of copy at %.0f\n", name,
+        printf("%-17s %-4s %6lld x %5lld, f %5lld %9.1f us %8.1f GB/s %6.1f %% of copy at %.0f\n", name,
                dtype_name(k->dt), (long long)s->rows, (long long)s->d, (long long)s->f, 1e3 * ms, rate,
                100 * rate / copy, copy);
     fflush(stdout);

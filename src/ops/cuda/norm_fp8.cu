@@ -3,12 +3,13 @@
 // dy, s and dres, 2 of dx and 2 of codes in backward.
 //
 //   rows       as in norm.cu: groups, registers, order of a row's sums; so the same bits of rstd, sum, y and dx
-//   tile       a block takes 16, 32 or 64 rows one after another, a round of its groups at a time, and leaves their codes
-//              in shared memory. Behind the last round it stores them by columns: 64 rows are runs of 64 bytes.
+//   tile       a block takes 16, 32 or 64 rows one after another, a round of its groups at a time, and leaves their
+//              codes in shared memory. Behind the last round it stores them by columns: 64 rows are runs of 64 bytes.
 //   overlap    the next rows are on their way meanwhile
-//   dw         a block sums the rows of its tiles, another order than norm.cu's: other bits. It depends on the shape and
-//              the number of multiprocessors, and on what q asks for.
-//   the rest   F32, unaligned rows, rows of which 16 do not fit in shared memory: the kernels of norm.cu, then `quantize`.
+//   dw         a block sums the rows of its tiles, another order than norm.cu's: other bits. It depends on the shape,
+//              the number of multiprocessors, and what q asks for.
+//   the rest   F32, unaligned rows, rows of which 16 do not fit in shared memory, the format that training does not
+//              use: the kernels of norm.cu, then `quantize`.
 #include "ops/cuda/fp8.cuh"
 #include "ops/cuda/norm.cuh"
 
@@ -19,8 +20,8 @@ struct tile_walk {
     int64_t first, step, rows; // step: from tile to tile of the block
     int tile, count, index, round;
     __device__ tile_walk(const row_group &g, int tile_, int64_t rows_)
-        : first((int64_t)blockIdx.x * tile_), step((int64_t)gridDim.x * tile_), rows(rows_), tile(tile_), count(g.count),
-          index(g.index), round(0)
+        : first((int64_t)blockIdx.x * tile_), step((int64_t)gridDim.x * tile_), rows(rows_), tile(tile_),
+          count(g.count), index(g.index), round(0)
     {
     }
     __device__ int local() const { return round * count + index; }
@@ -188,7 +189,8 @@ template <int ROWS> void fwd_start(const norm_fwd &a, const code_out &o, int64_t
     kernel<<<(unsigned)blocks, block, (size_t)shared, queue_of(s)>>>(a, o); // shows a failure of the line above
 }
 template <int ROWS>
-void bwd_start(const norm_bwd &a, const code_out &o, int64_t blocks, int stages, int tile_bytes, int shared, dev_stream s)
+void bwd_start(const norm_bwd &a, const code_out &o, int64_t blocks, int stages, int tile_bytes, int shared,
+               dev_stream s)
 {
     const auto kernel = rmsnorm_bwd_codes_kernel<__nv_bfloat16, W, P_BWD, ROWS>;
     const unsigned block = (unsigned)(BLOCK / a.threads * a.threads);
