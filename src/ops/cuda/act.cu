@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// ---- SwiGLU with FP8 codes of its results, a square of the result per block; the values are those of the kernels above.
+// ---- SwiGLU with FP8 codes of its results, a square of the result per block; values are those of the kernels above.
 // Codes are those of training: m in E4M3, dgu in E5M2. The launchers leave others to `quantize`.
 
 enum { CODES_AHEAD = 4, CODES_AHEAD_BWD = 2 }; // eights of each operand that a thread holds at a time
@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(code_square::THREADS)
     __shared__ __align__(16) uint8_t tile[TRANS ? code_square::TILE_BYTES : 16];
     __shared__ uint32_t exchange[WARP];
     const code_square square(rows, f);
+    if (square.rows <= 0) return;
     const float scale = o.scale_now();
     amax_of<T> most;
 #pragma unroll
@@ -135,6 +136,7 @@ __global__ void __launch_bounds__(code_square::THREADS)
     uint8_t *gate_tile = q.codes_t ? tiles : nullptr, *up_tile = q.codes_t ? tiles + code_square::TILE_BYTES : nullptr,
             *m_tile = mq.codes_t ? tiles + (q.codes_t ? 2 * code_square::TILE_BYTES : 0) : nullptr;
     const code_square square(rows, f);
+    if (square.rows <= 0) return;
     const float scale = q.scale_now(), m_scale = mq.scale_now();
     amax_of<T> most, m_most;
 #pragma unroll
@@ -330,7 +332,7 @@ template <typename T, int W> void swiglu_bwd_launch(const struct swiglu_bwd_args
 template <typename T> void swiglu_fwd_codes_launch(const struct swiglu_fwd_args *a, const code_out &o, dev_stream s)
 {
     T *m = a->q.only ? nullptr : (T *)a->m;
-    const dim3 grid = code_square::grid(a->rows, a->f);
+    const unsigned grid = code_square::grid(a->rows, a->f);
     if (o.codes_t)
         swiglu_fwd_codes_kernel<T, true>
             <<<grid, code_square::THREADS, 0, queue_of(s)>>>((const T *)a->gu, m, o, a->rows, a->f);

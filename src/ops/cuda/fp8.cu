@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
     __shared__ __align__(16) uint8_t tile[TRANS ? code_square::TILE_BYTES : 16];
     __shared__ uint32_t exchange[WARP];
     const code_square square(rows, n);
+    if (square.rows <= 0) return;
     const float scale = *o.scale;
     vec<T, 8> v[EACH];
 #pragma unroll
@@ -39,7 +40,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
     amax_store_block(most.bits(), o.amax, exchange);
 }
 
-enum { AHEAD = 8, AMAX_BLOCKS = 8 }; // vectors that a thread holds; blocks of a multiprocessor
+// Vectors that a thread holds; blocks of a multiprocessor, at most: several times what it runs at once, for balance.
+enum { AHEAD = 8, AMAX_BLOCKS = 32 };
 
 // `count` vectors, `width` in a row; width 0: contiguous.
 template <typename T, int W>
@@ -74,7 +76,7 @@ template <typename T, int W> void amax_launch(const struct quantize_args *a, int
 template <typename T, int W, bool E5M2>
 void codes_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
 {
-    const dim3 grid = code_square::grid(a->rows, a->n);
+    const unsigned grid = code_square::grid(a->rows, a->n);
     auto *kernel = o.codes_t ? quantize_kernel<T, W, E5M2, true> : quantize_kernel<T, W, E5M2, false>;
     kernel<<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
 }
@@ -94,8 +96,10 @@ extern "C" status cuda_quantize(const struct quantize_args *a, dev_stream s)
     const code_out o = code_out_of(&a->q, a->rows, a->n, "x");
     if (a->rows == 0 || a->n == 0 || !quantized_asked(&a->q)) return STATUS_OK;
     BY_DTYPE(a->dt, {
-        if (aligned16(a->x) && stride % WIDE<T> == 0 && a->n % WIDE<T> == 0) quantize_launch<T, WIDE<T>>(a, o, stride, s);
-        else quantize_launch<T, 1>(a, o, stride, s);
+        if (aligned16(a->x) && stride % WIDE<T> == 0 && a->n % WIDE<T> == 0)
+            quantize_launch<T, WIDE<T>>(a, o, stride, s);
+        else
+            quantize_launch<T, 1>(a, o, stride, s);
     });
     return cuda_set_launched(s, "quantize");
 }

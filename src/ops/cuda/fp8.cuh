@@ -197,26 +197,30 @@ template <int ROWS> struct code_tile {
 };
 
 // A block of 256 threads makes codes of a square of a tensor [rows, n]: a thread has 8 neighbours in each of 8 rows.
-// Blocks follow one another down the rows, along which codes_t is contiguous. n is a multiple of 8 (of 16 for codes_t).
+// n is a multiple of 8 (of 16 for codes_t). The blocks that run at a time cover strips of BAND squares: long runs of
+// the tensor's rows, and runs of BAND lines of codes_t. Blocks below the last row are empty.
 struct code_square {
-    enum { SIDE = 128, THREADS = 256, EIGHTS = SIDE / 8, STEP = THREADS / EIGHTS, EACH = SIDE / STEP };
+    enum { SIDE = 128, THREADS = 256, EIGHTS = SIDE / 8, STEP = THREADS / EIGHTS, EACH = SIDE / STEP, BAND = 8 };
     using tile = code_tile<SIDE>;
     enum { TILE_BYTES = SIDE * SIDE };
 
     int64_t row0, column0;
-    int rows, columns; // of the square that the tensor has
+    int rows, columns; // of the square that the tensor has; rows <= 0: it is empty
     int slot, column;  // of the thread's first eight, in the square
     __device__ inline code_square(int64_t rows_, int64_t n)
-        : row0((int64_t)blockIdx.x * SIDE), column0((int64_t)blockIdx.y * SIDE),
-          rows((int)min(rows_ - row0, (int64_t)SIDE)), columns((int)min(n - column0, (int64_t)SIDE)),
-          slot(threadIdx.x / EIGHTS), column(threadIdx.x % EIGHTS * 8)
+        : slot(threadIdx.x / EIGHTS), column(threadIdx.x % EIGHTS * 8)
     {
+        const unsigned across = (unsigned)((n + SIDE - 1) / SIDE), at = blockIdx.x / BAND, band = at / across;
+        row0 = ((int64_t)band * BAND + blockIdx.x % BAND) * SIDE;
+        column0 = (int64_t)(at - band * across) * SIDE;
+        rows = (int)min(rows_ - row0, (int64_t)SIDE);
+        columns = (int)min(n - column0, (int64_t)SIDE);
     }
-    static inline dim3 grid(int64_t rows, int64_t n)
+    static inline unsigned grid(int64_t rows, int64_t n)
     {
-        const int64_t down = (rows + SIDE - 1) / SIDE, across = (n + SIDE - 1) / SIDE;
-        CHECK(down <= INT32_MAX && across <= UINT16_MAX, "codes of [%lld, %lld]", (long long)rows, (long long)n);
-        return dim3((unsigned)down, (unsigned)across);
+        const int64_t bands = (rows + BAND * SIDE - 1) / (BAND * SIDE), across = (n + SIDE - 1) / SIDE;
+        CHECK(bands * across <= INT32_MAX / BAND, "codes of [%lld, %lld]", (long long)rows, (long long)n);
+        return (unsigned)(bands * across * BAND);
     }
     // The thread's i-th eight: whether the tensor has it, and where in rows `stride` apart.
     __device__ inline bool has(int i) const { return slot + i * STEP < rows && column < columns; }
