@@ -341,9 +341,11 @@ static void an_unknown_instruction_set_is_refused(void **state)
     assert_int_equal(ops_check(&o), STATUS_OK);
 }
 
-int main(void)
+/* test_fast_ops [PATTERN]: tests whose names it matches, such as "gemm_*". */
+int main(int argc, char **argv)
 {
     parallel_threads_set(0);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unknown_instruction_set_is_refused),
 #define X(name) cmocka_unit_test(name##_matches_the_oracle),

@@ -27,7 +27,7 @@ static status gemm_bf16(const struct gemm_args *g, dev_stream s)
 {
     struct ops o;
     simd_gemm_bf16(&o);
-    return g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_neon(g, s);
+    return gemm_fp8(g) || g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_neon(g, s);
 }
 
 EXPERT_GEMM(neon, gemm_neon)

@@ -55,7 +55,7 @@ static status gemm_amx(const struct gemm_args *g, dev_stream s)
 {
     struct ops o;
     amx_gemm(&o);
-    return g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
+    return gemm_fp8(g) || g->a.dt == DTYPE_BF16 ? o.gemm(g, s) : gemm_avx512(g, s);
 }
 
 EXPERT_GEMM(avx2, gemm_avx2)

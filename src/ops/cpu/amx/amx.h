@@ -2,6 +2,7 @@
  * x86-64-v4 with AMX and AVX512_BF16. fast.c selects them at run time on processors that have both. */
 #ifndef INGOT_OPS_CPU_AMX_AMX_H
 #define INGOT_OPS_CPU_AMX_AMX_H
+#include "ops/cpu/simd/f8_vec.h"
 #include "tensor/dtype.h"
 
 #include <immintrin.h>
@@ -92,6 +93,31 @@ static inline void amx_pack_along(const bf16 *src, int64_t ld, int64_t lines, in
         for (int i = 0; i < 16; i++)
             r[i] = i < lines ? _mm512_maskz_loadu_epi16(mask, src + i * ld) : _mm512_setzero_si512();
     }
+    if (side == AMX_B) amx_transpose(r);
+    amx_put(dst, r);
+}
+
+/* 32 FP8 codes to bf16; those that the mask leaves out are 0. */
+static inline __m512i amx_decode(uint32_t mask, const uint8_t *src, const struct f8_decoder *d)
+{
+    typedef uint16_t half __attribute__((vector_size(32)));
+    uint8_t codes[32];
+    half h[2];
+    __m512i r;
+    _mm256_storeu_si256((__m256i *)codes, _mm256_maskz_loadu_epi8(mask, src));
+    h[0] = __builtin_convertvector(f8_bits_16(codes, d) >> 16, half);
+    h[1] = __builtin_convertvector(f8_bits_16(codes + 16, d) >> 16, half);
+    memcpy(&r, h, sizeof r);
+    return r;
+}
+
+/* The same from FP8 codes. */
+static inline void amx_pack_codes(const uint8_t *src, int64_t ld, int64_t lines, int64_t depth, enum amx_side side,
+                                  bf16 *dst, const struct f8_decoder *d)
+{
+    __m512i r[16];
+    const uint32_t mask = amx_mask(depth);
+    for (int i = 0; i < 16; i++) r[i] = i < lines ? amx_decode(mask, src + i * ld, d) : _mm512_setzero_si512();
     if (side == AMX_B) amx_transpose(r);
     amx_put(dst, r);
 }

@@ -9,7 +9,9 @@
  *
  * One panel of B stays in L1 while the chunk's A streams from L2. The k blocks depend only on k, and an element's sum
  * goes through them in order. Neither threads nor the chunk grid therefore change a bit. Subnormal inputs count as
- * zero, as the instruction defines. */
+ * zero, as the instruction defines.
+ *
+ * FP8 operands are decoded during packing, with the scales in the packed values (simd/f8_vec.h): all else is the same. */
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/status.h"
@@ -69,6 +71,29 @@ static void pack(struct source x, int64_t lines, int64_t depth, enum amx_side si
                 amx_pack_across(src, x.ld, lines - l, depth - p, side, to);
         }
     }
+}
+
+/* The same from FP8 codes, contiguous along k. */
+static void pack_codes(const uint8_t *at, int64_t ld, int64_t lines, int64_t depth, enum amx_side side,
+                       bf16 *dst, const struct f8_decoder *d)
+{
+    for (int64_t panel = 0; panel < lines; panel += PANEL)
+        for (int64_t p = 0; p < depth; p += AMX_K)
+            for (int64_t l = panel; l < panel + PANEL; l += AMX_LINES, dst += AMX_TILE)
+                amx_pack_codes(at + l * ld + p, ld, lines - l, depth - p, side, dst, d);
+}
+
+/* Lines of an operand from its element `at` on. `exponent`: FP8 codes times 2^exponent. */
+static void pack_operand(struct operand o, int64_t at, struct source x, int64_t lines, int64_t depth,
+                         enum amx_side side, bf16 *dst, int exponent)
+{
+    if (o.scales == SCALES_TENSOR) {
+        const struct f8_decoder d = f8_decoder(o.dt, exponent);
+        pack_codes((const uint8_t *)o.data + at, x.ld, lines, depth, side, dst, &d);
+        return;
+    }
+    x.at = (const bf16 *)o.data + at;
+    pack(x, lines, depth, side, dst);
 }
 
 /* Epilogue of a block: out = bf16(tile (+ sum) (+ bias)); without `out`, sum = the same in f32. */
@@ -177,6 +202,7 @@ struct chunk {
     const struct gemm_args *g;
     const struct packed *b;
     struct span rows, cols;
+    int exponent; /* FP8: of a's packed values */
 };
 
 /* One k block of a chunk. `to`: where its first element goes. */
@@ -207,6 +233,20 @@ static void chunk_block(const struct chunk *w, const bf16 *a, const bf16 *b, int
     for (int64_t i = 0; i < last.rows; i++) finish_row(&last, i);
 }
 
+/* What the sums of a chunk are added to. */
+static void chunk_addend(const struct chunk *w, float *sum, int64_t ld)
+{
+    const struct gemm_args *g = w->g;
+    const int64_t n = w->cols.end - w->cols.begin;
+    for (int64_t i = w->rows.begin; i < w->rows.end; i++, sum += ld) {
+        const int64_t at = i * g->n + w->cols.begin;
+        if (g->cdt == DTYPE_F32)
+            memcpy(sum, (const float *)gemm_addend(g) + at, (size_t)n * sizeof *sum);
+        else
+            for (int64_t j = 0; j < n; j++) sum[j] = bf16_to_f32(((const bf16 *)gemm_addend(g))[at + j]);
+    }
+}
+
 static void chunk_run(const struct chunk *w)
 {
     const struct gemm_args *g = w->g;
@@ -215,18 +255,20 @@ static void chunk_run(const struct chunk *w)
     const size_t a_bytes = CHUNK_M * KC * sizeof(bf16);
     char *mine = workspace_get(WORKSPACE_MINE, a_bytes + CHUNK_M * CHUNK_N_LOCAL * sizeof(float));
     bf16 *a = (bf16 *)(void *)mine;
-    const bool wide = g->cdt == DTYPE_F32;
+    const bool wide = g->cdt == DTYPE_F32, added = gemm_addend(g) != NULL;
     const int64_t first = w->rows.begin * g->n + w->cols.begin;
     struct finish to = {.sum = (float *)(void *)(mine + a_bytes), .sum_ld = CHUNK_N_LOCAL, .out_ld = g->n};
     if (wide) to.sum = (float *)g->c + first, to.sum_ld = g->n;
-    to.stream = wide && k->count == 1 && g->accum == ACCUM_STORE && g->n % 16 == 0 &&
+    if (added) chunk_addend(w, to.sum, to.sum_ld);
+    to.stream = wide && k->count == 1 && g->accum == ACCUM_STORE && !added && g->n % 16 == 0 &&
                 g->m * g->n >= STREAM_MIN && (uintptr_t)g->c % 64 == 0;
     for (int64_t block = 0; block < k->count; block++) {
         struct span p = chunk_span(block, g->k, k->length);
         const int64_t steps = chunk_count(p.end - p.begin, AMX_K);
         const int64_t at = g->a.trans ? p.begin * lda + w->rows.begin : w->rows.begin * lda + p.begin;
-        pack((struct source){(const bf16 *)g->a.data + at, lda, !g->a.trans}, m, p.end - p.begin, AMX_A, a);
-        to.add = block > 0 || g->accum == ACCUM_ADD;
+        pack_operand(g->a, at, (struct source){.ld = lda, .along = !g->a.trans}, m, p.end - p.begin, AMX_A, a,
+                     w->exponent);
+        to.add = block > 0 || g->accum == ACCUM_ADD || added;
         if (block == k->count - 1) {
             to.out = wide ? NULL : (bf16 *)g->c + first;
             to.bias = gemm_bias(g) ? (const bf16 *)gemm_bias(g) + w->cols.begin : NULL;
@@ -240,14 +282,15 @@ static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
     enum { GRAIN = 8 }; /* panels */
     const int64_t ldb = g->b.trans ? g->k : g->n, groups = chunk_count(b->panels, GRAIN);
+    const int exponent = f8_exponents(g).b;
     PARALLEL_CHUNKS(c, groups * b->k.count)
     {
         const int64_t block = c / groups, panel = c % groups * GRAIN, col = b->cols.begin + panel * PANEL;
         const int64_t lines = b->cols.end - col < GRAIN * PANEL ? b->cols.end - col : GRAIN * PANEL;
         struct span p = chunk_span(block, g->k, b->k.length);
-        const bf16 *at = (const bf16 *)g->b.data + (g->b.trans ? col * ldb + p.begin : p.begin * ldb + col);
-        pack((struct source){at, ldb, g->b.trans}, lines, p.end - p.begin, AMX_B,
-             packed_panel(b, block, panel, chunk_count(p.end - p.begin, AMX_K)));
+        pack_operand(g->b, g->b.trans ? col * ldb + p.begin : p.begin * ldb + col,
+                     (struct source){.ld = ldb, .along = g->b.trans}, lines, p.end - p.begin, AMX_B,
+                     packed_panel(b, block, panel, chunk_count(p.end - p.begin, AMX_K)), exponent);
     }
 }
 
@@ -255,7 +298,9 @@ static void pack_b(const struct gemm_args *g, const struct packed *b)
 static void part_run(const struct gemm_args *g, const struct packed *b)
 {
     pack_b(g, b);
-    const int64_t grain_n = g->cdt == DTYPE_F32 || b->k.count == 1 ? CHUNK_N : CHUNK_N_LOCAL;
+    const bool local = g->cdt != DTYPE_F32 && (b->k.count > 1 || gemm_addend(g));
+    const int64_t grain_n = local ? CHUNK_N_LOCAL : CHUNK_N;
+    const int exponent = f8_exponents(g).a;
     const int64_t width = b->cols.end - b->cols.begin, strips = chunk_count(width, grain_n);
     int64_t grain_m = CHUNK_M;
     while (grain_m > PANEL && strips * chunk_count(g->m, grain_m) < 4 * parallel_threads()) grain_m /= 2;
@@ -266,7 +311,8 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
         const struct chunk w = {.g = g,
                                 .b = b,
                                 .rows = chunk_span(c % bands, g->m, grain_m),
-                                .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin}};
+                                .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin},
+                                .exponent = exponent};
         amx_begin();
         chunk_run(&w);
         amx_end();
@@ -284,11 +330,14 @@ static status others(const struct gemm_args *g, dev_stream s)
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    CHECK(gemm_dt(g) == DTYPE_BF16, "GEMM of %s on AMX", dtype_name(g->a.dt));
+    const bool fp8 = gemm_fp8(g);
+    if (fp8) f8_check(g);
+    CHECK(fp8 || gemm_dt(g) == DTYPE_BF16, "GEMM of %s on AMX", dtype_name(g->a.dt));
     if (g->m <= FEW_ROWS) return others(g, s);
     CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "GEMM of BF16 into %s", dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
-    CHECK(g->epilogue.kind == EPILOGUE_NONE || g->epilogue.kind == EPILOGUE_BIAS,
+    CHECK(g->epilogue.kind == EPILOGUE_NONE || g->epilogue.kind == EPILOGUE_BIAS ||
+              (fp8 && g->epilogue.kind == EPILOGUE_ADD),
           "the fast set fuses a bias alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "GEMM %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     struct packed b = {.k = k_blocks(g->k)};

@@ -6,6 +6,8 @@
 #include "ops/ops.h"
 #include "tensor/f8.h"
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* A code, without its sign, shifted to the place of an f32's exponent and significand. Subnormal codes get an implied
  * one like the others, with twice the exponent of the least normal code below them; `offset` takes it away again. */
@@ -47,7 +49,9 @@ static inline struct f8_decoder f8_decoder(dtype dt, int exponent)
         return (~special & bits) | (special & (moved | 0x7f800000u)) | (x & 0x80u) << 24;                              \
     }
 F8_LANES(8)
+#ifdef __AVX512F__
 F8_LANES(16)
+#endif
 
 /* The product of both scales is split between the operands: each then stays among the normal numbers of f32 and bf16.
  * Powers of two commute with every rounding, so the sums are those of the plain codes, scaled. Beyond 2^200, and below

@@ -9,9 +9,12 @@
  * peak, so the goal is to have data in the cache when it is needed: packing prefetches memory, and a micro-kernel
  * call starts by prefetching its part of c. k is cut into equal blocks of at most KC_MAX, depending only on k, and
  * the sum of an element goes through k in order, whatever the chunk grid. Neither threads nor the grid therefore
- * change a bit. GEMMs of few rows (generation) are memory bound: W is then read in place, once. */
+ * change a bit. GEMMs of few rows (generation) are memory bound: W is then read in place, once.
+ *
+ * FP8 operands are decoded during packing, with the scales in the packed values (f8_vec.h): all else is the same. */
 #include "base/clock.h"
 #include "ops/cpu/fast.h"
+#include "ops/cpu/simd/f8_vec.h"
 #include "ops/cpu/simd/gemm_kernel.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/transpose.h"
@@ -38,14 +41,19 @@ static void narrow(const float *src, int64_t ld, int64_t rows, int64_t cols, bf1
     }
 }
 
-/* What a chunk starts from: zeros, the bias, or what c holds; returns whether the matmuls are added to it. */
+/* What a chunk starts from: zeros, the bias, an addend, or what c holds; returns whether the matmuls are added to it. */
 static bool chunk_begin(const struct gemm_args *g, float *c, int64_t ldc, struct span rows, struct span cols)
 {
     if (g->accum == ACCUM_ADD && !gemm_bias(g)) return true;
+    for (int64_t i = 0; gemm_addend(g) && i < rows.end - rows.begin; i++) {
+        for (int64_t j = 0; j < cols.end - cols.begin; j++)
+            c[i * ldc + j] = load1(gemm_addend(g), (rows.begin + i) * g->n + cols.begin + j, g->cdt);
+    }
+    if (gemm_addend(g)) return true;
     if (!gemm_bias(g)) return false;
     for (int64_t i = 0; i < rows.end - rows.begin; i++) {
         for (int64_t j = 0; j < cols.end - cols.begin; j++) {
-            float b = load1(gemm_bias(g), cols.begin + j, g->a.dt);
+            float b = load1(gemm_bias(g), cols.begin + j, gemm_bias_dt(g));
             c[i * ldc + j] = g->accum == ACCUM_ADD ? c[i * ldc + j] + b : b;
         }
     }
@@ -68,6 +76,7 @@ struct chunk {
     const struct gemm_args *g;
     const struct packed *b;
     struct span rows, cols;
+    int exponent; /* FP8: of a's packed values */
 };
 
 /* The blocks of k are equal but for the last, and whole vectors of packing. */
@@ -135,7 +144,7 @@ static void chunk_run(const struct chunk *w)
     for (int64_t p = w->b->k.begin; p < end; p += step, add = true) {
         const int64_t kc = end - p < step ? end - p : step;
         pack(g->a.data, a_index(g, w->rows.begin, p), g->a.trans ? g->m : g->k, !g->a.trans, m, kc, MR, a,
-             g->a.dt);
+             g->a.dt, w->exponent);
         block_run(m, n, in_units(kc), a, packed_at(w->b, p, in_units(kc), w->cols.begin), c, ldc, add);
     }
     if (!wide) narrow(c, ldc, m, n, (bf16 *)g->c + w->rows.begin * g->n + w->cols.begin, g->n);
@@ -145,13 +154,14 @@ static void pack_b(const struct gemm_args *g, const struct packed *b)
 {
     enum { GROUP = 4 }; /* panels */
     const int64_t ldb = g->b.trans ? g->k : g->n, groups = chunk_count(b->panels, GROUP), step = k_step(g->k);
+    const int exponent = f8_exponents(g).b;
     PARALLEL_CHUNKS(c, groups * chunk_count(b->k.end - b->k.begin, step))
     {
         const struct span k = chunk_span(c / groups, b->k.end - b->k.begin, step),
                           cols = chunk_span(c % groups, b->cols.end - b->cols.begin, GROUP * NR);
         const int64_t p = b->k.begin + k.begin, j = b->cols.begin + cols.begin, kc = k.end - k.begin;
         pack(g->b.data, g->b.trans ? j * ldb + p : p * ldb + j, ldb, g->b.trans, cols.end - cols.begin, kc,
-             NR, b->base + k.begin * b->panels * NR + cols.begin * in_units(kc), g->a.dt);
+             NR, b->base + k.begin * b->panels * NR + cols.begin * in_units(kc), g->b.dt, exponent);
     }
 }
 
@@ -175,6 +185,7 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
     pack_b(g, b);
     const int64_t width = b->cols.end - b->cols.begin, strips = chunk_count(width, CHUNK_N),
                   panels = chunk_count(g->m, MR), bands = bands_of(panels, strips);
+    const int exponent = f8_exponents(g).a;
     PARALLEL_CHUNKS(c, strips * bands)
     {
         const struct span cols = chunk_span(c / bands, width, CHUNK_N);
@@ -182,7 +193,8 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
         const struct chunk w = {.g = g,
                                 .b = b,
                                 .rows = {begin, end < g->m ? end : g->m},
-                                .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin}};
+                                .cols = {cols.begin + b->cols.begin, cols.end + b->cols.begin},
+                                .exponent = exponent};
         chunk_run(&w);
     }
 }
@@ -233,7 +245,7 @@ static bool supports(const struct gemm_args *g, dev_stream s)
     switch (g->epilogue.kind) {
     case EPILOGUE_NONE:
     case EPILOGUE_BIAS: return true;
-    case EPILOGUE_ADD:
+    case EPILOGUE_ADD: return gemm_fp8(g);
     case EPILOGUE_SWIGLU_FWD:
     case EPILOGUE_SWIGLU_BWD:
     case EPILOGUE_ROPE: break;
@@ -243,20 +255,17 @@ static bool supports(const struct gemm_args *g, dev_stream s)
 
 static status gemm(const struct gemm_args *g, dev_stream s)
 {
-    if (gemm_fp8(g)) {
-        struct ops oracle;
-        ops_oracle(&oracle);
-        return oracle.gemm(g, s);
-    }
-    CHECK((gemm_dt(g) == DTYPE_F32 && sizeof(elem) == sizeof(float)) || g->a.dt == DTYPE_BF16,
+    const bool fp8 = gemm_fp8(g);
+    if (fp8) f8_check(g);
+    CHECK(fp8 || (gemm_dt(g) == DTYPE_F32 && sizeof(elem) == sizeof(float)) || g->a.dt == DTYPE_BF16,
           "the fast set has no GEMMs in %s", dtype_name(g->a.dt));
-    CHECK(g->cdt == g->a.dt || g->cdt == DTYPE_F32, "GEMM of %s into %s", dtype_name(g->a.dt),
+    CHECK(fp8 || g->cdt == g->a.dt || g->cdt == DTYPE_F32, "GEMM of %s into %s", dtype_name(g->a.dt),
           dtype_name(g->cdt));
     CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulation in %s", dtype_name(g->cdt));
     CHECK(supports(g, s), "the fast set fuses a bias alone");
     CHECK(g->m >= 0 && g->n >= 0 && g->k > 0, "GEMM %ld x %ld x %ld", (long)g->m, (long)g->n, (long)g->k);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
-    if (g->m <= FEW_ROWS && !g->a.trans && g->b.trans) {
+    if (g->m <= FEW_ROWS && !g->a.trans && g->b.trans && !fp8) {
         few_rows(g);
         return STATUS_OK;
     }

@@ -5,6 +5,7 @@
 #define INGOT_OPS_CPU_SIMD_GEMM_BFMMLA_H
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #include "base/status.h"
+#include "ops/cpu/simd/f8_vec.h"
 #include "tensor/dtype.h"
 #include <arm_neon.h>
 #include <stdbool.h>
@@ -101,10 +102,33 @@ pack_panel(const bf16 *src, int64_t ld, bool along, int64_t lines, int64_t depth
                   width, dst + p * width);
 }
 
-/* Lines [0, lines) of k [0, depth) into consecutive panels. */
-static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
-                 elem *dst, dtype dt)
+/* Lines of FP8 codes, contiguous along k, into panels; `depth` is a multiple of eight. */
+static void pack_codes(const uint8_t *src, int64_t ld, int64_t lines, int64_t depth, int width, elem *dst,
+                       const struct f8_decoder *d)
 {
+    const int64_t whole = (lines + width - 1) / width * width;
+    for (int64_t i = 0; i < whole; i++) {
+        elem *to = dst + i / width * width * depth + i % width * K_UNIT;
+        for (int64_t p = 0; p < depth; p += 8) {
+            typedef uint16_t half __attribute__((vector_size(16)));
+            half h = {0};
+            if (i < lines) h = __builtin_convertvector(f8_bits_8(src + i * ld + p, d) >> 16, half);
+            memcpy(to + p * width, &h, sizeof h / 2);
+            memcpy(to + (p + K_UNIT) * width, (const char *)&h + sizeof h / 2, sizeof h / 2);
+        }
+    }
+}
+
+/* Lines [0, lines) of k [0, depth) into consecutive panels. `exponent`: FP8 codes times 2^exponent. */
+static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
+                 elem *dst, dtype dt, int exponent)
+{
+    if (dt == DTYPE_F8_E4M3 || dt == DTYPE_F8_E5M2) {
+        const struct f8_decoder d = f8_decoder(dt, exponent);
+        CHECK(along && depth % 8 == 0, "codes that are not contiguous along k, or %lld of them", (long long)depth);
+        pack_codes((const uint8_t *)src + at, ld, lines, depth, width, dst, &d);
+        return;
+    }
     CHECK((width == MR || width == NR) && dt == DTYPE_BF16, "a panel of %d lines in %s", width,
           dtype_name(dt));
     const int64_t deep = (depth + K_UNIT - 1) / K_UNIT * K_UNIT;

@@ -2,6 +2,7 @@
 #ifndef INGOT_OPS_CPU_SIMD_GEMM_F32_H
 #define INGOT_OPS_CPU_SIMD_GEMM_F32_H
 #include "base/status.h"
+#include "ops/cpu/simd/f8_vec.h"
 #include "ops/cpu/simd/transpose.h"
 #include <assert.h>
 #include <stdbool.h>
@@ -133,10 +134,34 @@ ALWAYS_INLINE void pack_as(const void *src, int64_t at, int64_t ld, bool along, 
     }
 }
 
+/* Lines of FP8 codes, contiguous along k, into panels; `depth` is a multiple of eight. Blocks of eight lines by eight k
+ * are decoded, then transposed. As above, up to REACH floats behind the last panel are written. */
+ALWAYS_INLINE void pack_codes(const uint8_t *src, int64_t ld, int64_t lines, int64_t depth, int width, float *dst,
+                              const struct f8_decoder *d)
+{
+    for (int64_t i = 0; i < lines; i += width)
+        for (int64_t p = 0; p < depth; p += 8)
+            for (int j = (width - 1) / 8 * 8; j >= 0; j -= 8) {
+                float block[8][8] = {{0}};
+                for (int64_t l = i + j; l < lines && l < i + j + 8 && l < i + width; l++) {
+                    const f8_u32_8 bits = f8_bits_8(src + l * ld + p, d);
+                    memcpy(block[l - i - j], &bits, sizeof bits);
+                }
+                transpose8(block, 0, 8, 8, dst + i * depth + p * width + j, width, DTYPE_F32);
+            }
+}
+
+/* `exponent`: FP8 codes times 2^exponent. */
 static void pack(const void *src, int64_t at, int64_t ld, bool along, int64_t lines, int64_t depth, int width,
-                 float *dst, dtype dt)
+                 float *dst, dtype dt, int exponent)
 {
     CHECK(width == MR || width == NR, "a panel of %d lines", width);
+    if (dt == DTYPE_F8_E4M3 || dt == DTYPE_F8_E5M2) {
+        const struct f8_decoder d = f8_decoder(dt, exponent);
+        CHECK(along && depth % 8 == 0, "codes that are not contiguous along k, or %lld of them", (long long)depth);
+        pack_codes((const uint8_t *)src + at, ld, lines, depth, width, dst, &d);
+        return;
+    }
     if (width == MR && dt == DTYPE_F32)
         pack_as(src, at, ld, along, lines, depth, MR, dst, DTYPE_F32);
     else if (width == MR)
