@@ -43,7 +43,7 @@ if [ "$(uname -m)" = x86_64 ]; then # on ARM all other tests run there
     step "build and tests, 64-bit ARM, emulated"
     scripts/install.sh arm
     cmake --preset arm64 >/dev/null
-    cmake --build --preset arm64 -j "$jobs" --target ingot test_fast_ops test_hash_base test_utf8_base test_json_scan_base test_nfc_data
+    cmake --build --preset arm64 -j "$jobs" --target ingot test_fast_ops test_fp8_ops test_hash_base test_utf8_base test_json_scan_base test_nfc_data
     bash tests/arm64/emulated.sh build/cpu/ingot build/arm64
 fi
 step "build, address and undefined-behaviour sanitizers"

@@ -23,7 +23,7 @@ unit_test() { # unit_test CPU NAME
 for cpu in cortex-a72 max; do
     INGOT_TEST_EVERY=12 unit_test $cpu test_fast_ops
 done
-for name in test_hash_base test_utf8_base test_json_scan_base test_nfc_data; do unit_test max $name; done
+for name in test_fp8_ops test_hash_base test_utf8_base test_json_scan_base test_nfc_data; do unit_test max $name; done
 
 make_corpus # by the x86 program
 mkdir x86
