@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor pipe moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor pipe moved again kill refused} "
+parts=" ${*:-data zero offload tensor pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -163,6 +163,28 @@ if part pipe; then
     two pp.interleaved --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.chunks=2
     equal "two stages, interleaved" runs/bf16 runs/pp.interleaved
     told_bubble pp.interleaved
+fi
+if part fp8; then # six of ten steps read codes: eager, captured, replayed
+    codes=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
+    one fp8 "${codes[@]}"
+    grep -qE 'fp8 +from step 5 on GEMMs of 16 of 16 linears read FP8 codes' runs/fp8/log.txt || fail "no GEMM reads codes"
+    for way in zero=0 zero=1 zero=2 transport=nccl pipeline=2; do
+        two fp8.$way "${codes[@]}" --parallel.$way
+        equal "FP8, $way" runs/fp8 runs/fp8.$way
+    done
+    two fp8.zb "${codes[@]}" --parallel.pipeline=2 --parallel.schedule=zb_h1
+    equal "FP8, two stages, zb_h1" runs/fp8 runs/fp8.zb
+    two fp8.eager "${codes[@]}" --train.graph=false
+    equal "FP8, no graph" runs/fp8 runs/fp8.eager
+    two fp8.off "${codes[@]}" --parallel.zero=1 --memory.offload_optimizer=true
+    equal "FP8, offloaded" runs/fp8 runs/fp8.off
+    two fp8.tp "${codes[@]}" --parallel.tensor=2
+    near "FP8, two slices of each matrix" 2e-2 runs/fp8 runs/fp8.tp
+    two fp8.tp.eager "${codes[@]}" --parallel.tensor=2 --train.graph=false
+    equal "FP8, two slices, no graph" runs/fp8.tp runs/fp8.tp.eager
+    rm -rf runs/fp8.zero=1/ckpt/step-00000010
+    run 0 launch -n 2 -- train ranks.yaml --run.dir=runs/fp8.zero=1 --resume "${codes[@]}" --parallel.pipeline=2
+    equal "FP8, ZeRO 1, then two stages" runs/fp8 runs/fp8.zero=1
 fi
 if part moved; then
     two moved --train.steps=10 --parallel.zero=3 --ckpt.every=5
