@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Training steps of LLMQ (https://github.com/IST-DASLab/llmq) on one GPU: one line of JSON. Called by bench_gpu.py --llmq TRAIN.
 
-usage: peer_llmq.py --train PATH/train --layers L --width D --heads H --heads-kv K --ffn F --vocab V --batch B --seq T [--untied] [--steps N]
+usage: peer_llmq.py --train PATH/train --layers L --width D --heads H --heads-kv K --ffn F --vocab V --batch B --seq T [--untied] [--steps N] [--matmul-dtype e4m3]
 Random tokens and weights; bf16 weights without an fp32 master, bf16 gradients and moments, CUDA graphs, no recompute. Its steps are told in
-whole milliseconds. It goes on after the last wanted step, so it is ended by force: nothing of its own is kept.
+whole milliseconds. --matmul-dtype e4m3: GEMMs of the blocks in FP8, with a scale of each tensor's own. It goes on after the last wanted step, so it is ended by force: nothing of its own is kept.
 """
 import argparse, array, json, os, random, re, statistics, subprocess, sys, tempfile, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gpu_meter import Meter, power
 
 WARM = 5  # steps before the timed ones: the first builds plans, the second captures
 SPARE = 4  # and behind them: what it reads ahead
@@ -33,7 +36,7 @@ def write_tokens(a, where):
 
 
 def steps_of(a, where):
-    """Milliseconds of each step from the first on, and the seconds until the first was done."""
+    """Milliseconds of each step from the first on, the seconds until the first was done, and other facts of the timed steps."""
     tokens = write_tokens(a, where)
     env = dict(os.environ)
     env["LD_LIBRARY_PATH"] = ":".join(p for p in (os.path.dirname(os.path.abspath(a.train)), env.get("LD_LIBRARY_PATH")) if p)
@@ -41,7 +44,10 @@ def steps_of(a, where):
                "--use-cuda-graphs", "--opt-m-dtype", "BF16", "--opt-v-dtype", "BF16", "--train-file", tokens, "--eval-file", tokens,
                "--eval-every-n-steps", "0", "--ckpt-interval", "1000000", "--log-gpu-util", "0", "--learning-rate", "3e-4", "--steps", "1000000", "--out-dir", where,
                "--checkpoint-dir", where, "--log-file", os.path.join(where, "log.json")]
-    begin, cold, ms, told = time.time(), None, [], []
+    if a.matmul_dtype:
+        command += ["--matmul-dtype", a.matmul_dtype]
+    begin, cold, ms, told, facts, meter = time.time(), None, [], [], {}, Meter()
+    others = meter.bytes_used()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=where)
     for line in process.stdout:
         told = told[-5:] + [line.rstrip()]
@@ -49,13 +55,23 @@ def steps_of(a, where):
         if step:
             cold = cold or time.time() - begin
             ms.append(int(step[1]))
+            if len(ms) == WARM:
+                begin_s, before = time.time(), meter.joules()
         if len(ms) == WARM + a.steps:
+            seconds, told_s = time.time() - begin_s, sum(ms[WARM:]) / 1e3
+            if abs(seconds - told_s) < 0.1 * told_s:  # its lines came when its steps were done
+                facts = power(before, meter.joules(), seconds, a.steps * a.batch * a.seq)
+            loss = re.search(r"loss +([0-9.]+)", line)
+            if loss:
+                facts["loss_last"] = float(loss[1])
+            if others is not None:
+                facts["allocated_bytes"] = meter.bytes_used() - others
             break
     process.kill()
     process.wait()
     if len(ms) < WARM + a.steps:
         sys.exit(f"peer_llmq.py: {len(ms)} steps of {WARM + a.steps}; it said last: {' | '.join(told)}")
-    return ms, cold
+    return ms, cold, facts
 
 
 def main():
@@ -65,16 +81,17 @@ def main():
     for name in ("layers", "width", "heads", "heads-kv", "ffn", "vocab", "batch", "seq"):
         ap.add_argument("--" + name, type=int, required=True)
     ap.add_argument("--untied", action="store_true")
+    ap.add_argument("--matmul-dtype", default="")
     ap.add_argument("--steps", type=int, default=20)
     a = ap.parse_args()
     if a.family != "llama":
         sys.exit(f"peer_llmq.py: LLMQ has no {a.family}")
     with tempfile.TemporaryDirectory() as where:
         write_model(a, where)
-        ms, cold = steps_of(a, where)
+        ms, cold, facts = steps_of(a, where)
     timed = ms[WARM:]
     step = statistics.median(timed) / 1e3
-    print(json.dumps({"tokens_per_s": a.batch * a.seq / step, "step_s": step, "step_s_best": min(timed) / 1e3, "cold_start_s": cold}))
+    print(json.dumps(facts | {"tokens_per_s": a.batch * a.seq / step, "step_s": step, "step_s_best": min(timed) / 1e3, "cold_start_s": cold}))
 
 
 main()

@@ -4,7 +4,9 @@ of the flash and cuDNN attention backends at this shape, fused AdamW, bf16 autoc
 clip, optimizer, on random tokens.
 
 usage: peer_torch_gpu.py --family llama|gpt2 --layers L --width D --heads H --heads-kv K --ffn F --vocab V [--untied] --batch B --seq T
-                         [--mode default|max-autotune-no-cudagraphs|eager] [--steps N] [--serve]
+                         [--mode default|max-autotune-no-cudagraphs|eager] [--fp8 tensorwise|rowwise|rowwise_with_gw_hp] [--steps N] [--serve]
+--fp8: all linears of the blocks, but not the head, train in torchao's float8 by that recipe. torchao must be on PYTHONPATH; a wheel unpacked
+there is enough, with TORCHAO_FORCE_SKIP_LOADING_SO_FILES=1.
 Prints one line of JSON: after N steps, or with --serve one when the first step is done and one more for each number of steps that
 comes in on standard input.
 """
@@ -12,6 +14,9 @@ import time
 
 BORN = time.time()  # of the process, nearly: importing torch is part of a cold start
 import argparse, json, os, statistics, sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gpu_meter import Meter, power
 
 import torch
 import torch.nn as nn
@@ -148,6 +153,17 @@ def rotary_tables(a, device):
     return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
+def to_float8(model, recipe):
+    """torchao's float8 training, as its README has it: dynamic scales, head in bf16, and sides that are multiples of 16."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    def taken(module, name):
+        return "head" not in name and module.in_features % 16 == 0 and module.out_features % 16 == 0
+
+    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe), module_filter_fn=taken)
+    return sum(type(m).__name__ == "Float8Linear" for m in model.modules())
+
+
 class Peer:
     def __init__(self, a):
         self.a, self.device = a, "cuda" if torch.cuda.is_available() else "cpu"
@@ -156,7 +172,9 @@ class Peer:
         torch.set_float32_matmul_precision("high")
         self.attention, self.attention_ms = faster_attention(a) if self.gpu else (None, {})
         self.model = Decoder(a).to(self.device)
+        self.float8 = to_float8(self.model, a.fp8) if a.fp8 else 0
         self.rotary = rotary_tables(a, self.device)
+        self.meter = Meter()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
         self.run = self.model if a.mode == "eager" else torch.compile(self.model, mode=None if a.mode == "default" else a.mode)
         data = torch.randint(0, a.vocab, (a.batch, a.seq + 1), device=self.device)
@@ -182,6 +200,9 @@ class Peer:
 
     def timed(self, steps):
         times, loss = [], None
+        if self.gpu:
+            torch.cuda.synchronize()
+        begin_s, before = time.time(), self.meter.joules()
         for _ in range(steps):
             if self.gpu:
                 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -194,13 +215,14 @@ class Peer:
                 begin = time.perf_counter()
                 loss = self.step()
                 times.append(time.perf_counter() - begin)
+        spent = power(before, self.meter.joules(), time.time() - begin_s, steps * self.a.batch * self.a.seq)
         median = statistics.median(times)
-        return {"step_s": median, "step_s_best": min(times), "tokens_per_s": self.a.batch * self.a.seq / median,
+        return spent | {"step_s": median, "step_s_best": min(times), "tokens_per_s": self.a.batch * self.a.seq / median,
                 "loss_last": loss.item(), **self.facts()}
 
     def facts(self):
         out = {"peer": "torch " + torch.__version__, "mode": self.a.mode, "attention": self.attention, "attention_ms": self.attention_ms,
-               "parameters": sum(p.numel() for p in self.model.parameters())}
+               "parameters": sum(p.numel() for p in self.model.parameters()), "float8_linears": self.float8}
         if self.gpu:
             out |= {"device": torch.cuda.get_device_name(), "allocated_bytes": torch.cuda.max_memory_allocated(),
                     "reserved_bytes": torch.cuda.max_memory_reserved()}
@@ -214,9 +236,12 @@ def main():
         ap.add_argument("--" + name, type=int, required=True)
     ap.add_argument("--untied", action="store_true")
     ap.add_argument("--mode", default="default", choices=["default", "max-autotune-no-cudagraphs", "eager"])
+    ap.add_argument("--fp8", default="", choices=["", "tensorwise", "rowwise", "rowwise_with_gw_hp"])
     ap.add_argument("--steps", type=int, default=20)
     ap.add_argument("--serve", action="store_true")
     a = ap.parse_args()
+    if a.fp8 and a.mode == "eager":
+        ap.error("--fp8 needs torch.compile: scaling and casts are passes of their own without it")
     answers = os.fdopen(os.dup(1), "w")  # what libraries print goes to standard error
     os.dup2(2, 1)
 

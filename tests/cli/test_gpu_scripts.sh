@@ -18,6 +18,7 @@ cp -r "$top/scripts" "$top/tools" pack/
 stand_in pack/bin/ingot <<'E2'
 case "$*" in
 'bench --help') echo 'usage: ingot bench gemm' ;;
+'bench train'*'--precision fp8'*--json*) echo '{"tokens_per_s": 480.0, "step_s": 0.05, "step_s_best": 0.05, "device_bytes": 536870912, "cold_start_s": 1.5, "watts": 690.0, "tokens_per_joule": 800.0, "loss_last": 9.25}' ;;
 'bench train'*--json*) echo '{"tokens_per_s": 300.0, "step_s": 0.1, "step_s_best": 0.1, "device_bytes": 1073741824, "cold_start_s": 1.5}' ;;
 *) echo "ingot $*" ;;
 esac
@@ -45,7 +46,10 @@ PATH=$work/path:$PATH OUT=$work/out pack/scripts/gpu_check.sh ops >log 2>&1
 
 cat >pack/tools/peer_torch_gpu.py <<'PY'
 import json, sys
+import os
 facts = {"attention": "cudnn", "allocated_bytes": 2 << 30}
+if "--fp8" in sys.argv:
+    facts["attention"] = os.environ["PYTHONPATH"].split(":")[0] + " " + os.environ["TORCHAO_FORCE_SKIP_LOADING_SO_FILES"]
 print(json.dumps({"cold_start_s": 30.0, **facts}), flush=True)
 for line in sys.stdin:
     print(json.dumps({"tokens_per_s": 200.0 + int(line), "step_s": 0.2, "step_s_best": 0.2, **facts}), flush=True)
@@ -55,12 +59,14 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; the
     grep -qE '^medium +torch default \(cudnn\) +240 +200.0 +200.0 +2.0 +30.0 +1.250 +0.50$' log || fail "bench_gpu.sh's table: $(cat log)"
     [ "$(wc -l <out/bench_gpu.jsonl)" -eq 4 ] || fail "bench_gpu.jsonl has $(wc -l <out/bench_gpu.jsonl) lines"
     stand_in llmq/train <<'E2'
+dtype=
 while [ $# -gt 0 ]; do
-    case $1 in --model) model=$2 ;; --train-file) tokens=$2 ;; esac
+    case $1 in --model) model=$2 ;; --train-file) tokens=$2 ;; --matmul-dtype) dtype=$2 ;; esac
     shift
 done
 grep -q '"num_key_value_heads": 8' "$model/config.json" || { echo "no config"; exit 2; }
 [ "$(head -c 8 "$tokens")" = BIN.TOK ] || { echo "no tokens"; exit 2; }
+[ "$dtype" = "${WANTED_DTYPE:-}" ] || { echo "GEMMs in '$dtype'"; exit 2; }
 for i in $(seq 0 99); do
     printf '[T] step %5d [ 0.0%%] | time: %5d ms | norm 1.0 | loss 2.0 | tps 218k\n' "$i" $((i < 5 ? 5000 : 300)) || exit 0
 done
@@ -68,6 +74,18 @@ E2
     OUT=$work/out pack/scripts/bench_gpu.sh --rounds 1 --steps 10 --modes none --llmq llmq/train medium >log 2>&1 || fail "with LLMQ: $(cat log)"
     grep -qE '^medium +LLMQ +218,453 +300.0 +300.0 +[0-9.]+ +0.001$' log || fail "LLMQ's row: $(cat log)"
     grep -qE '^medium +ingot +300 +100.0 +100.0 +1.0 +1.5$' log || fail "ingot's row beside LLMQ: $(cat log)"
+    mkdir -p tao/torchao
+    WANTED_DTYPE=e4m3 OUT=$work/out pack/scripts/bench_gpu.sh --fp8 --torchao tao --recipes rowwise --rounds 1 --steps 10 --llmq llmq/train llama-1b deltanet-mla-1b \
+        >log 2>&1 || fail "--fp8: $(cat log)"
+    grep -qE '^llama-1b +torch rowwise \(tao 1\) +210 +200.0 +200.0 +2.0 +30.0 +2.286 +0.25$' log || fail "torchao's row: $(cat log)"
+    grep -qE '^llama-1b +LLMQ +109,227 +300.0 +300.0 .* 2.0000 +0.004' log || fail "LLMQ's FP8 row: $(cat log)"
+    grep -qE '^llama-1b +ingot bf16 +300 +100.0 +100.0 +1.0 +1.5 +1.600 +0.50$' log || fail "bf16's row beside FP8: $(cat log)"
+    grep -qE '^deltanet-mla-1b +ingot fp8 +480 +50.0 +50.0 +0.5 +1.5 +690 +1.25 +9.2500$' log || fail "FP8's row: $(cat log)"
+    grep -q '^deltanet-mla-1b.*\(torch\|LLMQ\)' log && fail "peers that have no such model: $(cat log)"
+    pack/scripts/bench_gpu.sh --fp8 --torchao tao --dry-run 7b-8-layers >log 2>&1 || fail "--dry-run: $(cat log)"
+    [ "$(grep -c '^7b-8-layers: ' log)" -eq 4 ] || fail "--dry-run: $(cat log)"
+    pack/scripts/bench_gpu.sh --fp8 --torchao llmq medium >log 2>&1
+    [ $? -eq 2 ] && grep -q 'no package torchao' log || fail "torchao that is not there: $(cat log)"
     echo 'echo "out of memory"; exit 1' | stand_in llmq/train
     OUT=$work/out pack/scripts/bench_gpu.sh --rounds 1 --steps 10 --modes none --llmq llmq/train medium >log 2>&1 || fail "ingot alone: $(cat log)"
     grep -q 'LLMQ: .*0 steps of 15; it said last: out of memory' log || fail "LLMQ's failure is not told: $(cat log)"
