@@ -92,4 +92,32 @@ E2
     OUT=$work/out pack/scripts/bench_gpu.sh --modes none --llmq llmq/none medium >log 2>&1
     [ $? -eq 2 ] && grep -q -- '--llmq llmq/none: no program is there' log || fail "LLMQ that is not there: $(cat log)"
 fi
+
+# fp8_parity.sh compares losses in pairs. Each way's run here is bf16's plus a constant, after ten equal steps.
+stand_in parity <<'E2'
+case "$1 $2" in 'tokenizer train') exit 0 ;; 'data build') mkdir -p "$OUT/data" && : >"$OUT/data/c_manifest.json" && exit 0 ;; esac
+more=0
+case "$*" in *fp8.margin=*) more=$CONTROL ;; *fp8.wgrad=bf16*) more=$WGRAD ;; *precision=fp8*) more=$FP8 ;; esac
+[ "$more" = NaN ] && exit 6
+for key in "$@"; do case $key in --run.dir=*) dir=${key#*=} ;; esac; done
+mkdir -p "$dir"
+awk -v more="$more" 'BEGIN { for (i = 1; i <= 30; i++)
+    printf "{\"kind\":\"step\",\"step\":%d,\"tokens\":8,\"loss\":%.5f,\"lr\":1}\n", i, 4 + sin(i) + (i > 10 ? more * (1 + 0.1 * (-1) ^ i) : 0) }' >"$dir/metrics.jsonl"
+E2
+parity() { # parity CODE FP8 WGRAD CONTROL
+    rm -rf "$work/parity_out"
+    OUT=$work/parity_out INGOT=$work/parity FP8=$2 WGRAD=$3 CONTROL=$4 pack/scripts/fp8_parity.sh --last 20 text >log 2>&1
+    [ $? -eq "$1" ] || fail "fp8_parity.sh $*: $(cat log)"
+}
+parity 0 0.004 -0.002 0.1
+grep -qE '^fp8 +[0-9.]+ +\+0.00400 +0.00009 +as it must be$' log || fail "fp8_parity.sh's row: $(cat log)"
+parity 0 0.004 0.001 NaN
+parity 1 0.006 0.001 0.1
+grep -qE '^fp8 .* FAILED$' log || fail "fp8 that is worse: $(cat log)"
+parity 1 0.004 0.006 0.1
+parity 1 0.004 0.001 0.004
+grep -qE '^control .* FAILED$' log || fail "a control that is as good: $(cat log)"
+parity 1 0 0.001 0.1
+grep -q 'nothing was computed in FP8' log || fail "a run that is bf16: $(cat log)"
+parity 6 NaN 0.001 0.1
 exit $failed
