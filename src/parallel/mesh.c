@@ -135,6 +135,10 @@ static status check_fp8(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero 3: no rank has the whole weights of which train.precision fp8 "
                     "makes codes; use parallel.zero 2, or train.precision bf16");
+    if (m->pp > 1 && m->schedule == PIPELINE_ZB_H1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.schedule zb_h1 keeps the values of which weight gradients are made, and "
+                    "train.precision fp8 does not; use 1f1b or interleaved");
     return STATUS_OK;
 }
 

@@ -48,6 +48,17 @@ static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm
     return (struct gemm_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
 }
 
+/* The same GEMMs of a linear that reads codes. cuBLASLt keeps fast sums in forward alone. */
+static struct gemm_s fp8_gemm_s(const struct layer_shape *s, const struct layer_linear *l, double bf16_wgrad)
+{
+    const double tokens = (double)s->tokens, in = (double)l->in, out = (double)l->out,
+                 width = fmin(fmin(in, out), tokens), flops = 2 * tokens * in * out;
+    const double fast = flops / machine_fp8_rate(s->machine, width, true),
+                 full = flops / machine_fp8_rate(s->machine, width, false);
+    return (struct gemm_s){fast / filled(s, tokens, out), full / filled(s, tokens, in),
+                           s->fp8.wgrad ? full : bf16_wgrad};
+}
+
 static double element_bytes(const struct layer_shape *s)
 {
     return (double)dtype_bytes(precision_of(s->precision).act);
@@ -79,6 +90,12 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
     }
     if (w->rope_fused && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
     if (w->rope_fused && fusion_rope_bwd(w->head_dim, s->sequence)) j.rope_backward = FUSED;
+    for (int i = 0; i < s->fp8.count; i++) { /* of GEMMs of codes, up alone has such an epilogue */
+        const struct layer_linear *l = &s->fp8.linears[i];
+        if (l->dy == CODES_BY_SWIGLU && l->x != CODES_BY_NORM) j.act_forward = 1;
+        if (l->x == CODES_BY_SWIGLU) j.act_backward = 1;
+        if (l->x == CODES_BY_NORM && l->dy == CODES_BY_PASS) j.rope_forward = 1;
+    }
     return j;
 }
 
@@ -97,7 +114,6 @@ static void memory_s(const struct layer_shape *s, const struct layer_spec *l, co
     t->backward.memory =
         bytes * (stream + n * (j.rope_backward * ends + scores + j.act_backward * f.backward));
     if (s->recompute == RECOMPUTE_SELECTIVE) t->recompute.memory = bytes * (stream / 2 + n * f.recompute);
-    if (s->recompute == RECOMPUTE_FULL) t->recompute = t->forward;
 }
 
 /* Fixed cost of a micro-batch: weight gradients are read in order to accumulate, and each kernel launch
@@ -114,6 +130,66 @@ static void add_edge(struct layer_edge *e, const struct gemm_s *p)
 {
     enum { BRANCHES = 2 };
     e->forward += p->forward / BRANCHES, e->dgrad += p->dgrad / BRANCHES, e->wgrad += p->wgrad / BRANCHES;
+}
+
+/* Bytes per element that codes add to what bf16 moves (tensor/quantized.h). Codes are one byte, transposed codes, which
+ * wgrad reads, one more; values that nothing reads any more are not written. */
+struct codes_bytes {
+    double x_forward, x_backward, dy;
+};
+static struct codes_bytes codes_bytes(const struct layer_linear *l, bool wgrad)
+{
+    const double value = 2, code = 1, transposed = 1, unread = wgrad ? value : 0;
+    struct codes_bytes b = {0};
+    switch (l->x) {
+    case CODES_BY_PASS: /* backward makes the transposed codes, from values that it has kept */
+        b.x_forward = value + code;
+        b.x_backward = wgrad ? value + transposed : 0;
+        break;
+    case CODES_BY_NORM: /* values that wgrad reads are not kept: the norm computes all again */
+        b.x_forward = code + transposed - unread;
+        b.x_backward = wgrad ? 0 : value + value + code + transposed;
+        break;
+    case CODES_BY_SWIGLU: /* backward computes them again in any case */
+        b.x_forward = code - value;
+        b.x_backward = transposed - unread;
+        break;
+    }
+    switch (l->dy) {
+    case CODES_BY_PASS: b.dy = value + code + (wgrad ? transposed : 0); break;
+    case CODES_BY_NORM: b.dy = code + transposed; break; /* the values are the stream's gradient */
+    case CODES_BY_SWIGLU: b.dy = code + transposed - unread; break;
+    }
+    return b;
+}
+
+/* What a linear that reads codes takes instead of `plain`. */
+static void add_codes(const struct layer_shape *s, const struct layer_linear *l, struct layer_times *t)
+{
+    const struct layer_gemm p = {.in = l->in, .out = l->out, .copies = 1};
+    const struct gemm_s plain = gemm_s(s, &p), with = fp8_gemm_s(s, l, plain.wgrad);
+    const struct gemm_s more = {with.forward - plain.forward, with.dgrad - plain.dgrad,
+                                with.wgrad - plain.wgrad};
+    const struct codes_bytes b = codes_bytes(l, s->fp8.wgrad);
+    const double in = (double)s->tokens * (double)l->in / s->machine->stream_rate,
+                 out = (double)s->tokens * (double)l->out / s->machine->stream_rate;
+    if (l->in == s->model->hidden_size) add_edge(&t->enter, &more);
+    if (l->out == s->model->hidden_size) add_edge(&t->leave, &more);
+    t->forward.gemms += more.forward;
+    t->backward.gemms += more.dgrad + more.wgrad;
+    t->wgrad += more.wgrad;
+    t->forward.memory += b.x_forward * in;
+    t->backward.memory += b.x_backward * in + b.dy * out;
+    if (l->x == CODES_BY_PASS) t->forward.memory += s->machine->gap;
+    if (l->x == CODES_BY_PASS && s->fp8.wgrad) t->backward.memory += s->machine->gap;
+    if (l->dy == CODES_BY_PASS) t->backward.memory += s->machine->gap;
+}
+
+double layer_times_codes(const struct machine *m, double count)
+{
+    const double amax = 2, codes = 2 + 1 + 1; /* bytes read and written per element */
+    const double kernels = 3;                 /* the third: the scale of the linear's input */
+    return count * (amax + codes) / m->stream_rate + kernels * m->gap;
 }
 
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
@@ -148,6 +224,8 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
             2.5 * flops / machine_attention_rate(machine, s->precision, w.head_dim, seen, true);
     }
     memory_s(s, &l, &w, &t);
+    for (int i = 0; i < s->fp8.count; i++) add_codes(s, &s->fp8.linears[i], &t);
+    if (s->recompute == RECOMPUTE_FULL) t.recompute = t.forward;
     add_fixed(s, weights, &t);
     return t;
 }

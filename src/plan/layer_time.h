@@ -25,10 +25,21 @@ struct layer_times {
     struct layer_edge { double forward, dgrad, wgrad; } enter, leave; /* GEMMs that read the residual stream, and
                                                                          that write it; mean over the branches */
 };
+/* train.precision=fp8: a linear of a layer whose GEMMs read codes, and which op makes the codes of its input and of its
+ * output's gradient: a pass of their own, a norm (forward, backward), or SwiGLU. */
+enum codes_by { CODES_BY_PASS, CODES_BY_NORM, CODES_BY_SWIGLU };
+struct layer_linear { int64_t in, out; enum codes_by x, dy; };
+enum { LAYER_LINEARS_MAX = 12 };
+struct layer_fp8 {
+    int count;                      /* 0: all GEMMs are bf16 */
+    struct layer_linear linears[LAYER_LINEARS_MAX];
+    bool wgrad;                     /* false: weight gradients are bf16 GEMMs (fp8.wgrad) */
+};
 struct layer_shape {
     const struct model_spec *model; /* the rank's own */
     const struct machine *machine;
     enum precision precision;
+    struct layer_fp8 fp8;           /* of the layer that is timed */
     enum recompute recompute;
     int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
     int64_t stream;                 /* residual stream rows of this rank: tokens / tp with sequence parallelism */
@@ -37,6 +48,9 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
 /* head and loss, all in backward; heads: 1 + MTP modules */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads);
 struct layer_times layer_times_embed(const struct layer_shape *s);
+
+/* Seconds per step to make the codes of one weight of `count` elements: their amax, then codes and transposed codes. */
+double layer_times_codes(const struct machine *m, double count);
 
 /* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each; n is the shorter side
  * (optim/muon.h). */

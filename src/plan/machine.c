@@ -95,7 +95,7 @@ double machine_host_both(const struct machine *m)
 double machine_peak(const struct machine *m, enum precision precision)
 {
     switch (precision) {
-    case PRECISION_FP8: /* embeddings, heads, attention; of linears: see layer_time.c */
+    case PRECISION_FP8: /* head and attention compute in bf16; GEMMs of codes: machine_fp8_rate */
     case PRECISION_BF16: return m->peak_bf16;
     case PRECISION_TF32: return m->peak_tf32;
     case PRECISION_FP32: return m->peak_fp32;
@@ -115,14 +115,29 @@ static const double *shares_of(const struct machine *m, enum precision precision
     return m->share_32;
 }
 
-double machine_gemm_rate(const struct machine *m, enum precision precision, double width)
+static double rate_at(double peak, const double shares[MACHINE_WIDTHS], double width)
 {
-    const double *shares = shares_of(m, precision);
-    const double peak = machine_peak(m, precision), at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
+    const double at = log2(fmax(width, 1) / MACHINE_WIDTH_MIN);
     if (at <= 0) return peak * shares[0] * fmax(width, 1) / MACHINE_WIDTH_MIN; /* less than a tile */
     if (at >= MACHINE_WIDTHS - 1) return peak * shares[MACHINE_WIDTHS - 1];
     const int i = (int)at;
     return peak * (shares[i] + (at - i) * (shares[i + 1] - shares[i]));
+}
+
+double machine_gemm_rate(const struct machine *m, enum precision precision, double width)
+{
+    return rate_at(machine_peak(m, precision), shares_of(m, precision), width);
+}
+
+bool machine_has_fp8(const struct machine *m)
+{
+    return m->kind == DEV_CPU || m->share_8[0] > 0;
+}
+
+double machine_fp8_rate(const struct machine *m, double width, bool fast)
+{
+    if (m->kind == DEV_CPU) return machine_gemm_rate(m, PRECISION_BF16, width);
+    return rate_at(m->peak_fp8, m->share_8, width) * (fast ? 1 : m->full_8);
 }
 
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim,

@@ -23,6 +23,9 @@ struct machine {
     double peak_bf16, peak_fp8, peak_tf32, peak_fp32; /* FLOP/s, dense; 0: unknown */
     double share_16[MACHINE_WIDTHS], share_32[MACHINE_WIDTHS]; /* fraction of the peak, by the smallest side of a
                                                                   GEMM */
+    double share_8[MACHINE_WIDTHS], full_8; /* the same for FP8 GEMMs, of peak_fp8, with fast accumulation; full_8: what
+                                               is left of it with sums in fp32. 0: no FP8 */
+    bool measured_8;                /* share_8 was measured on this architecture, and not scaled from another's */
     /* Attention: heads up to 64, up to 128, and wider (latent attention, with narrower values). */
     struct machine_curve narrow_forward, narrow_backward, wide_forward, wide_backward, latent_forward, latent_backward;
     double linear_forward, linear_backward; /* fraction of the peak: delta rule and state space */
@@ -50,9 +53,13 @@ const struct machine *machine_of_gpu(const char *gpu);
 /* Bytes/s per direction between a GPU and its host if both directions are busy: the link's, or half of what the host's
  * memory moves; 0 without a row. */
 double machine_host_both(const struct machine *m);
-double machine_peak(const struct machine *m, enum precision precision);  /* FLOP/s; 0: unknown */
+/* FLOP/s; 0: unknown. For FP8 it is bf16's (plan/mfu.h). */
+double machine_peak(const struct machine *m, enum precision precision);
 /* FLOP/s of a GEMM with smallest side `width`; of attention over sequences of `tokens`. */
 double machine_gemm_rate(const struct machine *m, enum precision precision, double width);
+/* The same for a GEMM that reads FP8 codes. A host decodes them in front of its bf16 kernels. */
+double machine_fp8_rate(const struct machine *m, double width, bool fast);
+bool machine_has_fp8(const struct machine *m);
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim, int64_t tokens,
                               bool backward);
 double machine_linear_rate(const struct machine *m, enum precision precision, bool backward);

@@ -38,6 +38,8 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     p->bytes = s->run.machine_memory_gib > 0 ? s->run.machine_memory_gib * gib : m->memory_bytes - taken;
     if (st == STATUS_OK && p->peak <= 0)
         st = FAIL(STATUS_CONFIG, "%s has no rate for this train.precision", m->name);
+    if (st == STATUS_OK && run_precision(p) == PRECISION_FP8 && !machine_has_fp8(m))
+        st = FAIL(STATUS_CONFIG, "train.precision fp8: %s has no FP8; use bf16", m->name);
     if (st != STATUS_OK)
         mesh_plan_close(p);
     else
@@ -213,6 +215,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
                  module = padded(&v->mesh, s->count_module);
     stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
+    if (last) stage->codes += (double)s->modules * s->codes_module;
+    if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
     m->scratch = s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
@@ -235,6 +239,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             else
                 dense_max = fmax(dense_max, padded(&v->mesh, l->table));
             stage->rows += l->rows, stage->row_bytes += l->row_bytes;
+            stage->codes += l->codes, stage->codes_s += l->codes_s;
         }
         act += chunk;
         set = fmax(set, chunk);
@@ -244,7 +249,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->act = s->act_fixed + (last ? s->act_last : 0) +
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store + s->once - s->sum_bytes : act);
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard);
-    m->weights = stage->count * (b.weight + b.master) + s->param_other;
+    m->weights = stage->count * (b.weight + b.master) + s->param_other + stage->codes;
     m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
@@ -581,7 +586,8 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
-        r->optim = fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->communication);
+        r->optim =
+            fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->communication + stage->codes_s);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;

@@ -55,6 +55,7 @@ struct mesh_stage {
     double tables, rows, row_bytes; /* parameters with sparse gradients; those that a step may read; bytes kept:
                                        rank_share.h */
     double host;                /* bytes of optimizer state in host memory */
+    double codes, codes_s;      /* FP8: bytes of the codes of its weights; seconds per step to make them */
     struct mesh_memory memory;
     double forward, backward;   /* seconds of a micro-batch, including communication that is not overlapped */
     double ortho, communication;     /* seconds per step of Muon's GEMMs, and of communication for them */

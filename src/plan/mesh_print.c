@@ -40,6 +40,11 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
     return buf;
 }
 
+static bool is_fp8(const struct mesh_plan *p)
+{
+    return p->spec.run.train_precision == PRECISION_FP8;
+}
+
 /* Where a step's seconds go. */
 #define STEP_PARTS(X)                                                                                        \
     X(gemms, "GEMMs", r->compute.gemms)                                                                      \
@@ -72,6 +77,9 @@ static void print_head(const struct mesh_plan *p)
            text_count(c, (double)s->run.train_batch_tokens),
            (long long)(s->run.train_batch_tokens / s->run.train_sequence_length),
            (long long)s->run.train_sequence_length);
+    if (is_fp8(p) && m->kind == DEV_CUDA && !m->measured_8)
+        printf("note         rates of FP8 GEMMs are not measured on this GPU: the H200's share of the FP8 "
+               "peak\n");
     if (!p->own_layout)
         printf("note         this build has no CUDA: activations are laid out as the CPU lays them out\n");
 }
@@ -123,6 +131,12 @@ static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
 #undef X
         printf(" %12s\n", text_bytes(b, mesh_memory_sum(&s->memory)));
     }
+    double codes = 0;
+    for (int i = 0; i < r->variant.mesh.pp; i++) codes = fmax(codes, r->stages[i].codes);
+    if (codes > 0)
+        printf(
+            "  weights hold up to %s of FP8 codes and their transposes: 2 bytes per parameter of a linear\n",
+            text_bytes(a, codes));
     if (overlay_apart(&p->spec.model, &r->variant.mesh, r->micros) == NULL)
         printf("  gradients lie among the activations, where those of blocks behind were\n");
 }
@@ -182,8 +196,8 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     print_uneven(&r->variant.mesh, "");
     print_stages(p, r);
     print_host(p, r);
-    printf("\nstep         %s, %s tokens/s, MFU %.1f %%\n", text_time(b, r->step),
-           text_count(a, r->tokens_per_s), 100 * r->mfu);
+    printf("\nstep         %s, %s tokens/s, MFU %.1f %%%s\n", text_time(b, r->step),
+           text_count(a, r->tokens_per_s), 100 * r->mfu, is_fp8(p) ? " of the bf16 peak" : "");
 #define X(name, text, seconds)                                                                               \
     if ((seconds) > most)                                                                                    \
         next = most, second = limit, most = (seconds), limit = text;                                         \
@@ -231,6 +245,7 @@ static json_t *result_json(const struct mesh_result *r)
 #define X(name, text) json_object_set_new(memory, #name, json_real(s->memory.name));
         MESH_MEMORY(X)
 #undef X
+        if (s->codes > 0) json_object_set_new(memory, "fp8_codes_in_weights", json_real(s->codes));
         json_array_append_new(
             stages, json_pack("{s:i, s:i, s:f, s:f, s:o, s:f, s:f, s:f}", "layers", s->layers, "slots",
                               s->slots, "parameters", s->count, "host_bytes", s->host, "memory_bytes", memory,
@@ -254,9 +269,11 @@ static json_t *result_json(const struct mesh_result *r)
 
 static json_t *machine_json(const struct mesh_plan *p)
 {
-    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:b}", "machine", p->cluster.machine->name, "devices",
-                     p->cluster.devices, "devices_per_node", p->cluster.node, "device_bytes", p->bytes,
-                     "peak_flops_per_s", p->peak, "own_layout", p->own_layout);
+    json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:b}", "machine", p->cluster.machine->name, "devices",
+                          p->cluster.devices, "devices_per_node", p->cluster.node, "device_bytes", p->bytes,
+                          "peak_flops_per_s", p->peak, "own_layout", p->own_layout);
+    if (is_fp8(p)) json_object_set_new(o, "fp8_rates_measured", json_boolean(p->cluster.machine->measured_8));
+    return o;
 }
 
 static void print_json(const struct mesh_plan *p, const struct mesh_list *list)

@@ -511,6 +511,11 @@ static void print_time(const struct spec *s, const struct plan_outlook *o, enum 
                                                  s->run.train_micro_batch));
 }
 
+static int64_t fp8_codes_bytes(const struct params *p)
+{
+    return p->derived[DERIVED_F8].bytes + p->derived[DERIVED_F8_T].bytes;
+}
+
 static void print_text(const struct spec *s, const struct memory *m, const struct decoder *d,
                        const struct machine_text *machine)
 {
@@ -541,6 +546,9 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
         printf("  %-12s %12s   in host memory, not in the sum: master weights, moments "
                "(memory.offload_optimizer)\n",
                "host", text_bytes(a, (double)m->host.peak));
+    if (fp8_codes_bytes(&d->params) > 0)
+        printf("  %s of parameters are FP8 codes of %d weights, and their transposes\n",
+               text_bytes(a, (double)fp8_codes_bytes(&d->params)), d->params.fp8.count);
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     const char *apart = overlay_apart(&s->model, NULL, micro);
     if (apart)
@@ -581,6 +589,8 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
         "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
         have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
+    if (fp8_codes_bytes(&d->params) > 0)
+        json_object_set_new(root, "fp8_codes_bytes", json_integer((json_int_t)fp8_codes_bytes(&d->params)));
     duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute, s->run.train_micro_batch);
     json_object_set_new(root, "run", duration_json(s, o->step, &one, command));
     json_dumpf(root, stdout, JSON_INDENT(2));

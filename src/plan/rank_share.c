@@ -1,4 +1,5 @@
 #include "plan/rank_share.h"
+#include "model/mtp.h"
 #include "parallel/tp_grad.h"
 #include "plan/grad_overlay.h"
 #include "spec/layer_traits.h"
@@ -8,7 +9,8 @@
 
 bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v)
 {
-    return s->tp == v->mesh.tp && s->recompute == v->recompute && s->micro_batch == v->micro_batch;
+    return s->tp == v->mesh.tp && s->recompute == v->recompute && s->micro_batch == v->micro_batch &&
+           s->staged == (s->fp8 && v->mesh.pp > 1);
 }
 
 void rank_share_close(struct rank_share *s)
@@ -73,6 +75,59 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
     }
 }
 
+static bool is_row(const struct linear *m, int row)
+{
+    return m && m->w == row;
+}
+
+/* The linears of a block's mixer and feed-forward part that read codes. (An n-gram memory in front of them is not
+ * timed.) `stream`: norms write the codes of the stream's gradient. */
+static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, bool stream)
+{
+    const struct params *p = &d->params;
+    const struct mlp *mlp = b->ffn.kind == FFN_MLP ? &b->ffn.mlp : &b->ffn.moe.shared;
+    const bool norms = d->norm.kind == NORM_RMSNORM && params_slices(p) == 1,
+               swiglu = d->spec.activation == ACT_SWIGLU && mlp->f > 0 && p->rows[mlp->up.w].fp8 >= 0 &&
+                        p->rows[mlp->down.w].fp8 >= 0;
+    struct layer_fp8 all = {0};
+    for (int i = b->norm1.w, end = p->units[p->rows[i].unit].last; i < end; i++) {
+        const struct param *row = &p->rows[i];
+        if (row->fp8 < 0) continue;
+        struct layer_linear l = {.in = row->shape[1], .out = row->shape[0]};
+        if (norms && row->norm.w >= 0) l.x = CODES_BY_NORM;
+        if (stream && (is_row(mixer_out(&b->mixer), i) || is_row(ffn_out(&b->ffn), i))) l.dy = CODES_BY_NORM;
+        if (swiglu && i == mlp->up.w) l.dy = CODES_BY_SWIGLU;
+        if (swiglu && i == mlp->down.w) l.x = CODES_BY_SWIGLU;
+        CHECK(all.count < LAYER_LINEARS_MAX, "a layer of more than %d linears in FP8", LAYER_LINEARS_MAX);
+        all.linears[all.count++] = l;
+    }
+    return all;
+}
+
+/* Bytes of the codes of a unit's weights, and their seconds. */
+static void codes_of(const struct params *p, int unit, const struct machine *m, double *bytes,
+                     double *seconds)
+{
+    for (int i = p->units[unit].first; i < p->units[unit].last; i++) {
+        if (p->rows[i].fp8 < 0) continue;
+        *bytes += 2 * (double)p->rows[i].count;
+        *seconds += layer_times_codes(m, (double)p->rows[i].count);
+    }
+}
+
+static void count_codes(struct rank_share *s, const struct decoder *d, const struct machine *m)
+{
+    const struct params *p = &d->params;
+    for (int64_t i = 0; i < s->layers; i++) {
+        struct rank_share_layer *l = &s->layer[i];
+        l->fp8 = fp8_of(d, &d->blocks[i], s->stream_codes > 0 && !s->staged);
+        codes_of(p, (int)i + 1, m, &l->codes, &l->codes_s);
+    }
+    if (d->spec.mtp_depth == 0) return;
+    s->fp8_module = fp8_of(d, &d->mtp[0].block, false);
+    codes_of(p, d->mtp[0].unit, m, &s->codes_module, &s->codes_module_s);
+}
+
 static void count_reads(struct rank_share *s, const struct decoder *d, const struct sparse_grad *t)
 {
     for (int i = 0; i < t->count; i++) {
@@ -83,8 +138,8 @@ static void count_reads(struct rank_share *s, const struct decoder *d, const str
     }
 }
 
-static struct lay lay_of(const struct decoder *d, const struct plan_lay_args *a, struct arena *act,
-                         struct arena *scratch)
+static struct lay lay_of(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
+                         struct arena *act, struct arena *scratch)
 {
     struct lay l = {.n = a->tokens,
                     .docs_max = a->docs_max ? a->docs_max : a->tokens,
@@ -99,15 +154,26 @@ static struct lay lay_of(const struct decoder *d, const struct plan_lay_args *a,
                     .params = &d->params,
                     .act = act,
                     .scratch = scratch};
-    l.codes_dout = activations_stream_codes(d, &l);
+    l.codes_dout = !s->staged && activations_stream_codes(d, &l);
     return l;
+}
+
+/* Codes of the stream's gradient, as activations_lay takes them. */
+static double stream_codes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+{
+    struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
+    const struct lay l = lay_of(s, d, a, &act, &scratch);
+    if (!activations_stream_codes(d, &l)) return 0;
+    tensor_take(&act, "codes", DTYPE_U8, 2, l.n, d->spec.hidden_size);
+    tensor_take(&act, "transposed codes", DTYPE_U8, 2, d->spec.hidden_size, quantized_ld(l.n));
+    return (double)act.used;
 }
 
 static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
 {
     for (int64_t i = 0; i < s->layers; i++) {
         struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-        const struct lay l = lay_of(d, a, &act, &scratch);
+        const struct lay l = lay_of(s, d, a, &act, &scratch);
         struct block_saved saved;
         block_lay(&d->blocks[i], &saved, &l);
         s->layer[i].act = (double)act.used;
@@ -116,7 +182,7 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
         s->layer[i].overlap = ffn_how(&d->blocks[i].ffn) == SP_OVERLAP ? 1 : 0.5; /* of two branches */
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
-    const struct lay l = lay_of(d, a, &sum, &scratch);
+    const struct lay l = lay_of(s, d, a, &sum, &scratch);
     struct lay final = sp_local_lay(&l);
     struct head_saved head;
     struct norm_saved norm;
@@ -153,7 +219,7 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
 
 /* Bytes of plan_lay for this rank's part of the model without a pipeline, by arena. */
 static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
-                        struct rank_share *s)
+                        const struct machine *machine, struct rank_share *s)
 {
     struct decoder d;
     struct activations act = {0};
@@ -164,6 +230,8 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
         count_reads(s, &d, &rank.sparse_grad);
+        s->stream_codes = stream_codes(s, &d, a);
+        count_codes(s, &d, machine);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
         s->act_front = (double)act.act_front;
@@ -174,35 +242,37 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     return st;
 }
 
-static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a)
+static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,
+                        const struct machine *machine)
 {
     struct memory m, without;
-    TRY(lay_whole(&m, &spec->model, a, s));
+    TRY(lay_whole(&m, &spec->model, a, machine, s));
     without = m;
     if (spec->model.mtp_depth > 0) {
         struct model_spec plain = spec->model;
         plain.mtp_depth = 0;
-        TRY(lay_whole(&without, &plain, a, NULL));
+        TRY(lay_whole(&without, &plain, a, machine, NULL));
     }
     const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
     s->modules = spec->model.mtp_depth;
     s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
-           tables = 0, row_bytes = 0, matrices = 0,
+           tables = 0, row_bytes = 0, matrices = 0, codes = (double)s->modules * s->codes_module,
            summed = s->summed_last + (double)s->modules * s->summed_module;
     for (int64_t i = 0; i < s->layers; i++) {
         count += s->layer[i].count + s->layer[i].table;
         layers += s->layer[i].act, summed += s->layer[i].summed;
         row_bytes += s->layer[i].row_bytes;
         matrices += s->layer[i].matrices;
+        codes += s->layer[i].codes;
         if (a->sparse) tables += s->layer[i].table;
     }
     s->moments.second = 1 - matrices / count;
-    s->param_other = (double)m.param.peak - count * (state.weight + state.master);
+    s->param_other = (double)m.param.peak - count * (state.weight + state.master) - codes;
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
     s->moments.bytes = (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
-    s->act_fixed = (double)without.act.peak - layers;
+    s->act_fixed = (double)without.act.peak - layers - (s->staged ? s->stream_codes : 0);
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
     if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
@@ -213,18 +283,28 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     return STATUS_OK;
 }
 
+/* What a layer computes in FP8 after the warm-up. GEMMs read codes of a multiple of 16 rows. */
+static struct layer_fp8 fp8_now(const struct layer_fp8 *layer, const struct spec *spec, int64_t tokens)
+{
+    struct layer_fp8 now = *layer;
+    now.wgrad = spec->run.fp8_wgrad == FP8_WGRAD_FP8;
+    if (tokens % 16 != 0) now.count = 0;
+    return now;
+}
+
 static void time_layers(struct rank_share *s, const struct spec *spec, const struct cluster *c)
 {
     const int64_t tokens = s->micro_batch * spec->run.train_sequence_length;
     const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
-    const struct layer_shape shape = {.model = &spec->model,
-                                      .machine = c->machine,
-                                      .precision = (enum precision)spec->run.train_precision,
-                                      .recompute = s->recompute,
-                                      .tokens = tokens,
-                                      .sequence = spec->run.train_sequence_length,
-                                      .stream = tokens / s->tp};
+    struct layer_shape shape = {.model = &spec->model,
+                                .machine = c->machine,
+                                .precision = (enum precision)spec->run.train_precision,
+                                .recompute = s->recompute,
+                                .tokens = tokens,
+                                .sequence = spec->run.train_sequence_length,
+                                .stream = tokens / s->tp};
     for (int64_t i = 0; i < s->layers; i++) {
+        shape.fp8 = fp8_now(&s->layer[i].fp8, spec, tokens);
         const struct layer_times t = layer_times_of(&shape, i);
         struct layer_times *sum = &s->layer[i].times;
         layer_time_add(&sum->forward, &t.forward, (double)model_visits(&spec->model, i));
@@ -233,6 +313,7 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
         sum->wgrad = segments * t.wgrad;
         sum->enter = t.enter, sum->leave = t.leave;
     }
+    shape.fp8 = fp8_now(&s->fp8_module, spec, tokens);
     s->embed = layer_times_embed(&shape);
     s->head = layer_times_head(&shape, segments * (1 + modules));
     for (int i = 0; i < modules; i++) {
@@ -262,7 +343,10 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                     (long long)args.tokens, v->mesh.tp);
     struct rank_share *s = calloc(1, sizeof *s);
     if (s == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    const bool fp8 = spec.run.train_precision == PRECISION_FP8;
     *s = (struct rank_share){.tp = v->mesh.tp,
+                             .fp8 = fp8,
+                             .staged = fp8 && v->mesh.pp > 1,
                              .recompute = v->recompute,
                              .micro_batch = v->micro_batch,
                              .overlap = a->cluster->machine->overlap,
@@ -276,7 +360,8 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                                       .precision = (enum precision)spec.run.train_precision};
     for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
         s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
-    status st = s->layer ? lay_bytes(s, &spec, &args) : FAIL(STATUS_FIT, "no memory to plan with");
+    status st = s->layer ? lay_bytes(s, &spec, &args, a->cluster->machine)
+                         : FAIL(STATUS_FIT, "no memory to plan with");
     local = spec;
     divide(&local.model, v->mesh.tp);
     if (st == STATUS_OK) time_layers(s, &local, a->cluster);

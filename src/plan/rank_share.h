@@ -16,10 +16,14 @@ struct rank_share_layer {
     double act, scratch, store; /* bytes of a micro-batch; store: operands of its deferred GEMMs */
     struct layer_times times;   /* of a micro-batch */
     double overlap;             /* fraction of its tp communication that overlaps GEMMs, if the machine supports it */
+    struct layer_fp8 fp8;       /* its linears that read codes */
+    double codes, codes_s;      /* bytes of its weights' codes, which every rank has whole; seconds per step to make
+                                   them */
     double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
 };
 struct rank_share {
     int tp;
+    bool staged, fp8;           /* staged: in a pipeline, which differs with train.precision=fp8 */
     enum recompute recompute;
     int64_t micro_batch;
     bool overlap;
@@ -29,11 +33,14 @@ struct rank_share {
                                                    head */
     int64_t modules;
     double count_module;        /* of each MTP module */
+    struct layer_fp8 fp8_module;
+    double codes_module, codes_module_s; /* as of a layer */
     double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
     bool stays;                 /* embedding and the model's end are used at the same time: zero.h */
     double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the MTP modules; of the head */
     double once;                /* extra bytes of the residual stream's tensors in a pipeline: model/decoder.c */
     double act_front;           /* part of act_fixed before the layers */
+    double stream_codes;        /* part of act_fixed without a pipeline: FP8 codes of the stream's gradient */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: RoPE and other tables, ends of arenas */
     struct mesh_moments moments; /* of the optimizer, per parameter */

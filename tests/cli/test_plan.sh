@@ -38,6 +38,25 @@ says "does not divide model.head_count 64"
 run 2 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --machine 64xB200
 says "raise train.batch_tokens"
 
+eight=(plan --model.preset=llama-1b --train.precision=fp8 --train.micro_batch=8 --train.sequence_length=4096 --train.batch_tokens=32768 --train.steps=1)
+run 0 "${eight[@]}" --machine h200
+check "codes of weights" grep -q '^  weights hold up to 1.81 GiB of FP8 codes' out
+check "MFU of bf16's peak" grep -qE '^step .* MFU 7[0-9.]+ % of the bf16 peak$' out
+check "rates that were measured" [ "$(grep -c 'not measured' out)" -eq 0 ]
+run 0 "${eight[@]}" --machine b200
+check "rates that were not" grep -q '^note .*FP8 GEMMs are not measured on this GPU' out
+run 0 "${eight[@]}" --machine h200 --json
+check "codes in JSON" awk '/"fp8_codes_in_weights"/ { found = $2 + 0 == 2 * 973078528 } END { exit !found }' out
+run 2 "${eight[@]}" --machine a100
+says "a100 has no FP8"
+run 2 "${eight[@]}" --machine 2xh200 --parallel.zero=3
+says "parallel.zero 3"
+nano=(plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --train.precision=fp8 --machine.device=cpu)
+run 0 "${nano[@]}"
+check "codes of weights on one device" grep -qE '^  [0-9.]+ MiB of parameters are FP8 codes of 24 weights, and their transposes$' out
+run 2 "${nano[@]}" --fp8.exclude='*.nothing.weight'
+says "matches no weight"
+
 make_corpus
 run 0 train r.yaml --run.dir=runs/a --eval.every=0 --ckpt.every=0
 check "predicted beside measured" grep -qE 'forecast +step [0-9.e-]+ s predicted, [0-9.e-]+ s measured' runs/a/log.txt

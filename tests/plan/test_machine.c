@@ -61,10 +61,19 @@ static void rows_are_complete(void **state)
         assert_true(m->memory_bytes > 0 && m->memory_rate >= m->stream_rate && m->stream_rate > 0);
         assert_true(m->peak_bf16 > 0 && m->peak_fp32 > 0 && m->link_rate > 0 && m->net_rate > 0);
         assert_true(m->link_rate >= m->net_rate && m->node > 0 && m->host_rate > 0);
+        assert_int_equal(machine_has_fp8(m), strcmp(m->name, "a100") != 0);
+        assert_int_equal(m->measured_8, m->sm == 90);
         for (int64_t width = 16; width <= 16384; width *= 2) {
             const double rate = machine_gemm_rate(m, PRECISION_BF16, (double)width);
             assert_true(rate > 0 && rate < m->peak_bf16);
             assert_true(rate <= machine_gemm_rate(m, PRECISION_BF16, (double)width * 2));
+            const double fast = machine_fp8_rate(m, (double)width, true),
+                         full = machine_fp8_rate(m, (double)width, false);
+            if (m->kind == DEV_CPU)
+                assert_true(fast == rate && full == rate);
+            else if (machine_has_fp8(m))
+                assert_true(full > rate && full <= fast && fast < m->peak_fp8 &&
+                            fast <= machine_fp8_rate(m, (double)width * 2, true));
             for (int back = 0; back < 2; back++) {
                 const double attention = machine_attention_rate(m, PRECISION_BF16, 128, width, back);
                 assert_true(attention > 0 && attention < m->peak_bf16);
@@ -316,6 +325,75 @@ static void joined_passes_move_less(void **state)
     }
 }
 
+/* Energy's prediction for the H200: 1190 to 1310 TFLOP/s, fast sums a twentieth above the others. */
+static void fp8_has_its_measured_rates(void **state)
+{
+    (void)state;
+    struct cluster c;
+    assert_int_equal(cluster_parse("h200", &c), STATUS_OK);
+    for (double width = 2048; width <= 4096; width *= 2) {
+        const double fast = machine_fp8_rate(c.machine, width, true),
+                     full = machine_fp8_rate(c.machine, width, false);
+        assert_true(fast > 1213e12 && fast < 1.04 * 1290e12);
+        assert_true(full > 1147e12 && full < 1.04 * 1244e12);
+        near(full / fast, 1200.0 / 1256, 0.01);
+    }
+    assert_true(machine_peak(c.machine, PRECISION_FP8) == machine_peak(c.machine, PRECISION_BF16));
+}
+
+/* A layer of llama-1b in FP8: what its GEMMs gain, and the bytes that codes add, written down for each tensor. */
+static void codes_are_counted(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    struct cluster c;
+    assert_int_equal(preset_find("llama-1b", &m), STATUS_OK);
+    assert_int_equal(cluster_parse("h200", &c), STATUS_OK);
+    const double n = 32768, d = 2048, f = 8192, qkv = 3072, rate = c.machine->stream_rate,
+                 gap = c.machine->gap;
+    struct layer_shape s = {.model = &m,
+                            .machine = c.machine,
+                            .precision = PRECISION_FP8,
+                            .tokens = 32768,
+                            .sequence = 4096,
+                            .stream = 32768};
+    const struct layer_times none = layer_times_of(&s, 0);
+    s.precision = PRECISION_BF16;
+    const struct layer_times plain = layer_times_of(&s, 0);
+    assert_memory_equal(&none, &plain, sizeof none); /* no linear reads codes */
+    s.precision = PRECISION_FP8;
+    s.fp8 = (struct layer_fp8){.count = 4,
+                               .linears = {{2048, 3072, CODES_BY_NORM, CODES_BY_PASS},
+                                           {2048, 2048, CODES_BY_PASS, CODES_BY_NORM},
+                                           {2048, 16384, CODES_BY_NORM, CODES_BY_SWIGLU},
+                                           {8192, 2048, CODES_BY_SWIGLU, CODES_BY_NORM}}};
+    for (int wgrad = 0; wgrad < 2; wgrad++) {
+        s.fp8.wgrad = wgrad;
+        const struct layer_times t = layer_times_of(&s, 0);
+        const double flops = 2 * n * (d * qkv + d * d + 3 * d * f),
+                     fast = machine_fp8_rate(c.machine, d, true),
+                     full = machine_fp8_rate(c.machine, d, false);
+        near(t.forward.gemms, flops / fast, 1e-9);
+        near(t.wgrad, wgrad ? flops / full : plain.wgrad, 1e-9);
+        near(t.backward.gemms, flops / full + t.wgrad, 1e-9);
+        near(t.forward.mixing + t.backward.mixing, plain.forward.mixing + plain.backward.mixing, 1e-12);
+        /* Forward: y1 and y2 are codes and transposed codes, and values if a bf16 GEMM reads them; attention's output
+         * is read once more; m is codes alone. */
+        const double forward = 2 * d * (wgrad ? 0 : 2) + 3 * d - f;
+        near(t.forward.memory, plain.forward.memory + n * forward / rate + gap, 1e-9);
+        /* Backward: dqkv is read once more; the stream's gradient gets both forms of codes twice; m is transposed codes
+         * alone; SwiGLU is no epilogue, which spared 0.3 of its pass. bf16 GEMMs read values besides: of dgu and m, and of
+         * y1 and y2, which the norms compute again. */
+        const double both = 4 * qkv + 2 * 2 * d - f + 3 * d,
+                     bf16_wgrad = 3 * qkv + 2 * 2 * d + f + 2 * 2 * f + 2 * 6 * d;
+        near(t.backward.memory,
+             plain.backward.memory + n * ((wgrad ? both : bf16_wgrad) + 2 * 0.3 * 6 * f) / rate +
+                 (wgrad ? 2 : 1) * gap,
+             1e-9);
+    }
+    near(layer_times_codes(c.machine, d * qkv), 6 * d * qkv / rate + 3 * gap, 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +406,8 @@ int main(void)
         cmocka_unit_test(flops_are_those_of_published_rates),
         cmocka_unit_test(gemms_are_those_that_are_counted),
         cmocka_unit_test(joined_passes_move_less),
+        cmocka_unit_test(fp8_has_its_measured_rates),
+        cmocka_unit_test(codes_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

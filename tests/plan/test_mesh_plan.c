@@ -9,43 +9,7 @@
 
 #include "model/param_count.h"
 #include "optim/muon.h"
-#include "plan/mesh_plan.h"
-
-static void near(double got, double wanted, double relative)
-{
-    if (fabs(got - wanted) > relative * fabs(wanted)) fail_msg("%.9g, wanted %.9g", got, wanted);
-}
-
-static struct spec spec_of(const char *preset, int64_t sequence, int64_t sequences)
-{
-    struct spec s;
-    assert_int_equal(preset_find(preset, &s.model), STATUS_OK);
-    run_spec_default(&s.run);
-    if (s.model.vocab_size == 0) s.model.vocab_size = 512;
-    if (s.model.context_length < sequence) s.model.context_length = sequence;
-    s.run.train_steps = 1;
-    s.run.train_sequence_length = sequence;
-    s.run.train_batch_tokens = sequence * sequences;
-    spec_resolve(&s);
-    return s;
-}
-
-static struct mesh_plan *open_plan(const struct spec *s, const char *machine)
-{
-    struct cluster c;
-    struct mesh_plan *p;
-    assert_int_equal(cluster_parse(machine, &c), STATUS_OK);
-    assert_int_equal(mesh_plan_open(&p, s, &c), STATUS_OK);
-    return p;
-}
-
-static struct mesh_variant variant(int dp, int tp, int pp, int zero)
-{
-    return (struct mesh_variant){
-        .mesh =
-            {.dp = dp, .tp = tp, .pp = pp, .chunks = 1, .zero = zero, .shard = dp, .schedule = PIPELINE_1F1B},
-        .micro_batch = 1};
-}
+#include "plan/mesh_fixture.h"
 
 /* With bf16 and AdamW: 16 bytes, 6 + 10/D, 2 + 14/D, 16/D, and so with fp32, whose weights are not halved. */
 static void state_is_divided_by_its_formula(void **state)
@@ -68,13 +32,14 @@ static void one_device_is_todays_plan(void **state)
 {
     (void)state;
     const char *presets[] = {"nano", "qwen3-next-tiny", "deepseek-v3-tiny"};
-    for (int i = 0; i < 18; i++) {
+    for (int i = 0; i < 27; i++) {
         struct spec s = spec_of(presets[i % 3], 64, 8);
-        s.run.train_precision = i / 3 % 2 ? PRECISION_BF16 : PRECISION_FP32;
-        s.run.train_recompute = i / 6;
+        s.run.train_precision = i >= 18 ? PRECISION_FP8 : i / 3 % 2 ? PRECISION_BF16 : PRECISION_FP32;
+        s.run.train_recompute = i >= 18 ? (i - 18) / 3 : i / 6;
         s.run.optim_master = i / 3 % 2 && i % 2 ? OPTIM_MASTER_NONE : OPTIM_MASTER_FP32;
         s.run.train_micro_batch = 2;
         s.model.mtp_depth = i % 2;
+        if (i >= 18 && i % 3 == 1) snprintf(s.run.fp8_exclude, sizeof s.run.fp8_exclude, "*.gdn.in.weight");
         struct ops ops;
         struct decoder d;
         struct rank_state rank;
@@ -168,41 +133,6 @@ static void what_the_host_has_no_room_for_does_not_fit(void **state)
         near(r.optim, r.stages[0].host / 125e9, 1e-9);
         mesh_plan_close(p);
     }
-}
-
-/* Ranks of every stage of a variant compared with plan_lay: act and scratch byte for byte. The optimizer's
- * tables and tensor-parallel gradient reductions are spread evenly here, which is the only difference of the
- * others. */
-static void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v, const char *what)
-{
-    struct mesh_result r;
-    struct ops ops;
-    assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
-    struct mesh_plan *p = open_plan(s, "16xcpu");
-    if (mesh_plan_one(p, v, &r) != STATUS_OK) fail_msg("%s: %s", what, status_message());
-    for (int rank = 0; rank < v->mesh.pp; rank++) {
-        const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * v->mesh.dp);
-        const struct mesh_memory *mine = &r.stages[rank].memory;
-        struct decoder d;
-        struct rank_state state;
-        struct activations a = {0};
-        struct memory m = {0};
-        struct plan_lay_args args = plan_args(s, &mesh);
-        args.ops = &ops, args.kind = DEV_CPU;
-        if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(s); /* as a run resolves them */
-        assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &state, &a, &args), STATUS_OK);
-        if (fabs(mine->act - (double)m.act.peak) > 0.5)
-            fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
-        assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
-        const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers;
-        const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
-        if (fabs(state_bytes - laid) > 0.02 * laid)
-            fail_msg("%s, rank %d: state %.0f, plan_lay %.0f", what, rank, state_bytes, laid);
-        activations_fini(&a);
-        decoder_fini(&d);
-    }
-    mesh_plan_close(p);
 }
 
 static void stages_are_laid_out_as_a_run_does(void **state)

@@ -1,0 +1,126 @@
+/* Plans of runs in FP8: laid out as a run does, predicted times, what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "plan/mesh_fixture.h"
+
+/* Codes of weights are whole on every rank; the codes of the stream's gradient have a place of their own without a pipeline, and belong to
+ * each linear in one. */
+static void fp8_is_laid_out_as_a_run_does(void **state)
+{
+    (void)state;
+    const struct mesh_shape shapes[] = {
+        {.pp = 1, .dp = 1, .tp = 1},
+        {.pp = 2, .dp = 1, .tp = 1},
+        {.pp = 2, .dp = 1, .tp = 1, .chunks = 2, .schedule = PIPELINE_INTERLEAVED},
+        {.pp = 1, .dp = 1, .tp = 4},
+        {.pp = 1, .dp = 4, .tp = 1, .zero = 1},
+        {.pp = 2, .dp = 2, .tp = 1, .zero = 2}};
+    enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+    const char *layers[] = {"gqa", "1*gdn,1*mla", "1*mamba2,1*gqa/moe"};
+    for (int i = 0; i < 3 * 3 * SHAPES; i++) {
+        struct mesh_variant v = {
+            .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
+        struct spec s = spec_of("nano", 64, 32);
+        struct model_spec *m = &s.model;
+        char what[64];
+        v.mesh.shard = v.mesh.dp;
+        if (v.mesh.chunks == 0) v.mesh.chunks = 1, v.mesh.schedule = PIPELINE_1F1B;
+        snprintf(m->layers, sizeof m->layers, "%s", layers[i / SHAPES / 3]);
+        m->layer_count = 4, m->vocab_size = 512, m->hidden_size = 256, m->head_count = m->head_count_kv = 4;
+        m->ffn_size = 512, m->mtp_depth = v.mesh.pp == 1 && v.mesh.tp == 1;
+        m->gdn_key_heads = m->gdn_value_heads = 32, m->gdn_key_dim = m->gdn_value_dim = 16;
+        m->mla_kv_rank = 64, m->mla_nope_dim = 32, m->mla_rope_dim = 16, m->mla_value_dim = 32;
+        m->mamba_heads = 64, m->mamba_head_dim = 8, m->mamba_groups = 4, m->mamba_state = 16;
+        m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
+        s.run.train_precision = PRECISION_FP8;
+        s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
+        snprintf(what, sizeof what, "%s, case %d", m->layers, i);
+        laid_out_as_a_run_does(&s, &v, what);
+    }
+}
+
+static struct mesh_result planned(const struct spec *s, const char *machine, int64_t micro)
+{
+    struct mesh_plan *p = open_plan(s, machine);
+    struct mesh_variant v = variant(1, 1, 1, 0);
+    struct mesh_result r;
+    v.micro_batch = micro;
+    if (mesh_plan_one(p, &v, &r) != STATUS_OK) fail_msg("%s", status_message());
+    mesh_plan_close(p);
+    return r;
+}
+
+/* Not measured yet: what energy per FLOP lets expect of an H200, and the order that must hold on every GPU. */
+static void fp8_takes_its_predicted_time(void **state)
+{
+    (void)state;
+    const struct {
+        const char *preset;
+        int64_t batch;
+        double least, most; /* ms on an H200 */
+    } steps[] = {{"7b-gqa", 4, 190, 200}, {"llama-1b", 8, 345, 366}};
+    const char *machines[] = {"h200", "b200", "l40s"};
+    for (int i = 0; i < 6; i++) {
+        struct spec s = spec_of(steps[i % 2].preset, 4096, steps[i % 2].batch);
+        if (i % 2 == 0) s.model.layer_count = 8, s.model.vocab_size = 32000;
+        const struct mesh_result bf16_step = planned(&s, machines[i / 2], steps[i % 2].batch);
+        s.run.train_precision = PRECISION_FP8;
+        const struct mesh_result fp8 = planned(&s, machines[i / 2], steps[i % 2].batch);
+        s.run.fp8_wgrad = FP8_WGRAD_BF16;
+        const struct mesh_result wgrad = planned(&s, machines[i / 2], steps[i % 2].batch);
+        if (i < 2 && (fp8.step * 1e3 < steps[i].least || fp8.step * 1e3 > steps[i].most))
+            fail_msg("%s: %.1f ms", steps[i].preset, fp8.step * 1e3);
+        assert_true(fp8.step < wgrad.step && wgrad.step < bf16_step.step);
+        near(fp8.mfu / bf16_step.mfu, bf16_step.step / fp8.step, 1e-12); /* of the same peak */
+        near(fp8.stages[0].memory.weights - fp8.stages[0].codes, bf16_step.stages[0].memory.weights, 1e-4);
+        assert_true(bf16_step.stages[0].codes == 0);
+        /* All layers out: bf16's GEMMs, and its optimizer without codes of weights. */
+        snprintf(s.run.fp8_exclude, sizeof s.run.fp8_exclude, "layers.*");
+        const struct mesh_result none = planned(&s, machines[i / 2], steps[i % 2].batch);
+        near(none.step, bf16_step.step, 1e-12);
+        assert_true(none.stages[0].codes == 0);
+    }
+}
+
+/* In one line each, before anything is laid out. */
+static void what_fp8_cannot_is_refused(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("llama-1b", 4096, 8);
+    struct cluster c;
+    struct mesh_plan *p;
+    struct mesh_result r;
+    s.run.train_precision = PRECISION_FP8;
+    assert_int_equal(cluster_parse("a100", &c), STATUS_OK);
+    assert_int_equal(mesh_plan_open(&p, &s, &c), STATUS_CONFIG);
+    assert_string_equal(status_message(), "train.precision fp8: a100 has no FP8; use bf16");
+    const struct mesh_variant v = variant(2, 1, 1, 3);
+    p = open_plan(&s, "2xh200");
+    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "parallel.zero 3"));
+    struct mesh_variant deferred = variant(1, 1, 2, 0);
+    deferred.mesh.schedule = PIPELINE_ZB_H1;
+    assert_int_equal(mesh_plan_one(p, &deferred, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "parallel.schedule zb_h1"));
+    mesh_plan_close(p);
+    s.model.ffn_size = 8200; /* of 16 */
+    p = open_plan(&s, "h200");
+    assert_int_equal(mesh_plan_given(p, &r), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "FP8 GEMMs need multiples of 16"));
+    mesh_plan_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp8_is_laid_out_as_a_run_does),
+        cmocka_unit_test(fp8_takes_its_predicted_time),
+        cmocka_unit_test(what_fp8_cannot_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
