@@ -37,7 +37,8 @@ struct fp8_scales_args {
     float *amax;                /* [count] */
     const float *all;           /* [ranks][all_stride]: amax of each rank, the first `count` of each; NULL: amax */
     float *history;             /* [count][FP8_HISTORY]; DELAYED only */
-    float *scale, *scale_inv;   /* [count] */
+    float *scale;               /* [count] */
+    float *scale_inv;           /* of tensor i at [i FP8_SCALE_STRIDE] */
     int64_t count, ranks, all_stride;
     int margin;                 /* binades of room above amax */
     struct step_scalars *scalars; /* in the set's memory: reads step, writes fp8_overflow */

@@ -89,7 +89,7 @@ void fp8_lay(struct params *p, int ranks, struct arena *a)
     const size_t one = (size_t)f->count * sizeof(float), all = FP8_TENSORS * one;
     f->ranks = ranks;
     f->scale = arena_take(a, all, "FP8 scales");
-    f->scale_inv = arena_take(a, all, "FP8 scales");
+    f->scale_inv = arena_take(a, all * FP8_SCALE_STRIDE, "FP8 scales");
     f->amax = arena_take(a, all, "FP8 amax");
     f->history = arena_take(a, 2 * one * FP8_HISTORY, "FP8 amax history");
     f->all = ranks > 1 ? arena_take(a, 2 * one * (size_t)ranks, "FP8 amax of all ranks") : NULL;
@@ -135,7 +135,7 @@ static struct fp8_scales_args scales_of(const struct exec *r, enum fp8_tensor t)
     return (struct fp8_scales_args){.scaling = t == FP8_W ? FP8_CURRENT : FP8_DELAYED,
                                     .amax = f->amax + at,
                                     .scale = f->scale + at,
-                                    .scale_inv = f->scale_inv + at,
+                                    .scale_inv = f->scale_inv + at * FP8_SCALE_STRIDE,
                                     .count = f->count,
                                     .ranks = f->ranks,
                                     .scalars = r->scalars,
@@ -179,7 +179,7 @@ static status bound_scales(const struct exec *r)
         TRY(r->ops->fp8_bound(&(struct fp8_bound_args){.w = params_weight(p, n->w),
                                                        .b = n->b < 0 ? NULL : params_weight(p, n->b),
                                                        .scale = f->scale + fp8_at(f, FP8_X, i),
-                                                       .scale_inv = f->scale_inv + fp8_at(f, FP8_X, i),
+                                                       .scale_inv = f->scale_inv + fp8_at(f, FP8_X, i) * FP8_SCALE_STRIDE,
                                                        .d = p->rows[n->w].shape[0],
                                                        .shift = n->shift,
                                                        .dt = p->dt,
@@ -234,7 +234,15 @@ status fp8_end(const struct exec *r, const struct mesh *mesh, int margin)
 
 /* ---- before the first step */
 
-/* Scale and its inverse of tensor i of X or DY, from its history. Without one: 1. */
+/* Scales on the host: [FP8_TENSORS][count], then their inverses, FP8_SCALE_STRIDE apart. */
+enum { SCALE_FLOATS = FP8_TENSORS * (1 + FP8_SCALE_STRIDE) };
+static void set_scale(const struct fp8_linears *f, float *scales, int64_t at, int exponent)
+{
+    scales[at] = ldexpf(1, exponent);
+    scales[FP8_TENSORS * f->count + at * FP8_SCALE_STRIDE] = ldexpf(1, -exponent);
+}
+
+/* Of tensor i of X or DY, from its history. Without one: 1. */
 static void scale_from_history(const struct fp8_linears *f, const float *history, float *scales,
                                enum fp8_tensor t, int i, int margin)
 {
@@ -244,11 +252,9 @@ static void scale_from_history(const struct fp8_linears *f, const float *history
     const int e = amax > 0 ? fp8_scale_exponent(t == FP8_DY ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3,
                                                 ldexp(amax, margin_of(t, margin)))
                            : 0;
-    scales[at] = ldexpf(1, e);
-    scales[FP8_TENSORS * f->count + at] = ldexpf(1, -e);
+    set_scale(f, scales, at, e);
 }
 
-/* scales: [2][FP8_TENSORS][count], scale and scale_inv. */
 static status restore_scales(const struct exec *r, float *history, float *scales, int margin)
 {
     const struct fp8_linears *f = &r->params->fp8;
@@ -258,11 +264,10 @@ static status restore_scales(const struct exec *r, float *history, float *scales
     for (int i = 0; i < f->count; i++) {
         scale_from_history(f, history, scales, FP8_X, i, margin);
         scale_from_history(f, history, scales, FP8_DY, i, margin);
-        const int64_t w = fp8_at(f, FP8_W, i);
-        scales[w] = scales[FP8_TENSORS * f->count + w] = 1; /* until weight_codes */
+        set_scale(f, scales, fp8_at(f, FP8_W, i), 0); /* until weight_codes */
     }
     TRY(dev_upload(r->stream, f->scale, scales, bytes));
-    TRY(dev_upload(r->stream, f->scale_inv, scales + FP8_TENSORS * f->count, bytes));
+    TRY(dev_upload(r->stream, f->scale_inv, scales + FP8_TENSORS * f->count, bytes * FP8_SCALE_STRIDE));
     return r->stream ? dev_sync(r->stream) : STATUS_OK;
 }
 
@@ -271,7 +276,7 @@ status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin)
     const struct fp8_linears *f = &r->params->fp8;
     if (f->count == 0) return STATUS_OK;
     float *history = malloc(2 * (size_t)f->count * FP8_HISTORY * sizeof *history),
-          *scales = malloc(2 * FP8_TENSORS * (size_t)f->count * sizeof *scales);
+          *scales = calloc(SCALE_FLOATS * (size_t)f->count, sizeof *scales);
     status st = history && scales ? restore_scales(r, history, scales, margin)
                                   : FAIL(STATUS_FIT, "no memory for the scales of %d linears", f->count);
     free(history);

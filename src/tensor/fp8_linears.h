@@ -17,7 +17,8 @@ struct fp8_linears {
     int count;                  /* 0: the model computes in another precision */
     enum fp8_use *use;          /* [count], in host memory, owned */
     int *row;                   /* [count], parameter rows of the weights, owned */
-    float *scale, *scale_inv, *amax; /* on the device */
+    float *scale, *amax;        /* on the device */
+    float *scale_inv;           /* the same, FP8_SCALE_STRIDE apart */
     float *history;             /* [2][count][FP8_HISTORY], of X and DY */
     float *all;                 /* [ranks][2][count]: amax of all ranks; NULL: one rank */
     int ranks;
@@ -29,14 +30,14 @@ static inline int64_t fp8_at(const struct fp8_linears *f, enum fp8_tensor t, int
 }
 static inline const float *fp8_scale_inv(const struct fp8_linears *f, enum fp8_tensor t, int linear)
 {
-    return f->scale_inv + fp8_at(f, t, linear);
+    return f->scale_inv + fp8_at(f, t, linear) * FP8_SCALE_STRIDE;
 }
 /* The FP8 form of a tensor of a linear, with memory for its codes and their transpose (or NULL). */
 static inline struct quantized fp8_quantized(const struct fp8_linears *f, enum fp8_tensor t, int linear, void *codes,
                                              void *codes_t)
 {
     const int64_t at = f->scale ? fp8_at(f, t, linear) : 0; /* while memory is counted there are no arrays */
-    struct quantized q = {codes, codes_t, f->scale + at, f->scale_inv + at, f->amax + at,
+    struct quantized q = {codes, codes_t, f->scale + at, f->scale_inv + at * FP8_SCALE_STRIDE, f->amax + at,
                           t == FP8_DY ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3, false};
     return q;
 }

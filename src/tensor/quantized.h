@@ -22,6 +22,9 @@ struct quantized {
     bool only;                  /* of an op's output: the op may leave the values unwritten; their memory is valid */
 };
 
+/* Floats from one scale_inv to the next in an array of them: cuBLASLt refuses scales that are not at multiples of 16 bytes
+ * (measured on an H200, cuBLASLt 13). */
+enum { FP8_SCALE_STRIDE = 4 };
 /* Elements from row to row of the transpose: a GEMM reads multiples of 16 along k. */
 static inline int64_t quantized_ld(int64_t rows) { return (rows + 15) / 16 * 16; }
 static inline bool quantized_any(const struct quantized *q) { return q->codes || q->codes_t; }

@@ -324,9 +324,9 @@ static void scales_once(enum fp8_scaling scaling, dtype dt, int margin, bool ran
 {
     struct work w;
     char text[120];
-    work_open(&w, (size_t)TENSORS * sizeof(float) * (FP8_HISTORY + RANKS + 4));
+    work_open(&w, (size_t)TENSORS * sizeof(float) * (FP8_HISTORY + RANKS + 4 + FP8_SCALE_STRIDE));
     struct pair *amax = take(&w, sizeof(float) * TENSORS, 0), *scale = take(&w, sizeof(float) * TENSORS, 0),
-                *scale_inv = take(&w, sizeof(float) * TENSORS, 0),
+                *scale_inv = take(&w, sizeof(float) * TENSORS * FP8_SCALE_STRIDE, 0),
                 *history = take(&w, sizeof(float) * TENSORS * FP8_HISTORY, 0),
                 *all = take(&w, sizeof(float) * TENSORS * RANKS, 0),
                 *scalars = take(&w, sizeof(struct step_scalars), 0);

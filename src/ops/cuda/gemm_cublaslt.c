@@ -320,6 +320,9 @@ static dtype checked_dt(const struct gemm_args *g)
         return g->a.dt;
     }
     CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
+    CHECK(((uintptr_t)g->a.scale | (uintptr_t)g->b.scale) % 16 == 0,
+          "scales at %p and %p: cuBLASLt takes multiples of 16 bytes", (const void *)g->a.scale,
+          (const void *)g->b.scale);
     CHECK((g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E5M2 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E5M2),
