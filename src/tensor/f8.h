@@ -5,7 +5,7 @@
  *   E5M2     1, 5, 2                    57344 (0x7B)   2^-14, 2^-16                 0x7C   0x7D to 0x7F
  *
  * Encoding rounds to nearest, ties to even, and saturates: what is too large, and Inf, becomes the largest value. NaN becomes
- * 0x7F. These are the bits of the GPU's cvt.rn.satfinite (tests/ops/gpu_fp8.c compares all 2^32 floats). Every value is exact in
+ * 0x7F. These are the bits of the GPU's cvt.rn.satfinite (tests/ops/gpu_fp8_codes.c compares all 2^32 floats). Every value is exact in
  * bf16, so a product of two is exact in f32. Source: "FP8 Formats for Deep Learning", arXiv 2209.05433, tables 1 and 2. */
 #ifndef INGOT_TENSOR_F8_H
 #define INGOT_TENSOR_F8_H

@@ -172,8 +172,6 @@ if part fp8; then # six of ten steps read codes: eager, captured, replayed
         two fp8.$way "${codes[@]}" --parallel.$way
         equal "FP8, $way" runs/fp8 runs/fp8.$way
     done
-    two fp8.zb "${codes[@]}" --parallel.pipeline=2 --parallel.schedule=zb_h1
-    equal "FP8, two stages, zb_h1" runs/fp8 runs/fp8.zb
     two fp8.eager "${codes[@]}" --train.graph=false
     equal "FP8, no graph" runs/fp8 runs/fp8.eager
     two fp8.off "${codes[@]}" --parallel.zero=1 --memory.offload_optimizer=true
