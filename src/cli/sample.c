@@ -65,7 +65,9 @@ status sample_text(struct trainer *t, const struct tokenizer *tok, const struct 
         goto out;
     }
     /* trainer's activations are borrowed: generation happens between steps */
-    TRY_OUT(generate_open(&g, &t->decoder, &t->acts, count + tokens, &t->exec));
+    const struct generate_lay lay = {
+        .sequences = 1, .capacity = count + tokens, .eager = !t->spec.run.train_graph};
+    TRY_OUT(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
     st = generate_append(&g, ids, count);
     if (st != STATUS_OK) {
         st = status_wrap(st, "prompt");

@@ -1,7 +1,7 @@
 #include "infer/generate.h"
-#include "base/rng.h"
+#include "base/log.h"
+#include "base/scope.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 int64_t generate_limit(const struct decoder *d)
@@ -11,46 +11,96 @@ int64_t generate_limit(const struct decoder *d)
     return rope < learned ? rope : learned;
 }
 
+/* Rows of `inputs`. */
+enum { TOKENS, POSITIONS, LENGTHS, CU_SEQLENS, INPUTS };
+
+static int64_t inputs_width(const struct generator *g)
+{
+    return g->lay.sequences + 1;
+}
+static int32_t *inputs_row(const struct generator *g, int32_t *base, int row)
+{
+    return base + row * inputs_width(g);
+}
+
 /* First counts the caches' memory, then allocates. */
 static void lay(struct generator *g, const struct feed_shape *shape)
 {
-    dtype dt = g->acts->lay.dt;
-    const struct cache_lay l = {.capacity = g->capacity, .dt = dt, .memory = &g->memory};
+    const dtype dt = g->acts->lay.dt;
+    const struct cache_lay l = {
+        .sequences = g->lay.sequences, .capacity = g->lay.capacity, .dt = dt, .memory = &g->memory};
     struct block_cache *k = g->caches;
     for (int64_t p = 0; p < model_passes(&g->decoder->spec); p++) {
         const struct layer_range at = model_pass(&g->decoder->spec, p);
         for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], k++, &l);
     }
-    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, (int64_t)1, g->decoder->head.width);
-    g->length_now = tensor_take(&g->memory, "cache length", DTYPE_I32, 1, (int64_t)1);
+    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, g->lay.sequences, g->decoder->head.width);
+    g->inputs = tensor_take(&g->memory, "input of a step", DTYPE_I32, 2, (int64_t)INPUTS, inputs_width(g));
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
 }
 
-/* On a GPU the memory is the device's, and logits are copied to the host. */
+/* Bytes of the caches of sequences of `length` tokens: laid out once more, counting. */
+double generate_cache_bytes(const struct generator *g, int64_t length)
+{
+    struct arena count = {0};
+    const struct cache_lay l = {
+        .sequences = g->lay.sequences, .capacity = length, .dt = g->acts->lay.dt, .memory = &count};
+    for (int64_t p = 0; p < model_passes(&g->decoder->spec); p++) {
+        const struct layer_range at = model_pass(&g->decoder->spec, p);
+        struct block_cache ignored;
+        for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], &ignored, &l);
+    }
+    return (double)count.peak;
+}
+
+static size_t bytes_of(struct tensor t)
+{
+    return (size_t)tensor_count(t) * dtype_bytes(t.dt);
+}
+
+/* On a GPU the memory is the device's, and tokens and logits have pinned copies on the host. */
 static status reserve(struct generator *g)
 {
     struct stream *s = g->run->stream;
     const struct dev host = {.kind = DEV_CPU}, *dev = s ? s->dev : &host;
     const struct feed_shape shape = {.micro_count = 1, .rows = g->acts->lay.n, .docs_max = 1};
+    void *staged, *logits;
     lay(g, &shape);
     TRY(dev_arena_reserve(dev, &g->memory, "generation cache", g->memory.peak));
     lay(g, &shape);
     TRY(feed_open(&g->feed, dev, s, &shape, g->block));
     g->logits = g->last;
+    g->staged = g->inputs.data;
     if (s == NULL) return STATUS_OK;
-    g->logits.data = malloc((size_t)tensor_count(g->last) * dtype_bytes(g->last.dt));
-    return g->logits.data ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the logits");
+    g->logits.data = NULL;
+    g->staged = NULL;
+    TRY(dev_pinned_open(dev, bytes_of(g->inputs), &staged));
+    g->staged = staged;
+    if (g->lay.blind) return STATUS_OK;
+    TRY(dev_pinned_open(dev, bytes_of(g->last), &logits));
+    g->logits.data = logits;
+    return STATUS_OK;
 }
 
-status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
-                     const struct exec *run)
+/* A captured step does not tell hooks which weights it needs (ZeRO). */
+static enum generate_mode first_mode(const struct generator *g)
 {
-    *g = (struct generator){.decoder = d, .run = run, .acts = acts, .capacity = capacity};
-    if (capacity > generate_limit(d))
+    return g->run->stream && !g->lay.eager && g->run->params->hooks == NULL ? GENERATE_FIRST : GENERATE_EAGER;
+}
+
+status generate_open(struct generator *g, const struct decoder *d, struct activations *acts,
+                     const struct generate_lay *given, const struct exec *run)
+{
+    *g = (struct generator){.decoder = d, .run = run, .acts = acts, .lay = *given};
+    CHECK(given->sequences > 0 && given->sequences <= acts->lay.n && given->sequences <= acts->lay.docs_max,
+          "%lld sequences in a layout for %lld rows in %lld documents", (long long)given->sequences,
+          (long long)acts->lay.n, (long long)acts->lay.docs_max);
+    if (given->capacity > generate_limit(d))
         return FAIL(STATUS_CONFIG,
                     "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
                     "for fewer tokens",
-                    (long long)capacity, (long long)generate_limit(d));
+                    (long long)given->capacity, (long long)generate_limit(d));
+    g->mode = first_mode(g);
     g->caches = calloc((size_t)decoder_visits(&d->spec), sizeof *g->caches);
     status st = g->caches ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
     if (st == STATUS_OK) st = reserve(g);
@@ -60,25 +110,35 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
 
 void generate_close(struct generator *g)
 {
-    if (g->logits.data != g->last.data) free(g->logits.data);
+    const struct stream *s = g->run ? g->run->stream : NULL;
+    if (s) {
+        dev_graph_close(s->dev, &g->graph);
+        dev_pinned_close(s->dev, g->staged);
+        dev_pinned_close(s->dev, g->logits.data);
+    }
     feed_close(&g->feed);
     free(g->caches);
     arena_free(&g->memory);
     *g = (struct generator){0};
 }
 
-static status head(struct generator *g, int64_t rows)
+/* Logits of `count` rows of the final norm from row `first` on, as those of the sequences from `sequence` on. */
+static status head(struct generator *g, int64_t first, int64_t count, int64_t sequence)
 {
-    struct tensor last = g->acts->y;
-    last.data = (char *)last.data + (size_t)((rows - 1) * last.shape[1]) * dtype_bytes(last.dt);
-    last.shape[0] = 1;
-    TRY(head_logits(&g->decoder->head, last, g->last, g->run));
-    TRY(dev_download(g->run->stream, g->logits.data, g->last.data,
-                     (size_t)tensor_count(g->last) * dtype_bytes(g->last.dt)));
-    return dev_sync(g->run->stream);
+    struct tensor y = g->acts->y, to = g->last;
+    y.data = (char *)y.data + (size_t)(first * y.shape[1]) * dtype_bytes(y.dt);
+    to.data = (char *)to.data + (size_t)(sequence * to.shape[1]) * dtype_bytes(to.dt);
+    y.shape[0] = to.shape[0] = count;
+    return head_logits(&g->decoder->head, y, to, g->run);
 }
 
-/* One visit of a block: all rows of the prompt, or one more row. */
+static status download(struct generator *g)
+{
+    if (g->run->stream == NULL || g->lay.blind) return STATUS_OK;
+    return dev_download(g->run->stream, g->logits.data, g->last.data, bytes_of(g->last));
+}
+
+/* One visit of a block: all rows of a prompt, or one more row of every sequence. */
 struct at_block {
     struct generator *g;
     struct cache_at at;
@@ -104,86 +164,121 @@ static status one_token(void *ctx, const struct visit *v)
                       &b->at, v->io, g->run);
 }
 
-static status forward(struct generator *g, const struct batch *b)
+static status prefill_sequence(struct generator *g, const int32_t *tokens, int32_t *positions, int64_t rows,
+                               int64_t sequence)
 {
+    const int32_t cu[2] = {0, (int32_t)rows};
+    const struct batch b = {
+        .rows = rows, .docs = 1, .len_max = rows, .tokens = tokens, .positions = positions, .cu_seqlens = cu};
+    const struct step_scalars none = {0};
+    TRY(feed_put(&g->feed, &b, 1, &none));
     struct at_block at = {.g = g,
-                          .at = {.at = g->length,
-                                 .rows = b->rows,
-                                 .capacity = g->capacity,
-                                 .batch = b,
-                                 .length = g->length_now.data}};
-    const struct visitor by = {.visit = g->length == 0 ? prefill : one_token, .ctx = &at};
-    return decoder_walk(g->decoder, g->acts, b, &by, g->run);
+                          .at = {.sequence = sequence,
+                                 .rows = rows,
+                                 .sequences = g->lay.sequences,
+                                 .capacity = g->lay.capacity,
+                                 .batch = &g->feed.micro[0]}};
+    const struct visitor by = {.visit = prefill, .ctx = &at};
+    TRY(decoder_walk(g->decoder, g->acts, &g->feed.micro[0], &by, g->run));
+    TRY(head(g, rows - 1, 1, sequence));
+    return dev_sync(g->run->stream); /* the feed's memory is reused */
 }
 
-status generate_append(struct generator *g, const int32_t *tokens, int64_t count)
+/* The first `rows` tokens of the sequences, whose tokens are `count` apart. */
+static status prefill_all(struct generator *g, const int32_t *tokens, int64_t count, int64_t rows)
 {
-    CHECK(count > 0 && g->length + count <= g->capacity, "%lld + %lld tokens in a cache for %lld",
-          (long long)g->length, (long long)count, (long long)g->capacity);
+    SCOPE("generate.prefill", -1);
+    int32_t *positions = malloc((size_t)rows * sizeof *positions);
+    if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)rows);
+    for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)i;
+    status st = STATUS_OK;
+    for (int64_t b = 0; b < g->lay.sequences && st == STATUS_OK; b++)
+        st = prefill_sequence(g, tokens + b * count, positions, rows, b);
+    free(positions);
+    TRY(st);
+    g->length = rows;
+    return STATUS_OK;
+}
+
+/* Everything that the device does in a step. */
+static status queue_step(struct generator *g)
+{
+    const int64_t n = g->lay.sequences;
+    int32_t *in = g->inputs.data;
+    const struct batch b = {.rows = n,
+                            .docs = n,
+                            .len_max = 1,
+                            .tokens = inputs_row(g, in, TOKENS),
+                            .positions = inputs_row(g, in, POSITIONS),
+                            .cu_seqlens = inputs_row(g, in, CU_SEQLENS)};
+    struct at_block at = {
+        .g = g,
+        .at = {
+            .sequences = n, .capacity = g->lay.capacity, .batch = &b, .lengths = inputs_row(g, in, LENGTHS)}};
+    const struct visitor by = {.visit = one_token, .ctx = &at};
+    if (g->run->stream) TRY(dev_upload(g->run->stream, in, g->staged, bytes_of(g->inputs)));
+    TRY(decoder_walk(g->decoder, g->acts, &b, &by, g->run));
+    TRY(head(g, 0, n, 0));
+    return download(g);
+}
+
+static status capture_step(struct generator *g)
+{
+    TRY(dev_graph_begin(g->run->stream));
+    const status st = queue_step(g), end = dev_graph_end(g->run->stream, &g->graph, st == STATUS_OK);
+    g->mode = st == STATUS_OK && end == STATUS_OK ? GENERATE_REPLAY : GENERATE_EAGER;
+    if (g->mode == GENERATE_EAGER)
+        log_warn("a step of generation cannot be captured as a CUDA graph, and all run op by op: %s",
+                 status_message());
+    else
+        log_detail("generation: a step of %lld sequences is a graph of %lld nodes",
+                   (long long)g->lay.sequences, (long long)g->graph.nodes);
+    return STATUS_OK;
+}
+
+/* tokens: of each sequence the next, `stride` apart. */
+static status step(struct generator *g, const int32_t *tokens, int64_t stride)
+{
+    SCOPE("generate.step", -1);
+    for (int64_t i = 0; i <= g->lay.sequences; i++) {
+        const bool used = i < g->lay.sequences;
+        inputs_row(g, g->staged, TOKENS)[i] = used ? tokens[i * stride] : 0;
+        inputs_row(g, g->staged, POSITIONS)[i] = (int32_t)g->length;
+        inputs_row(g, g->staged, LENGTHS)[i] = (int32_t)g->length + 1;
+        inputs_row(g, g->staged, CU_SEQLENS)[i] = (int32_t)i;
+    }
+    if (g->mode == GENERATE_CAPTURE) TRY(capture_step(g));
+    if (g->mode == GENERATE_REPLAY)
+        TRY(dev_graph_launch(g->run->stream, &g->graph));
+    else
+        TRY(queue_step(g));
+    if (g->mode == GENERATE_FIRST) g->mode = GENERATE_CAPTURE;
+    TRY(dev_sync(g->run->stream));
+    g->length++;
+    return STATUS_OK;
+}
+
+static status check_tokens(const struct generator *g, const int32_t *tokens, int64_t count)
+{
     for (int64_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= g->decoder->spec.vocab_size)
             return FAIL(STATUS_DATA, "token id %d is outside the model's vocabulary of %lld", tokens[i],
                         (long long)g->decoder->spec.vocab_size);
-    for (int64_t done = 0; done < count;) {
-        int64_t rows = g->length == 0 ? (count < g->acts->lay.n ? count : g->acts->lay.n) : 1;
-        int32_t *positions = malloc((size_t)rows * sizeof *positions), cu[2] = {0, (int32_t)rows};
-        if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)rows);
-        for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)(g->length + i);
-        struct batch b = {.rows = rows,
-                          .docs = 1,
-                          .len_max = rows,
-                          .tokens = tokens + done,
-                          .positions = positions,
-                          .cu_seqlens = cu};
-        const struct step_scalars none = {0};
-        int32_t length = (int32_t)(g->length + rows);
-        status st = feed_put(&g->feed, &b, 1, &none);
-        if (st == STATUS_OK) st = dev_upload(g->run->stream, g->length_now.data, &length, sizeof length);
-        if (st == STATUS_OK) st = forward(g, &g->feed.micro[0]);
-        if (st == STATUS_OK) st = dev_sync(g->run->stream); /* the feed's memory is reused */
-        free(positions);
-        TRY(st);
-        g->length += rows;
-        done += rows;
-        if (done == count) TRY(head(g, rows));
-    }
     return STATUS_OK;
 }
 
-struct choice {
-    float logit;
-    int32_t id;
-};
-
-static int by_logit(const void *a, const void *b)
+status generate_append(struct generator *g, const int32_t *tokens, int64_t count)
 {
-    const struct choice *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-int32_t generate_sample(const float *logits, int64_t vocab, const struct sampling *s, uint64_t index)
-{
-    struct choice *c = malloc((size_t)vocab * sizeof *c);
-    CHECK(c != NULL, "no memory for %lld choices", (long long)vocab);
-    for (int64_t i = 0; i < vocab; i++) c[i] = (struct choice){logits[i], (int32_t)i};
-    qsort(c, (size_t)vocab, sizeof *c, by_logit);
-    int64_t count = s->temperature == 0 ? 1 : s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
-    double sum = 0, kept = 0;
-    double *p = malloc((size_t)count * sizeof *p);
-    CHECK(p != NULL, "no memory for %lld probabilities", (long long)count);
-    for (int64_t i = 0; i < count; i++) {
-        p[i] = s->temperature == 0 ? 1 : exp((double)(c[i].logit - c[0].logit) / s->temperature);
-        sum += p[i];
+    CHECK(count > 0 && g->length + count <= g->lay.capacity, "%lld + %lld tokens in a cache for %lld",
+          (long long)g->length, (long long)count, (long long)g->lay.capacity);
+    TRY(check_tokens(g, tokens, g->lay.sequences * count));
+    int64_t done = 0;
+    if (g->length == 0) {
+        done = count < g->acts->lay.n ? count : g->acts->lay.n;
+        TRY(prefill_all(g, tokens, count, done));
+        TRY(download(g));
+        TRY(dev_sync(g->run->stream));
     }
-    /* The nucleus: the smallest set of most likely tokens whose probabilities reach top_p (Holtzman et al., arXiv:1904.09751). */
-    int64_t n = 0;
-    while (n < count && (n == 0 || kept < s->top_p * sum)) kept += p[n++];
-    double at = rng_uniform(s->seed, RNG_SAMPLE, 0, index) * kept;
-    int64_t pick = 0;
-    while (pick + 1 < n && at >= p[pick]) at -= p[pick++];
-    int32_t id = c[pick].id;
-    free(p);
-    free(c);
-    return id;
+    for (; done < count; done++) TRY(step(g, tokens + done, count));
+    return STATUS_OK;
 }

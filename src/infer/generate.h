@@ -1,37 +1,54 @@
-/* Generation with one cache per layer: one sequence, one token at a time after the prompt.
+/* Generation with one cache per layer: a batch of sequences of equal length, one token each at a time after the prompt.
  *
- * The mixer defines the contents of its cache (nn/mixer.h). The prompt runs through the training forward, each
- * further token through mixer_step. */
+ * The mixer defines the contents of its caches (nn/mixer.h). A prompt runs through the training forward, sequence after
+ * sequence; each further token through mixer_step, a row for each sequence.
+ *
+ * On a GPU the first of these steps runs op by op (algorithms are chosen), the second is captured as a CUDA graph and
+ * replayed from then on: upload of the tokens, forward, logits, download. What changes from token to token is read from
+ * device memory: ids, positions, lengths. */
 #ifndef INGOT_INFER_GENERATE_H
 #define INGOT_INFER_GENERATE_H
 #include "model/decoder.h"
 #include "model/feed.h"
 
+struct generate_lay {
+    int64_t sequences; /* at most acts->lay.n, and acts->lay.docs_max */
+    int64_t capacity;  /* of each: tokens of the prompt and generated ones */
+    bool eager;        /* GPU: every step op by op */
+    bool blind;        /* g->logits is not filled: for measurements of the forward alone */
+};
+enum generate_mode { GENERATE_FIRST, GENERATE_CAPTURE, GENERATE_REPLAY, GENERATE_EAGER };
 struct generator {
     const struct decoder *decoder;
     const struct exec *run;
     struct activations *acts; /* laid out for at least the prompt's tokens (PLAN_FORWARD or PLAN_TRAIN) */
+    struct generate_lay lay;
     struct arena memory;      /* memory of the fields below; owned; in the device memory of the op set */
-    struct feed feed;
+    struct feed feed;         /* of the prompt */
     void *block;              /* memory of the feed */
     struct block_cache *caches; /* one per visit of a block in a forward (decoder_visits), owned */
-    struct tensor length_now; /* [1] i32: tokens in the caches, including the new ones */
-    /* [1, head.width] f32: logits of the last token, in the op set's memory; the first V belong to ids */
+    /* I32 [4, sequences + 1], input of a step: tokens, positions, lengths including the new token, cu_seqlens */
+    struct tensor inputs;
+    int32_t *staged;          /* the same on the host: pinned, owned; on the CPU inputs.data */
+    /* [sequences, head.width] f32: logits of the last tokens, in the op set's memory; the first V belong to ids */
     struct tensor last;
-    struct tensor logits;     /* the same in host memory; a separate copy on a GPU */
-    int64_t length, capacity; /* tokens in the cache */
+    struct tensor logits;     /* the same in host memory; on a GPU a pinned copy, owned */
+    struct graph graph;       /* of a step */
+    enum generate_mode mode;  /* of the next step */
+    int64_t length;           /* tokens in the caches, of each sequence */
 };
 
 /* Maximum sequence length of the model: prompt and continuation together. */
 int64_t generate_limit(const struct decoder *d);
-/* `capacity` is the number of prompt and generated tokens. STATUS_CONFIG when it exceeds the rows of the rope tables
- * or of the learned positions. */
-status generate_open(struct generator *g, const struct decoder *d, struct activations *acts, int64_t capacity,
-                     const struct exec *run) WARN_UNUSED;
+/* STATUS_CONFIG when the capacity exceeds the rows of the rope tables or of the learned positions. */
+status generate_open(struct generator *g, const struct decoder *d, struct activations *acts,
+                     const struct generate_lay *lay, const struct exec *run) WARN_UNUSED;
 void generate_close(struct generator *g);
-/* Appends tokens to the sequence; g->logits are then those after the last token. An empty cache accepts up to
- * acts->lay.n tokens at once; after that, one at a time. */
+/* Appends `count` tokens to every sequence, tokens [sequences, count]; g->logits are then those after the last ones.
+ * Empty caches accept up to acts->lay.n tokens at once; after that, one at a time. */
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count) WARN_UNUSED;
+/* Bytes of the caches of all sequences, of `length` tokens each. */
+double generate_cache_bytes(const struct generator *g, int64_t length);
 
 struct sampling {
     double temperature; /* 0: the most likely token */
@@ -39,6 +56,7 @@ struct sampling {
     double top_p;       /* 1: all */
     uint64_t seed;
 };
-/* Samples a token from logits[0, vocab): a pure function of (logits, sampling, index). The smaller id wins ties. */
+/* Samples a token from logits[0, vocab): a pure function of (logits, sampling, index). The smaller id wins ties
+ * (sampling.c). */
 int32_t generate_sample(const float *logits, int64_t vocab, const struct sampling *s, uint64_t index);
 #endif

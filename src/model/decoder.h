@@ -48,7 +48,7 @@ struct block_saved {
     struct quantized y1_q, y2_q, ffn_dout_q, mixer_dout_q;
     size_t act_mixer, act_end;    /* offsets in the activation arena: the end of engram and mixer, and of the block */
 };
-/* Generation: the cache of one sequence in a block. */
+/* Generation: the caches of a batch of sequences in a block. */
 struct block_cache {
     struct mixer_cache mixer;
     struct engram_cache engram;
@@ -196,11 +196,11 @@ status block_recompute(const struct block *m, struct block_saved *s, enum recomp
  * gradient. `next`: the FP8 form of g on output, for the linear that reads it next; NULL: none. */
 status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
                  const struct quantized *next, const struct exec *r) WARN_UNUSED;
-/* block_cache_lay counts or allocates; call block_cache_fill after block_fwd of rows of one document. */
+/* block_cache_lay counts or allocates; call block_cache_fill after block_fwd of a sequence's first rows (nn/mix.h). */
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
                         const struct cache_at *at, const struct exec *r) WARN_UNUSED;
-/* One more token of the sequence in `cache`, instead of block_fwd. */
+/* One more token of every sequence in `cache`, instead of block_fwd. */
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
                   const struct cache_at *at, struct block_io *io, const struct exec *r) WARN_UNUSED;
 #endif

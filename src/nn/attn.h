@@ -45,7 +45,7 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                 struct tensor dy, const struct exec *r) WARN_UNUSED;
 
-/* Generation (attn_cache.c): keys after RoPE, and values, [capacity, K hd]. */
+/* Generation (attn_cache.c): keys after RoPE, and values, [sequences x capacity, K hd]. */
 struct attn_cache {
     struct tensor k, v;
 };

@@ -3,38 +3,60 @@
 
 void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l)
 {
-    k->k = tensor_take(l->memory, "key cache", l->dt, 2, l->capacity, m->heads_kv * m->hd);
-    k->v = tensor_take(l->memory, "value cache", l->dt, 2, l->capacity, m->heads_kv * m->hd);
+    const int64_t rows = l->sequences * l->capacity, width = m->heads_kv * m->hd;
+    k->k = tensor_take(l->memory, "key cache", l->dt, 2, rows, width);
+    k->v = tensor_take(l->memory, "value cache", l->dt, 2, rows, width);
 }
 
 status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k,
                        const struct cache_at *at, const struct exec *r)
 {
-    struct attn_heads h = attn_heads(m, s);
+    const struct attn_heads h = attn_heads(m, s);
     const size_t element = dtype_bytes(k->k.dt), width = (size_t)(m->heads_kv * m->hd) * element;
-    for (int64_t t = 0; t < at->rows; t++) {
-        const size_t to = (size_t)(at->at + t) * width;
-        TRY(dev_copy(r->stream, (char *)k->k.data + to,
-                     (const char *)h.k + (size_t)(t * h.k_stride) * element, width));
-        TRY(dev_copy(r->stream, (char *)k->v.data + to,
-                     (const char *)h.v + (size_t)(t * h.v_stride) * element, width));
-    }
-    return STATUS_OK;
+    const struct dev_lines keys = {.to = cache_of(k->k, at->sequences, at->sequence).data,
+                                   .from = h.k,
+                                   .to_stride = width,
+                                   .from_stride = (size_t)h.k_stride * element,
+                                   .bytes = width,
+                                   .count = (size_t)at->rows};
+    struct dev_lines values = keys;
+    values.to = cache_of(k->v, at->sequences, at->sequence).data;
+    values.from = h.v;
+    values.from_stride = (size_t)h.v_stride * element;
+    TRY(dev_copy_lines(r->stream, &keys));
+    return dev_copy_lines(r->stream, &values);
+}
+
+/* The new rows' keys and values, into the caches. */
+static status extend(const struct attn *m, const struct attn_saved *s, const struct attn_cache *k,
+                     const struct cache_at *at, const struct exec *r)
+{
+    const struct attn_heads h = attn_heads(m, s);
+    const int64_t width = m->heads_kv * m->hd;
+    const struct cache_put_args put = {
+        .part = {{.x = h.k, .cache = k->k.data, .x_stride = h.k_stride, .stride = width, .width = width},
+                 {.x = h.v, .cache = k->v.data, .x_stride = h.v_stride, .stride = width, .width = width}},
+        .lengths = at->lengths,
+        .batch = at->sequences,
+        .capacity = at->capacity,
+        .dt = k->k.dt};
+    return r->ops->cache_put(&put, r->stream);
 }
 
 status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     TRY(attn_project(m, s, c, y, r));
-    TRY(attn_cache_fill(m, s, k, at, r));
+    TRY(extend(m, s, k, at, r));
     TRY(r->ops->attn_decode(&(struct attn_decode_args){.q = s->rot.data,
                                                        .k_cache = k->k.data,
                                                        .v_cache = k->v.data,
                                                        .o = s->o.data,
+                                                       .q_stride = s->rot.shape[1],
                                                        .k_stride = m->heads_kv * m->hd,
                                                        .v_stride = m->heads_kv * m->hd,
-                                                       .lengths = at->length,
-                                                       .batch = 1,
+                                                       .lengths = at->lengths,
+                                                       .batch = at->sequences,
                                                        .capacity = at->capacity,
                                                        .heads = m->heads,
                                                        .heads_kv = m->heads_kv,

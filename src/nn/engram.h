@@ -66,14 +66,15 @@ status engram_bwd(const struct engram *m, struct engram_saved *s, const struct m
 /* Rows before the current one that the convolution reads. */
 static inline int64_t engram_look_back(const struct engram *m) { return (ENGRAM_CONV - 1) * m->hash.order; }
 
-/* Generation (engram_cache.c): the last N-1 tokens, and the earlier rows that the convolution reads. */
+/* Generation (engram_cache.c): of each sequence the last N-1 tokens, and the earlier rows that the convolution
+ * reads. */
 struct engram_cache {
     struct tensor tokens, before;
 };
 void engram_cache_lay(const struct engram *m, struct engram_cache *k, const struct cache_lay *l);
 status engram_cache_fill(const struct engram *m, const struct engram_saved *s, struct engram_cache *k,
                          const struct cache_at *at, const struct exec *r) WARN_UNUSED;
-/* As engram_fwd, for one more row. */
+/* As engram_fwd, for one more row of every sequence. */
 status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k, const struct mix *c,
                    const struct cache_at *at, struct tensor x, struct tensor branch, const struct exec *r) WARN_UNUSED;
 

@@ -1,39 +1,25 @@
 #include "dev/dev.h"
+#include "nn/conv_cache.h"
 #include "nn/engram.h"
 
 void engram_cache_lay(const struct engram *m, struct engram_cache *k, const struct cache_lay *l)
 {
-    k->tokens = tensor_take(l->memory, "last tokens", DTYPE_I32, 1, m->hash.order - 1);
-    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, engram_look_back(m), m->d);
-}
-
-/* The last cached rows followed by `rows` new ones; a row has `bytes` bytes. Rows before the sequence start
- * are `blank` (NULL: zeros). */
-static status keep_last(struct tensor kept, const void *rows, size_t bytes, const void *blank,
-                        const struct cache_at *at, const struct exec *r)
-{
-    const int64_t count = kept.shape[0];
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t from = at->rows - count + i; /* a row of this batch, or one from the cache */
-        char *to = (char *)kept.data + (size_t)i * bytes;
-        if (from >= 0)
-            TRY(dev_copy(r->stream, to, (const char *)rows + (size_t)from * bytes, bytes));
-        else if (at->at > 0)
-            TRY(dev_copy(r->stream, to, (const char *)kept.data + (size_t)(i + at->rows) * bytes, bytes));
-        else if (blank)
-            TRY(dev_upload(r->stream, to, blank, bytes));
-        else
-            TRY(dev_zero(r->stream, to, bytes));
-    }
-    return STATUS_OK;
+    k->tokens =
+        tensor_take(l->memory, "last tokens", DTYPE_I32, 2, l->sequences * (m->hash.order - 1), (int64_t)1);
+    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2,
+                            l->sequences * engram_look_back(m), m->d);
 }
 
 status engram_cache_fill(const struct engram *m, const struct engram_saved *s, struct engram_cache *k,
                          const struct cache_at *at, const struct exec *r)
 {
-    static const int32_t none = TOKEN_NONE;
-    TRY(keep_last(k->tokens, at->batch->tokens, sizeof none, &none, at, r));
-    return keep_last(k->before, s->x.data, (size_t)m->d * dtype_bytes(s->x.dt), NULL, at, r);
+    static const int32_t none[NGRAM_ORDER_MAX] = {TOKEN_NONE, TOKEN_NONE, TOKEN_NONE, TOKEN_NONE,
+                                                  TOKEN_NONE, TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+    const int64_t count = m->hash.order - 1, blank = at->rows < count ? count - at->rows : 0;
+    const struct tensor tokens = cache_of(k->tokens, at->sequences, at->sequence);
+    TRY(conv_cache_fill(k->tokens, at->batch->tokens, 1, at, r));
+    TRY(dev_upload(r->stream, tokens.data, none, (size_t)blank * sizeof none[0]));
+    return conv_cache_fill(k->before, s->x.data, m->d, at, r);
 }
 
 status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k,
@@ -44,5 +30,6 @@ status engram_step(const struct engram *m, struct engram_saved *s, struct engram
     TRY(engram_core(m, s, c->batch,
                     &(struct engram_carry){.tokens = k->tokens.data, .before = k->before.data},
                     &(struct sp){.shares = 1}, r));
-    return engram_cache_fill(m, s, k, at, r);
+    TRY(conv_cache_shift(k->tokens, at->batch->tokens, 1, at, r));
+    return conv_cache_shift(k->before, s->x.data, m->d, at, r);
 }

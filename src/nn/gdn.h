@@ -45,7 +45,8 @@ status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
 
-/* Generation (gdn_cache.c): the last rows before the convolution [K-1, C], and the state [Hv, dk, dv]. */
+/* Generation (gdn_cache.c): of each sequence the last rows before the convolution [K-1, C], and the state
+ * [Hv, dk, dv]. */
 struct gdn_cache {
     struct tensor before, state;
 };
@@ -56,7 +57,7 @@ status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, c
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The part of forward that generation shares. `before`: rows before the first row of the convolution; state_in,
- * state_out: may be NULL. */
+ * state_out: may be NULL. Of each document. */
 struct gdn_carry {
     const void *before;
     const void *state_in;

@@ -4,16 +4,19 @@
 void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l)
 {
     const int64_t channels = 2 * m->heads_k * m->dk + m->heads * m->dv;
-    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, m->width - 1, channels);
-    k->state = tensor_take(l->memory, "delta state", dtype_acc(l->dt), 3, m->heads, m->dk, m->dv);
+    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, l->sequences * (m->width - 1),
+                            channels);
+    k->state =
+        tensor_take(l->memory, "delta state", dtype_acc(l->dt), 3, l->sequences * m->heads, m->dk, m->dv);
 }
 
 /* Forward does not keep its last state. It is recomputed from the same inputs, with the same bits. */
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k,
                       const struct cache_at *at, const struct exec *r)
 {
-    TRY(gdn_core(m, s, at->batch, &(struct gdn_carry){.state_out = k->state.data}, r));
-    return conv_cache_keep(k->before, s->in.data, m->in.out, at, r);
+    void *state = cache_of(k->state, at->sequences, at->sequence).data;
+    TRY(gdn_core(m, s, at->batch, &(struct gdn_carry){.state_out = state}, r));
+    return conv_cache_fill(k->before, s->in.data, m->in.out, at, r);
 }
 
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
@@ -23,6 +26,6 @@ status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, c
     const struct gdn_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
     TRY(gdn_core(m, s, c->batch, &carry, r));
-    TRY(conv_cache_keep(k->before, s->in.data, m->in.out, at, r));
+    TRY(conv_cache_shift(k->before, s->in.data, m->in.out, at, r));
     return linear_fwd(&m->out, &s->out_saved, s->gated, out, r);
 }

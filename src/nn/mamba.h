@@ -49,7 +49,8 @@ status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix 
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                  struct tensor dy, const struct exec *r) WARN_UNUSED;
 
-/* Generation (mamba_cache.c): the last rows before the convolution [K-1, C], and the state [H, S, P]. */
+/* Generation (mamba_cache.c): of each sequence the last rows before the convolution [K-1, C], and the state
+ * [H, S, P]. */
 struct mamba_cache {
     struct tensor before, state;
 };
@@ -60,7 +61,7 @@ status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cac
                   const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* From `in` to `normed`, shared with generation. `before`: rows before the first row of the convolution; state_in,
- * state_out: may be NULL. */
+ * state_out: may be NULL. Of each document. */
 struct mamba_carry {
     const void *before;
     const void *state_in;

@@ -3,24 +3,25 @@
 
 void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct cache_lay *l)
 {
-    k->before =
-        tensor_take(l->memory, "rows before the convolution", l->dt, 2, m->width - 1, mamba_channels(m));
-    k->state = tensor_take(l->memory, "mamba2 state", dtype_acc(l->dt), 3, m->heads, m->state, m->d);
+    k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, l->sequences * (m->width - 1),
+                            mamba_channels(m));
+    k->state =
+        tensor_take(l->memory, "mamba2 state", dtype_acc(l->dt), 3, l->sequences * m->heads, m->state, m->d);
 }
 
-static status keep(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
-                   const struct cache_at *at, const struct exec *r)
+/* The columns that the convolution reads. */
+static const void *conv_in(const struct mamba *m, const struct mamba_saved *s)
 {
-    const char *in = (const char *)s->in.data + (size_t)mamba_conv_at(m) * dtype_bytes(s->in.dt);
-    return conv_cache_keep(k->before, in, m->in.out, at, r);
+    return (const char *)s->in.data + (size_t)mamba_conv_at(m) * dtype_bytes(s->in.dt);
 }
 
 /* Forward does not keep its last state. It is recomputed from the same inputs, with the same bits. */
 status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
                         const struct cache_at *at, const struct exec *r)
 {
-    TRY(mamba_core(m, s, at->batch, &(struct mamba_carry){.state_out = k->state.data}, r));
-    return keep(m, s, k, at, r);
+    void *state = cache_of(k->state, at->sequences, at->sequence).data;
+    TRY(mamba_core(m, s, at->batch, &(struct mamba_carry){.state_out = state}, r));
+    return conv_cache_fill(k->before, conv_in(m, s), m->in.out, at, r);
 }
 
 status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
@@ -30,6 +31,6 @@ status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cac
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
     TRY(mamba_core(m, s, c->batch, &carry, r));
-    TRY(keep(m, s, k, at, r));
+    TRY(conv_cache_shift(k->before, conv_in(m, s), m->in.out, at, r));
     return linear_fwd(&m->out, &s->out_saved, s->normed, out, r);
 }

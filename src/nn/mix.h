@@ -9,15 +9,29 @@ struct mix {
     const struct batch *batch;
 };
 
-/* Generation: the cache of one sequence of at most `capacity` tokens. */
+/* Generation: the caches of `sequences` sequences of at most `capacity` tokens each. */
 struct cache_lay {
-    int64_t capacity;
+    int64_t sequences, capacity;
     dtype dt;
     struct arena *memory;
 };
+/* Where new rows belong.
+ *   X_cache_fill   the batch is one document: the first `rows` tokens of sequence `sequence`
+ *   X_step         row b of the batch is the next token of sequence b, a document of its own; lengths[b] counts it
+ * A step reads what changes from token to token (ids, positions, lengths) from the op set's memory alone, so that it
+ * can be captured once and replayed. */
 struct cache_at {
-    int64_t at, rows, capacity;  /* tokens [at, at + rows) are new */
-    const struct batch *batch;   /* the new tokens */
-    const int32_t *length;       /* in the op set's memory: at + rows */
+    int64_t sequence, rows;      /* X_cache_fill */
+    int64_t sequences, capacity; /* as in cache_lay */
+    const struct batch *batch;
+    const int32_t *lengths;      /* X_step: [sequences] */
 };
+/* Sequence `index` of a tensor [sequences x rows, width]. */
+static inline struct tensor cache_of(struct tensor all, int64_t sequences, int64_t index)
+{
+    struct tensor one = all;
+    one.shape[0] = all.shape[0] / sequences;
+    one.data = (char *)all.data + (size_t)(index * tensor_count(one)) * dtype_bytes(all.dt);
+    return one;
+}
 #endif

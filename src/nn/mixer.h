@@ -10,9 +10,10 @@
  *   X_bwd          dout -> dy = (may be dout's memory), parameter gradients = or += (exec.accum)
  *                  With overlapped sequence parallelism, rows of y and dout may still be arriving: only nn/linear.h may
  *                  read them and write out and dy (nn/sequence_parallel.h)
- *   X_cache_lay    generation: allocates the cache of one sequence from an arena
- *   X_cache_fill   call it after X_fwd of `rows` rows of one document, which are tokens [at, at + rows) of the sequence
- *   X_step         one more row: as X_fwd; reads and extends the cache of `at` tokens
+ *   X_cache_lay    generation: allocates the caches of a batch of sequences from an arena
+ *   X_cache_fill   call it after X_fwd of one document, the first tokens of a sequence (nn/mix.h)
+ *   X_step         one more row of every sequence: as X_fwd; reads and extends the caches. Its launches do not depend
+ *                  on the position: a GPU captures them once (infer/generate.h)
  *   X_traits       checks, widths, GEMMs and FLOPs from the spec alone, for meshes and plans (spec/layer_traits.h) */
 #ifndef INGOT_NN_MIXER_H
 #define INGOT_NN_MIXER_H

@@ -57,8 +57,8 @@ status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
  * elements per token for all heads. Expanding the cache would cost a GEMM with all of kv.weight for every cached
  * token. */
 struct mla_cache {
-    struct tensor rows; /* [capacity, R + dr]: c after its norm, k_rope after RoPE */
-    struct tensor q, o; /* of one step: [H, R + dr], [H, R] */
+    struct tensor rows; /* [sequences x capacity, R + dr]: c after its norm, k_rope after RoPE */
+    struct tensor q, o; /* of one step: [sequences x H, R + dr], [sequences x H, R] */
 };
 void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_lay *l);
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k, const struct cache_at *at,

@@ -8,10 +8,10 @@ static size_t bytes_of(int64_t count, dtype dt)
 
 void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_lay *l)
 {
-    const int64_t width = m->rank + m->rope;
-    k->rows = tensor_take(l->memory, "latent cache", l->dt, 2, l->capacity, width);
-    k->q = tensor_take(l->memory, "absorbed query", l->dt, 2, m->heads, width);
-    k->o = tensor_take(l->memory, "latent output", l->dt, 2, m->heads, m->rank);
+    const int64_t width = m->rank + m->rope, heads = l->sequences * m->heads;
+    k->rows = tensor_take(l->memory, "latent cache", l->dt, 2, l->sequences * l->capacity, width);
+    k->q = tensor_take(l->memory, "absorbed query", l->dt, 2, heads, width);
+    k->o = tensor_take(l->memory, "latent output", l->dt, 2, heads, m->rank);
 }
 
 /* Forward leaves c_normed, and the rotated rope columns in every head of k: those of the first head are read. */
@@ -19,90 +19,110 @@ status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla
                       const struct cache_at *at, const struct exec *r)
 {
     const dtype dt = k->rows.dt;
-    const size_t c = bytes_of(m->rank, dt), tail = bytes_of(m->rope, dt), key = bytes_of(s->k.shape[1], dt);
-    for (int64_t t = 0; t < at->rows; t++) {
-        char *row = (char *)k->rows.data + (size_t)(at->at + t) * (c + tail);
-        TRY(dev_copy(r->stream, row, (const char *)s->c_normed.data + (size_t)t * c, c));
-        TRY(dev_copy(r->stream, row + c, (const char *)s->k.data + (size_t)t * key + bytes_of(m->nope, dt),
-                     tail));
-    }
-    return STATUS_OK;
+    const struct tensor own = cache_of(k->rows, at->sequences, at->sequence);
+    const struct dev_lines latent = {.to = own.data,
+                                     .from = s->c_normed.data,
+                                     .to_stride = bytes_of(own.shape[1], dt),
+                                     .from_stride = bytes_of(m->rank, dt),
+                                     .bytes = bytes_of(m->rank, dt),
+                                     .count = (size_t)at->rows};
+    struct dev_lines tail = latent;
+    tail.to = (char *)own.data + bytes_of(m->rank, dt);
+    tail.from = (const char *)s->k.data + bytes_of(m->nope, dt);
+    tail.from_stride = bytes_of(s->k.shape[1], dt);
+    tail.bytes = bytes_of(m->rope, dt);
+    TRY(dev_copy_lines(r->stream, &latent));
+    return dev_copy_lines(r->stream, &tail);
 }
 
-/* Appends the new token's row to the cache, and computes its rotated queries. */
-static status new_row(const struct mla *m, struct mla_saved *s, const struct mla_cache *k,
-                      const struct mix *c, const struct cache_at *at, const struct exec *r)
+/* Appends the new tokens' rows to the caches, and computes their rotated queries. The rotated tails of the keys go
+ * through the memory of k. */
+static status new_rows(const struct mla *m, struct mla_saved *s, const struct mla_cache *k,
+                       const struct mix *c, const struct cache_at *at, const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
-    char *row = (char *)k->rows.data + bytes_of(at->at * k->rows.shape[1], k->rows.dt);
+    const int64_t width = k->rows.shape[1];
     struct latent_fwd_args rotation = {.q = q.data,
                                        .q_stride = q.stride,
                                        .positions = c->batch->positions,
                                        .cos = rope->tails.cos.data,
                                        .sin = rope->tails.sin.data,
-                                       .rows = 1,
+                                       .rows = at->sequences,
                                        .heads = m->heads,
                                        .nope = m->nope,
                                        .half = m->rope / 2,
                                        .pos_count = rope->positions,
                                        .dt = s->in.dt};
     TRY(mla_form_queries(m, s, r));
-    TRY(mla_norm_c(m, s, row, r));
+    TRY(mla_norm_c(m, s, s->c_normed.data, r));
     TRY(r->ops->latent_fwd(&rotation, r->stream));
     rotation.q = NULL;
     rotation.k_rope = tail.data;
     rotation.k_rope_stride = tail.stride;
-    rotation.k = row + bytes_of(m->rank, k->rows.dt);
+    rotation.k = s->k.data;
     rotation.heads = 1;
     rotation.nope = 0;
-    return r->ops->latent_fwd(&rotation, r->stream);
+    TRY(r->ops->latent_fwd(&rotation, r->stream));
+    const struct cache_put_args put = {
+        .part = {{.x = s->c_normed.data,
+                  .cache = k->rows.data,
+                  .x_stride = m->rank,
+                  .stride = width,
+                  .width = m->rank},
+                 {.x = s->k.data,
+                  .cache = (char *)k->rows.data + bytes_of(m->rank, k->rows.dt),
+                  .x_stride = m->rope,
+                  .stride = width,
+                  .width = m->rope}},
+        .lengths = at->lengths,
+        .batch = at->sequences,
+        .capacity = at->capacity,
+        .dt = k->rows.dt};
+    return r->ops->cache_put(&put, r->stream);
 }
 
 /* k->q = [W_k^T q_nope | q_rope] of every head. */
 static status absorb(const struct mla *m, const struct mla_saved *s, const struct mla_cache *k,
                      const struct exec *r)
 {
-    const dtype dt = k->q.dt;
-    const char *q = mla_queries(m, s).data;
-    const struct operand w = params_operand(r->params, m->kv.w, GEMM_DGRAD);
-    for (int64_t h = 0; h < m->heads; h++) {
-        const char *head = q + bytes_of(h * (m->nope + m->rope), dt);
-        char *to = (char *)k->q.data + bytes_of(h * (m->rank + m->rope), dt);
-        TRY(r->ops->gemm(&(struct gemm_args){.a = operand_at(head, dt, false),
-                                             .b = operand_from(w, h * m->nope * m->rank),
-                                             .c = to,
-                                             .m = 1,
-                                             .n = m->rank,
-                                             .k = m->nope,
-                                             .accum = ACCUM_STORE,
-                                             .cdt = dt},
-                         r->stream));
-        TRY(dev_copy(r->stream, to + bytes_of(m->rank, dt), head + bytes_of(m->nope, dt),
-                     bytes_of(m->rope, dt)));
-    }
-    return STATUS_OK;
+    const struct mla_view q = mla_queries(m, s);
+    return r->ops->head_gemm(&(struct head_gemm_args){.a = q.data,
+                                                      .w = params_weight(r->params, m->kv.w),
+                                                      .c = k->q.data,
+                                                      .a_stride = q.stride,
+                                                      .a_head = m->nope + m->rope,
+                                                      .c_stride = m->heads * k->q.shape[1],
+                                                      .c_head = k->q.shape[1],
+                                                      .rows = s->in.shape[0],
+                                                      .heads = m->heads,
+                                                      .n = m->rank,
+                                                      .k = m->nope,
+                                                      .tail = m->rope,
+                                                      .dt = k->q.dt},
+                             r->stream);
 }
 
 /* s->o = W_v times attention's weighted sum of latent rows. */
 static status release(const struct mla *m, const struct mla_saved *s, const struct mla_cache *k,
                       const struct exec *r)
 {
-    const dtype dt = k->o.dt;
-    const struct operand values =
-        operand_from(params_operand(r->params, m->kv.w, GEMM_FWD), m->heads * m->nope * m->rank);
-    for (int64_t h = 0; h < m->heads; h++)
-        TRY(r->ops->gemm(
-            &(struct gemm_args){.a = operand_at((char *)k->o.data + bytes_of(h * m->rank, dt), dt, false),
-                                .b = operand_from(values, h * m->value * m->rank),
-                                .c = (char *)s->o.data + bytes_of(h * m->value, dt),
-                                .m = 1,
-                                .n = m->value,
-                                .k = m->rank,
-                                .accum = ACCUM_STORE,
-                                .cdt = dt},
-            r->stream));
-    return STATUS_OK;
+    const char *w = params_weight(r->params, m->kv.w);
+    return r->ops->head_gemm(
+        &(struct head_gemm_args){.a = k->o.data,
+                                 .w = w + bytes_of(m->heads * m->nope * m->rank, k->o.dt),
+                                 .c = s->o.data,
+                                 .a_stride = m->heads * m->rank,
+                                 .a_head = m->rank,
+                                 .c_stride = m->heads * m->value,
+                                 .c_head = m->value,
+                                 .rows = s->in.shape[0],
+                                 .heads = m->heads,
+                                 .n = m->value,
+                                 .k = m->rank,
+                                 .trans = true,
+                                 .dt = k->o.dt},
+        r->stream);
 }
 
 status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c,
@@ -110,7 +130,7 @@ status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, c
 {
     const int64_t width = m->rank + m->rope;
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
-    TRY(new_row(m, s, k, c, at, r));
+    TRY(new_rows(m, s, k, c, at, r));
     TRY(absorb(m, s, k, r));
     TRY(r->ops->attn_decode(&(struct attn_decode_args){.q = k->q.data,
                                                        .k_cache = k->rows.data,
@@ -118,8 +138,8 @@ status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, c
                                                        .o = k->o.data,
                                                        .k_stride = width,
                                                        .v_stride = width,
-                                                       .lengths = at->length,
-                                                       .batch = 1,
+                                                       .lengths = at->lengths,
+                                                       .batch = at->sequences,
                                                        .capacity = at->capacity,
                                                        .heads = m->heads,
                                                        .heads_kv = 1,

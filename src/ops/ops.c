@@ -25,6 +25,7 @@ void ops_oracle(struct ops *o)
     oracle_embed(o);
     oracle_tokens(o);
     oracle_halt(o);
+    oracle_generate(o);
     oracle_norm(o);
     oracle_rope(o);
     oracle_attn(o);

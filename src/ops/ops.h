@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "ops/accum.h"
 #include "ops/ops_gdn.h"
+#include "ops/ops_generate.h"
 #include "ops/ops_halt.h"
 #include "ops/ops_moe.h"
 #include "ops/ops_mla.h"
@@ -39,7 +40,7 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
     X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
-    X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd)                                                 \
+    X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd) X(cache_put) X(head_gemm)                       \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
     X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
     X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
@@ -293,10 +294,12 @@ struct attn_shape {
 
 /* One new token per sequence against its cache (generation). q is [batch, heads, hd]; the caches are [batch,
  * capacity] rows of heads_kv x hd (v: hd_v). Each has `lengths` valid rows including the newest token, and the window
- * counts back from that token. Values may be a part of the key rows (multi-head latent attention). */
+ * counts back from that token. Values may be a part of the key rows (multi-head latent attention). A GPU's bits depend
+ * on batch and capacity (how keys are shared out to blocks), not on the other sequences. */
 struct attn_decode_args {
     const void *q, *k_cache, *v_cache;
     void *o;                                /* [batch, heads*hd_v] contiguous */
+    int64_t q_stride;                       /* elements from sequence to sequence; 0: heads hd */
     int64_t k_stride, v_stride;             /* elements from cache row to cache row */
     const int32_t *lengths;                 /* [batch] */
     int64_t batch, capacity, heads, heads_kv, hd, hd_v, window;

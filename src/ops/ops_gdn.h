@@ -6,13 +6,13 @@
 #include <stdbool.h>
 
 /* Depthwise causal convolution and SiLU: p_t = bias[c] + sum_j w[c][j] x[t - (width-1-j) dilation][c]; terms before
- * the document are 0; y = silu(p). `before` is for generation: the (width-1) dilation rows before the first row of a
- * single document; NULL: zeros. */
+ * the document are 0; y = silu(p). `before` is for generation: the (width-1) dilation rows before the first row of each
+ * document; more than one document then has one row each. NULL: zeros. */
 struct conv_fwd_args {
     const void *x;              /* [rows, channels] dt, x_stride */
     const void *w;              /* [channels, width] dt */
     const void *bias;           /* [channels] dt; NULL: none */
-    const void *before;         /* [(width-1) dilation, channels] dt, or NULL */
+    const void *before;         /* [docs, (width-1) dilation, channels] dt, or NULL */
     void *y;                    /* [rows, channels] dt, y_stride */
     int64_t x_stride, y_stride;
     const int32_t *cu_seqlens;

@@ -30,8 +30,9 @@ struct ngram_hash {
 };
 struct ngram_args {
     const int32_t *tokens;      /* [rows] */
-    const int32_t *before;      /* generation: the order - 1 tokens before the first row of a single document,
-                                   TOKEN_NONE before its start; NULL: the documents start here */
+    const int32_t *before;      /* generation: [docs, order - 1], the tokens before the first row of each document,
+                                   TOKEN_NONE before its start; more than one document then has one row each. NULL:
+                                   the documents start here */
     const int32_t *map;         /* [vocab]; NULL: ids are hashed directly */
     int32_t *out;               /* [rows, (order - 1) heads] = */
     const int32_t *cu_seqlens;

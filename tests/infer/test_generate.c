@@ -1,5 +1,6 @@
 /* Goal: generation with caches computes what the training forward computes. Method: logits after every prefix of a token sequence, token by
- * token through the cache, against one forward of the whole sequence; then sampling rules on hand-made logits. */
+ * token through the cache, alone and in a batch, against one forward of the whole sequence; then sampling rules on hand-made logits, and
+ * against their definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,15 +11,49 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/rng.h"
 #include "infer/generate.h"
 #include "model/init.h"
 #include "plan/plan.h"
 
-enum { N = 20, VOCAB = 50 };
+enum { N = 20, VOCAB = 50, SEQUENCES = 3, MOST = 2000 };
 
 static void ok(status st)
 {
     if (st != STATUS_OK) fail_msg("%s (%s)", status_message(), status_where());
+}
+
+/* One of the sequences that are generated side by side. */
+static void tokens_of(int sequence, int32_t tokens[N])
+{
+    for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3 + sequence * 11) % VOCAB;
+}
+
+static void check_logits(const float *got, const float *want, int sequence, int64_t tokens)
+{
+    for (int k = 0; k < VOCAB; k++)
+        if (!(fabsf(got[k] - want[k]) <= 2e-5f))
+            fail_msg("sequence %d after %lld tokens: logit %d is %g, forward has %g", sequence,
+                     (long long)tokens, k, (double)got[k], (double)want[k]);
+}
+
+/* From `prompt` tokens on, token by token, against the forward's logits of all sequences. */
+static void check_sequences(const struct decoder *d, struct activations *a, const struct exec *run,
+                            int64_t prompt, int64_t sequences, float (*want)[N][VOCAB])
+{
+    struct generator g;
+    int32_t all[SEQUENCES][N], next[SEQUENCES * N];
+    ok(generate_open(&g, d, a, &(struct generate_lay){.sequences = sequences, .capacity = N}, run));
+    for (int b = 0; b < sequences; b++) tokens_of(b, all[b]);
+    for (int64_t t = prompt; t <= N; t++) {
+        const int64_t from = t == prompt ? 0 : t - 1;
+        for (int64_t b = 0; b < sequences; b++)
+            memcpy(next + b * (t - from), all[b] + from, (size_t)(t - from) * sizeof *next);
+        ok(generate_append(&g, next, t - from));
+        for (int b = 0; b < sequences; b++)
+            check_logits((const float *)g.logits.data + b * g.logits.shape[1], want[b][t - 1], b, t);
+    }
+    generate_close(&g);
 }
 
 static void check_family(const struct model_spec *spec, enum plan_use use, int64_t prompt)
@@ -41,28 +76,23 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
             ((float *)params_master(&d.params, i))[k] = (float)(k % 7) / 9 - 0.3f;
     for (int32_t i = 0; d.token_map.data && i < VOCAB; i++) ((int32_t *)d.token_map.data)[i] = i / 3;
     int32_t tokens[N], positions[N], cu[2] = {0, N};
-    for (int t = 0; t < N; t++) tokens[t] = (t * 7 + 3) % VOCAB, positions[t] = t;
-    struct batch b = {.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu};
-    float want[N][VOCAB];
-    ok(decoder_fwd(&d, &a, &b, &run));
-    struct tensor all = {.data = want, .dt = DTYPE_F32, .rank = 2, .shape = {N, VOCAB}};
-    ok(head_logits(&d.head, a.y, all, &run));
-
-    struct generator g;
-    ok(generate_open(&g, &d, &a, N, &run));
-    for (int64_t t = prompt; t <= N; t++) {
-        if (t == prompt)
-            ok(generate_append(&g, tokens, prompt));
-        else
-            ok(generate_append(&g, &tokens[t - 1], 1));
-        const float *got = g.logits.data;
-        for (int k = 0; k < VOCAB; k++)
-            if (!(fabsf(got[k] - want[t - 1][k]) <= 2e-5f))
-                fail_msg("after %lld tokens: logit %d is %g, forward has %g", (long long)t, k, (double)got[k],
-                         (double)want[t - 1][k]);
+    static float want[SEQUENCES][N][VOCAB];
+    for (int t = 0; t < N; t++) positions[t] = t;
+    for (int b = 0; b < SEQUENCES; b++) {
+        tokens_of(b, tokens);
+        ok(decoder_fwd(
+            &d, &a,
+            &(struct batch){.rows = N, .docs = 1, .tokens = tokens, .positions = positions, .cu_seqlens = cu},
+            &run));
+        struct tensor all = {.data = want[b], .dt = DTYPE_F32, .rank = 2, .shape = {N, VOCAB}};
+        ok(head_logits(&d.head, a.y, all, &run));
     }
-    generate_close(&g);
-    assert_int_equal(generate_open(&g, &d, &a, 1000, &run), STATUS_CONFIG);
+    check_sequences(&d, &a, &run, prompt, 1, want);
+    check_sequences(&d, &a, &run, prompt, SEQUENCES, want);
+    struct generator g;
+    assert_int_equal(
+        generate_open(&g, &d, &a, &(struct generate_lay){.sequences = 1, .capacity = 1000}, &run),
+        STATUS_CONFIG);
     activations_fini(&a);
     decoder_fini(&d);
     memory_free(&m);
@@ -170,6 +200,78 @@ static void sampling_follows_temperature_top_k_and_top_p(void **state)
     assert_true(nucleus[2] > 0);
 }
 
+struct ranked {
+    float logit;
+    int32_t id;
+};
+static int by_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The definition: all candidates sorted, their weights added in that order. */
+static int32_t sampled(const float *logits, int64_t vocab, const struct sampling *s, uint64_t index)
+{
+    static struct ranked c[MOST];
+    static double p[MOST];
+    for (int64_t i = 0; i < vocab; i++) c[i] = (struct ranked){logits[i], (int32_t)i};
+    qsort(c, (size_t)vocab, sizeof *c, by_rank);
+    const int64_t count = s->temperature == 0 ? 1 : s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
+    double sum = 0, kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        p[i] = s->temperature == 0 ? 1 : exp((double)(c[i].logit - c[0].logit) / s->temperature);
+        sum += p[i];
+    }
+    int64_t n = 0, pick = 0;
+    while (n < count && (n == 0 || kept < s->top_p * sum)) kept += p[n++];
+    double at = rng_uniform(s->seed, RNG_SAMPLE, 0, index) * kept;
+    while (pick + 1 < n && at >= p[pick]) at -= p[pick++];
+    return c[pick].id;
+}
+
+/* Logits of a kind: spread wide and narrow, with ties, all equal, with minus infinity. */
+static void logits_of(int kind, float *logits, int64_t vocab)
+{
+    static const double spread[] = {0.01, 1, 3, 12, 200};
+    for (int64_t i = 0; i < vocab; i++) {
+        const double x = rng_normal(7, RNG_TEST, (uint64_t)kind, (uint64_t)i);
+        if (kind < 5) logits[i] = (float)(spread[kind] * x);
+        if (kind == 5) logits[i] = (float)floor(2 * x) / 2;
+        if (kind == 6) logits[i] = 1.5f;
+        if (kind == 7) logits[i] = i % 3 ? (float)(3 * x) : -INFINITY;
+    }
+}
+
+static void a_drawn_token_is_that_of_the_definition(void **state)
+{
+    (void)state;
+    enum { KINDS = 8, DRAWS = 3 };
+    static float logits[MOST];
+    static const int64_t vocabs[] = {1, 4, 77, MOST}, ks[] = {0, 1, 5, 300};
+    static const double temperatures[] = {0, 1e-30, 0.3, 0.8, 1, 5, 1e30}, ps[] = {1, 0.95, 0.5, 0.25, 1e-6};
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int v = 0; v < 4; v++) {
+            logits_of(kind, logits, vocabs[v]);
+            for (int t = 0; t < 7; t++)
+                for (int i = 0; i < 4 * 5; i++)
+                    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+                        const struct sampling s = {.temperature = temperatures[t],
+                                                   .top_k = ks[i % 4],
+                                                   .top_p = ps[i / 4],
+                                                   .seed = (uint64_t)(kind + 8 * v)};
+                        const int32_t want = sampled(logits, vocabs[v], &s, draw),
+                                      got = generate_sample(logits, vocabs[v], &s, draw);
+                        if (got != want)
+                            fail_msg("logits %d of %lld, temperature %g, top-k %lld, top-p %g, draw %d: %d, "
+                                     "not %d",
+                                     kind, (long long)vocabs[v], s.temperature, (long long)s.top_k, s.top_p,
+                                     (int)draw, got, want);
+                    }
+        }
+}
+
 static void a_token_outside_the_vocabulary_is_refused(void **state)
 {
     (void)state;
@@ -189,7 +291,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
         &m, &d, &rank, &a,
         &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
     struct exec run = {.ops = &ops, .params = &d.params};
-    ok(generate_open(&g, &d, &a, 4, &run));
+    ok(generate_open(&g, &d, &a, &(struct generate_lay){.sequences = 1, .capacity = 4}, &run));
     const int32_t bad[] = {1, VOCAB};
     assert_int_equal(generate_append(&g, bad, 2), STATUS_DATA);
     generate_close(&g);
@@ -205,6 +307,7 @@ int main(void)
         cmocka_unit_test(cached_logits_equal_the_forward_in_every_family),
         cmocka_unit_test(small_models_of_published_parts_generate),
         cmocka_unit_test(sampling_follows_temperature_top_k_and_top_p),
+        cmocka_unit_test(a_drawn_token_is_that_of_the_definition),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,7 +116,7 @@ struct case_rope {
     bool in_place, gaps;
 };
 
-/* Heads of multi-head latent attention. */
+/* Heads of multi-head latent attention; head_gemm: support_run_latent.c */
 struct case_latent {
     int64_t rows, heads;
     int64_t nope;        /* width of a head's part without position */
@@ -125,12 +125,12 @@ struct case_latent {
     bool gaps;
 };
 
-/* attn_fwd, attn_bwd, attn_decode */
+/* attn_fwd, attn_bwd, attn_decode; cache_put: support_run_latent.c */
 struct case_attn {
     int64_t heads, heads_kv, hd;
     int64_t hd_v;          /* of values; 0: hd */
     int64_t window;        /* 0: all keys */
-    struct case_docs docs; /* attn_decode: sequences with their cache lengths */
+    struct case_docs docs; /* attn_decode, cache_put: sequences with their cache lengths */
     bool fused;            /* q, k and v side by side in one row, and their gradients; attn_decode: v is the front of k's rows */
     bool apart;            /* scores rise towards early keys, by more than exp of an f32 holds */
     bool no_stats;         /* lse is NULL */
@@ -520,7 +520,7 @@ static const struct op_case op_cases[] = {
     EMBED(embed_bwd, 70, 64, 20, .ids = 40, NO_TOKENS),
     EMBED(embed_bwd, 130, 64, 40, NO_TOKENS),
     NGRAM(3, 8, DOCS(5, 0, 40)), NGRAM(2, 1, DOCS(1, 2, 3, 1), MAPPED), NGRAM(4, 8, DOCS(70), MAPPED), NGRAM(3, 2, DOCS(1), BEFORE),
-    NGRAM(4, 3, DOCS(6), BEFORE, MAPPED), NGRAM(8, 16, DOCS(9, 3)), NGRAM(3, 2, DOCS(0, 0)),
+    NGRAM(4, 3, DOCS(6), BEFORE, MAPPED), NGRAM(8, 16, DOCS(9, 3)), NGRAM(3, 2, DOCS(0, 0)), NGRAM(4, 3, DOCS(1, 1, 1), BEFORE, MAPPED),
     ROWS(ngram_gate_fwd, 1, 1), ROWS(ngram_gate_fwd, 9, 17), ROWS(ngram_gate_fwd, 65, 64, IN_PLACE), ROWS(ngram_gate_fwd, 0, 8),
     ROWS(ngram_gate_bwd, 1, 3), ROWS(ngram_gate_bwd, 9, 17), ROWS(ngram_gate_bwd, 65, 64), ROWS(ngram_gate_bwd, 0, 8),
     HALT(halt_fwd, 1, 0, 0, DOCS(1)), HALT(halt_fwd, 17, 0, 0, DOCS(5, 0, 2, 40)), HALT(halt_fwd, 64, 0, 0, DOCS(0, 0)),
@@ -540,6 +540,12 @@ static const struct op_case op_cases[] = {
     ATTN(attn_decode, 4, 2, 80, 5, DOCS(3, 33)), ATTN(attn_decode, 2, 2, 128, 16, DOCS(16, 100)),
     ATTN(attn_decode, 6, 2, 18, 0, DOCS(9)), LATENT(attn_decode, 4, 2, 24, 16, 0, DOCS(5, 40), GAPS),
     /* values are the front of the keys' rows, as in a compressed cache */
+    LATENT(cache_put, 1, 2, 8, 8, 0, DOCS(1)), LATENT(cache_put, 1, 1, 7, 5, 0, DOCS(3, 1, 9), GAPS),
+    LATENT(cache_put, 1, 4, 64, 64, 0, DOCS(5, 33)), LATENT(cache_put, 1, 1, 512, 64, 0, DOCS(2, 40, 7), FUSED),
+    LATENT(cache_put, 1, 3, 24, 0, 0, DOCS(4, 4)), LATENT(cache_put, 1, 1, 16, 6, 0, DOCS(6, 2), FUSED, GAPS),
+    TAILS(head_gemm, 1, 1, 2, 1), TAILS(head_gemm, 3, 2, 10, 33, GAPS), TAILS(head_gemm, 1, 3, 12, 20), TAILS(head_gemm, 9, 4, 64, 128),
+    TAILS(head_gemm, 1, 2, 128, 512), TAILS(head_gemm, 1, 1, 1, 7, K_ONLY), TAILS(head_gemm, 3, 2, 33, 10, K_ONLY, GAPS),
+    TAILS(head_gemm, 9, 4, 128, 64, K_ONLY), TAILS(head_gemm, 1, 2, 512, 128, K_ONLY), TAILS(head_gemm, 0, 2, 8, 4),
     LATENT(attn_decode, 3, 1, 576, 512, 0, DOCS(1, 37), FUSED), LATENT(attn_decode, 4, 1, 20, 12, 6, DOCS(30), FUSED),
 
     ACT(swiglu_fwd, 1, 1), ACT(swiglu_fwd, 3, 7), ACT(swiglu_fwd, 5, 16),

@@ -66,7 +66,7 @@ struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_
 void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count, uint64_t seed, uint64_t step);
 
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
-run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent;
+run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent, run_cache_put, run_head_gemm;
 run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_balance;
 run_fn run_ortho_unit, run_ortho_poly, run_ortho_step, run_halves;
 run_fn run_rows_unique, run_rows_update;

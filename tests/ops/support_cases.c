@@ -14,8 +14,8 @@ enum case_family case_family(enum op_id op)
     case OP_sum: case OP_normal: case OP_halves: case OP_fold: case OP_ortho_unit: case OP_ortho_poly:
     case OP_ortho_step: case OP_ngram_gate_fwd: case OP_ngram_gate_bwd: return CASE_rows;
     case OP_rope_fwd: case OP_rope_bwd: return CASE_rope;
-    case OP_latent_fwd: case OP_latent_bwd: return CASE_latent;
-    case OP_attn_fwd: case OP_attn_bwd: case OP_attn_decode: return CASE_attn;
+    case OP_latent_fwd: case OP_latent_bwd: case OP_head_gemm: return CASE_latent;
+    case OP_attn_fwd: case OP_attn_bwd: case OP_attn_decode: case OP_cache_put: return CASE_attn;
     case OP_xent: case OP_hits: return CASE_xent;
     case OP_xent_part: case OP_xent_join: return CASE_slice;
     case OP_ahead: return CASE_ahead;

@@ -398,8 +398,10 @@ static void run_attn_decode(const struct ops *o, const struct op_case *oc, struc
         for (int64_t i = lengths[b] * wide_v; i < capacity * wide_v; i++)
             dtype_store(v, b * capacity * wide_v + i, p->dt, NAN);
     }
-    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs.count * c->heads * c->hd, 0, 1), .k_cache = k,
-        .v_cache = v, .k_stride = width, .v_stride = wide_v,
+    const int64_t q_stride = gaps ? c->heads * c->hd + 3 : 0,
+                  q_width = q_stride ? q_stride : c->heads * c->hd;
+    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs.count * q_width, 0, 1), .k_cache = k,
+        .v_cache = v, .q_stride = q_stride, .k_stride = width, .v_stride = wide_v,
         .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs.count * c->heads * width_v(c),
                        tol_attn(p->dt, capacity + c->hd)),
         .lengths = lengths, .batch = c->docs.count, .capacity = capacity, .heads = c->heads,
@@ -664,7 +666,7 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_rows: return c->rows.rows;
     case CASE_rope: return c->rope.rows;
     case CASE_latent: return c->latent.rows;
-    case CASE_attn: return c->op == OP_attn_decode ? 0 : rows_of(&c->attn.docs);
+    case CASE_attn: return c->op == OP_attn_decode || c->op == OP_cache_put ? 0 : rows_of(&c->attn.docs);
     case CASE_xent: return c->xent.rows;
     case CASE_slice: return most(c->slice.rows, c->slice.slice, 0);
     case CASE_ahead: return most(rows_of(&c->ahead.docs), c->ahead.k, 0);
@@ -743,6 +745,8 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_attn_decode] = run_attn_decode,
         [OP_latent_fwd] = run_latent,
         [OP_latent_bwd] = run_latent,
+        [OP_cache_put] = run_cache_put,
+        [OP_head_gemm] = run_head_gemm,
         [OP_swiglu_fwd] = run_act,
         [OP_swiglu_bwd] = run_act,
         [OP_gelu_fwd] = run_act,

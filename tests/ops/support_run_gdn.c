@@ -39,7 +39,9 @@ void run_conv(const struct ops *o, const struct op_case *oc, struct probe *p)
     if (oc->op == OP_conv_fwd) {
         RUN(o, conv_fwd, .x = x, .w = w, .bias = bias,
             .before = c->before ? probe_in(p, "before", p->dt,
-                                           (c->width - 1) * conv_dilation(c->dilation) * c->channels, 0, 1)
+                                           c->docs.count * (c->width - 1) * conv_dilation(c->dilation) *
+                                               c->channels,
+                                           0, 1)
                                 : NULL,
             .y = probe_out(p, "y", PROBE_OUT, p->dt, rows * stride, tol), .x_stride = stride,
             .y_stride = stride, .cu_seqlens = cu, .docs = c->docs.count, .rows = rows,

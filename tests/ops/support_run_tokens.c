@@ -97,7 +97,7 @@ void run_ngram(const struct ops *o, const struct op_case *oc, struct probe *p)
     for (int64_t k = 0; k < c->order; k++) hash.multipliers[k] = (INT64_MAX / VOCAB - 977 * k) | 1;
     for (int64_t i = 0; i < width; i++)
         hash.primes[i] = (int32_t)(1009 + 2 * i), hash.offsets[i] = (int32_t)(3000 * i);
-    int32_t *before = c->before ? probe_ids(p, "before", c->order - 1, VOCAB) : NULL;
+    int32_t *before = c->before ? probe_ids(p, "before", c->docs.count * (c->order - 1), VOCAB) : NULL;
     if (before) before[0] = TOKEN_NONE;
     RUN(o, ngram, .tokens = probe_ids(p, "tokens", rows, VOCAB), .before = before,
         .map = c->mapped ? probe_ids(p, "map", VOCAB, VOCAB / 2) : NULL,

@@ -33,7 +33,7 @@ size_t cuda_hopper_wide_scratch(const struct attn_shape *shape);
 status cuda_reference_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED;
 size_t cuda_reference_attn_scratch(const struct attn_shape *shape, enum attn_pass pass);
-status cuda_attn_decode(const struct attn_decode_args *a, dev_stream s) WARN_UNUSED;
+status cuda_attn_decode(const struct attn_decode_args *a, dev_stream s) WARN_UNUSED; /* attn_decode.cu */
 
 /* cuDNN (attn_cudnn.c). `sm`: compute capability, 90. Operands must be 16-byte aligned; ops/cuda/attn.c checks this.
  * lse is [docs, heads, len] for documents of equal length, [rows, heads] for packed documents. */

@@ -64,7 +64,7 @@ template <typename T, int W, int K> struct taps {
                 w[j][i] = tap >= 0 ? to_f32(((const T *)a.w)[(int64_t)(c + i) * a.width + tap]) : 0;
             }
     }
-    // The rows before `t`: of its document, or from the cache.
+    // The rows before `t`: of its document, or from the cache, where document `begin` begins at row `begin`.
     __device__ void look_back(const conv &a, int t, int begin, int step)
     {
         for (int j = 0; j < K; j++)
@@ -75,7 +75,7 @@ template <typename T, int W, int K> struct taps {
             if (from >= begin)
                 v = load_vec<W>((const T *)a.x + (int64_t)from * a.x_stride + c);
             else if (a.before && from >= begin - kept)
-                v = load_vec<W>((const T *)a.before + (int64_t)(from - begin + kept) * a.channels + c);
+                v = load_vec<W>((const T *)a.before + (from - begin + (int64_t)(begin + 1) * kept) * a.channels + c);
             else
                 continue;
             float f[W];
@@ -264,6 +264,7 @@ template <typename T> void conv_fwd_launch(conv a, dev_stream s)
 {
     const bool wide = conv_wide<T>(a);
     conv_cut(a, wide ? CONV_W : 1, 16, 0, s);
+    if (a.before && a.docs > 1) a.rows_each = 1; // a run looks back where it begins
     if (a.dilation == 1)
         conv_fwd_queue<T, false>(a, wide, conv_blocks(a), s);
     else
@@ -572,7 +573,8 @@ template <typename T> void gated_bwd_launch(gated a, float *dw, dev_stream s)
 extern "C" status cuda_conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 {
     conv_check(a->rows, a->docs, a->channels, a->width, a->dilation);
-    CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
+    CHECK(!a->before || a->docs == 1 || a->docs == a->rows, "rows before the first of %lld in %lld documents",
+          (long long)a->rows, (long long)a->docs);
     if (a->rows == 0 || a->channels == 0) return STATUS_OK;
     conv c = {};
     c.x = a->x, c.w = a->w, c.bias = a->bias, c.before = a->before, c.out = a->y;

@@ -39,7 +39,8 @@ status ahead(const struct ahead_args *a, dev_stream s)
 __device__ inline int32_t token_back(const ngram_args &a, int order, int64_t begin, int64_t t, int k)
 {
     if (t - k >= begin) return a.tokens[t - k];
-    return a.before ? a.before[order - 1 + (t - k)] : int32_t(TOKEN_NONE); // the batch begins at row 0
+    // With tokens before it, document `begin` begins at row `begin`.
+    return a.before ? a.before[(begin + 1) * (order - 1) + (t - begin - k)] : int32_t(TOKEN_NONE);
 }
 
 __global__ void __launch_bounds__(THREADS) ngram_kernel(const ngram_args a, const __grid_constant__ ngram_hash h)
@@ -67,7 +68,8 @@ status ngram(const struct ngram_args *a, dev_stream s)
     const int64_t width = (h->order - 1) * h->heads;
     CHECK(h->order >= 2 && h->order <= NGRAM_ORDER_MAX && width <= NGRAM_ROWS_MAX, "%lld heads of order %lld",
           (long long)h->heads, (long long)h->order);
-    CHECK(!a->before || a->docs == 1, "tokens before one of %lld documents", (long long)a->docs);
+    CHECK(!a->before || a->docs == 1 || a->docs == a->rows, "tokens before the first of %lld in %lld documents",
+          (long long)a->rows, (long long)a->docs);
     if (a->rows * width == 0) return STATUS_OK;
     ngram_kernel<<<blocks_of(a->rows * width, THREADS), THREADS, 0, queue_of(s)>>>(*a, *h);
     return cuda_set_launched(s, "ngram");

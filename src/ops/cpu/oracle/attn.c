@@ -176,8 +176,8 @@ static status attn_decode(const struct attn_decode_args *a, dev_stream stream)
                 at_v = b * a->capacity * a->v_stride + h / group * a->hd_v;
         struct span keys = {a->window ? larger(0, length - a->window) : 0, length};
         double o[ORACLE_HD_MAX];
-        attend(a->q, c * a->hd, a->k_cache, a->v_cache, at_k, at_v, a->k_stride, a->v_stride, keys, a->hd,
-               a->hd_v, a->scale, a->dt, o);
+        attend(a->q, b * (a->q_stride ? a->q_stride : a->heads * a->hd) + h * a->hd, a->k_cache, a->v_cache,
+               at_k, at_v, a->k_stride, a->v_stride, keys, a->hd, a->hd_v, a->scale, a->dt, o);
         for (int64_t i = 0; i < a->hd_v; i++) put(a->o, c * a->hd_v + i, a->dt, o[i]);
     }
     return STATUS_OK;

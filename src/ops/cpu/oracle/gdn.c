@@ -34,7 +34,8 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
     (void)s;
     check_dt(a->dt);
     CHECK(a->width >= 2 && a->width <= CONV_WIDTH_MAX, "a convolution over %lld rows", (long long)a->width);
-    CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
+    CHECK(!a->before || a->docs == 1 || a->docs == a->rows, "rows before the first of %lld in %lld documents",
+          (long long)a->rows, (long long)a->docs);
     const int64_t dilation = conv_dilation(a->dilation), back = (a->width - 1) * dilation;
     for (int64_t d = 0; d < a->docs; d++) {
         struct document doc = document_of(a->cu_seqlens, d);
@@ -48,7 +49,7 @@ static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
                     if (from >= doc.begin)
                         p += w * get(a->x, from * a->x_stride + c, a->dt);
                     else if (a->before)
-                        p += w * get(a->before, (from - doc.begin + back) * a->channels + c, a->dt);
+                        p += w * get(a->before, (from - doc.begin + (d + 1) * back) * a->channels + c, a->dt);
                 }
                 put(a->y, t * a->y_stride + c, a->dt, silu(p));
             }

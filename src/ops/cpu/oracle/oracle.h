@@ -21,6 +21,7 @@ void oracle_act(struct ops *o);
 void oracle_gdn(struct ops *o);
 void oracle_moe(struct ops *o);
 void oracle_halt(struct ops *o);
+void oracle_generate(struct ops *o);
 void oracle_ssm(struct ops *o);
 void oracle_loss(struct ops *o);
 void oracle_normal(struct ops *o);

@@ -23,7 +23,7 @@ static bool looked_up(const struct ngram_args *a, int64_t begin, int64_t t, int6
     if (t - k >= begin)
         token = a->tokens[t - k];
     else if (a->before)
-        token = a->before[a->hash->order - 1 + (t - k)]; /* the batch begins at row 0 */
+        token = a->before[(begin + 1) * (a->hash->order - 1) + (t - begin - k)]; /* document = row, or 0 */
     if (token == TOKEN_NONE) return false;
     *x = a->map ? a->map[token] : token;
     return true;
@@ -51,7 +51,8 @@ static status ngram(const struct ngram_args *a, dev_stream s)
     const struct ngram_hash *h = a->hash;
     CHECK(h->order >= 2 && h->order <= NGRAM_ORDER_MAX && (h->order - 1) * h->heads <= NGRAM_ROWS_MAX,
           "%lld heads of order %lld", (long long)h->heads, (long long)h->order);
-    CHECK(!a->before || a->docs == 1, "tokens before one of %lld documents", (long long)a->docs);
+    CHECK(!a->before || a->docs == 1 || a->docs == a->rows,
+          "tokens before the first of %lld in %lld documents", (long long)a->rows, (long long)a->docs);
     PARALLEL_CHUNKS(d, a->docs)
     {
         const int64_t begin = a->cu_seqlens[d];

@@ -24,7 +24,8 @@ VEC_INLINE void attend(const struct attn_decode_args *a, int64_t b, int64_t h, s
                   count = keys.end - keys.begin, group = a->heads / a->heads_kv;
     const int64_t head_k = b * a->capacity * a->k_stride + h / group * a->hd,
                   head_v = b * a->capacity * a->v_stride + h / group * a->hd_v,
-                  row = (b * a->heads + h) * a->hd, row_o = (b * a->heads + h) * a->hd_v;
+                  row = b * (a->q_stride ? a->q_stride : a->heads * a->hd) + h * a->hd,
+                  row_o = (b * a->heads + h) * a->hd_v;
     float *q = workspace_get(WORKSPACE_MINE, (size_t)(width + width_v + count) * sizeof *q), *o = q + width,
           *p = o + width_v;
     for (int64_t j = 0; j < a->hd; j += VEC)

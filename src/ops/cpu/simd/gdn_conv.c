@@ -54,7 +54,8 @@ static int64_t document_first(const struct conv *v, int64_t t)
     return document(v, t, low);
 }
 
-/* p of row t at channels [c, c + n): the sum over the taps whose rows are in the document. */
+/* p of row t at channels [c, c + n): the sum over the taps whose rows are in the document, or before it: documents with
+ * such rows have one row each, or there is one, so document `begin` starts at row `begin`. */
 VEC_INLINE vf taps_sum(const struct conv *v, int64_t begin, int64_t t, int64_t c, int n, dtype dt)
 {
     vf p = {0};
@@ -66,7 +67,7 @@ VEC_INLINE vf taps_sum(const struct conv *v, int64_t begin, int64_t t, int64_t c
                  vec_load(v->x, from * v->stride + c, n, dt);
         else if (v->before)
             p += vec_load(v->taps, j * v->pad + c, VEC, DTYPE_F32) *
-                 vec_load(v->before, (from - begin + v->back) * v->channels + c, n, dt);
+                 vec_load(v->before, (from - begin + (begin + 1) * v->back) * v->channels + c, n, dt);
     }
     return p;
 }
@@ -104,7 +105,8 @@ VEC_INLINE void conv_row(const struct conv *v, int64_t begin, int64_t t, void *y
 static status conv_fwd(const struct conv_fwd_args *a, dev_stream s)
 {
     (void)s;
-    CHECK(!a->before || a->docs == 1, "rows before one of %lld documents", (long long)a->docs);
+    CHECK(!a->before || a->docs == 1 || a->docs == a->rows, "rows before the first of %lld in %lld documents",
+          (long long)a->rows, (long long)a->docs);
     struct conv v =
         conv_open(a->x, a->w, a->x_stride, a->channels, a->width, a->dilation, a->cu_seqlens, a->docs, a->dt);
     v.before = a->before;

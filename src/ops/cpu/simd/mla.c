@@ -158,8 +158,78 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
+/* ---- a matrix for each head: few rows, so each reads W in place */
+
+enum { HEAD_COLUMNS = 4 * VEC };
+
+/* Columns [cols.begin, cols.end) of c's head h in row r, at most HEAD_COLUMNS of them: the rows of W_h, weighted. */
+VEC_INLINE void head_columns(const struct head_gemm_args *a, int64_t r, int64_t h, struct span cols, dtype dt)
+{
+    vf sum[VEC_SIDE] = {0};
+    const int64_t from = r * a->a_stride + h * a->a_head, to = r * a->c_stride + h * a->c_head + cols.begin,
+                  count = cols.end - cols.begin;
+    for (int64_t p = 0; p < a->k; p++) {
+        const vf x = vec_set((float)dtype_load(a->a, from + p, dt));
+        const int64_t w = (h * a->k + p) * a->n + cols.begin;
+        for (int k = 0; k < VEC_SIDE; k++) {
+            if (k * VEC >= count) break;
+            sum[k] += x * vec_load(a->w, w + k * VEC, vec_n(count - k * VEC), dt);
+        }
+    }
+    for (int k = 0; k < VEC_SIDE && k * VEC < count; k++)
+        vec_store(a->c, to + k * VEC, vec_n(count - k * VEC), dt, sum[k]);
+}
+
+/* The same of W_h^T: dot products along the rows of W_h. */
+VEC_INLINE void head_dots(const struct head_gemm_args *a, int64_t r, int64_t h, struct span cols, dtype dt)
+{
+    const int64_t from = r * a->a_stride + h * a->a_head, to = r * a->c_stride + h * a->c_head;
+    for (int64_t j = cols.begin; j < cols.end; j++) {
+        const int64_t w = (h * a->n + j) * a->k;
+        vf sum = {0};
+        for (int64_t p = 0; p < a->k; p += VEC) {
+            const int n = vec_n(a->k - p);
+            sum += vec_load(a->a, from + p, n, dt) * vec_load(a->w, w + p, n, dt);
+        }
+        dtype_store(a->c, to + j, dt, (double)vec_sum(sum));
+    }
+}
+
+VEC_INLINE void head_part(const struct head_gemm_args *a, int64_t h, struct span cols, dtype dt)
+{
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (a->trans)
+            head_dots(a, r, h, cols, dt);
+        else
+            head_columns(a, r, h, cols, dt);
+        if (cols.end == a->n)
+            copy(a->a, r * a->a_stride + h * a->a_head + a->k, a->c, r * a->c_stride + h * a->c_head + a->n,
+                 a->tail, dt);
+    }
+}
+
+static status head_gemm(const struct head_gemm_args *a, dev_stream stream)
+{
+    (void)stream;
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    CHECK(a->a_head >= a->k + a->tail && a->c_head >= a->n + a->tail,
+          "heads of %lld and %lld, %lld and %lld apart", (long long)(a->k + a->tail),
+          (long long)(a->n + a->tail), (long long)a->a_head, (long long)a->c_head);
+    const int64_t parts = chunk_count(a->n, HEAD_COLUMNS);
+    PARALLEL_CHUNKS(c, a->heads * parts)
+    {
+        const struct span cols = chunk_span(c % parts, a->n, HEAD_COLUMNS);
+        if (a->dt == DTYPE_F32)
+            head_part(a, c / parts, cols, DTYPE_F32);
+        else
+            head_part(a, c / parts, cols, DTYPE_BF16);
+    }
+    return STATUS_OK;
+}
+
 void SIMD(simd_mla)(struct ops *o)
 {
     o->latent_fwd = latent_fwd;
     o->latent_bwd = latent_bwd;
+    o->head_gemm = head_gemm;
 }
