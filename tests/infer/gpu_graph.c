@@ -3,7 +3,7 @@
  * logits, the same tokens drawn. A batch of sequences against each sequence alone, within what the order of sums allows, and again with a
  * capacity at which keys are shared out to many blocks.
  *
- *     gpu_generate_infer [cpu]     cpu: on the host, to try the test itself (nothing is captured there) */
+ *     gpu_graph_infer [cpu]     cpu: on the host, to try the test itself (nothing is captured there) */
 #include "base/parallel.h"
 #include "gpu.h"
 #include "infer/generate.h"
