@@ -199,43 +199,80 @@ static void part_run(const struct gemm_args *g, const struct packed *b)
     }
 }
 
-/* Few rows times W^T: dot products along the rows of W. */
-static inline void few_cols(const struct gemm_args *g, struct span cols, dtype dt)
+/* Few rows times W^T: dot products along the rows of W. Rows of a are widened once per call, and a piece of W once for
+ * AT_ONCE of them. */
+#ifdef __AVX512F__
+enum { AT_ONCE = 4 }; /* sums of 4 vectors each: half the registers */
+#else
+enum { AT_ONCE = 2 };
+#endif
+
+static const float *few_widened(const struct gemm_args *g)
+{
+    if (g->a.dt == DTYPE_F32) return g->a.data;
+    const int64_t count = g->m * g->k;
+    float *wide = workspace_get(WORKSPACE_SHARED, (size_t)count * sizeof *wide);
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) store8(wide + i, load8(g->a.data, i, DTYPE_BF16));
+    for (; i < count; i++) wide[i] = load1(g->a.data, i, DTYPE_BF16);
+    return wide;
+}
+
+static inline void few_store(const struct gemm_args *g, int64_t i, int64_t j, float sum, dtype dt)
+{
+    const int64_t at = i * g->n + j;
+    if (gemm_bias(g)) sum += load1(gemm_bias(g), j, dt);
+    if (g->accum == ACCUM_ADD) sum += ((const float *)g->c)[at];
+    if (g->cdt == DTYPE_F32)
+        ((float *)g->c)[at] = sum;
+    else
+        ((bf16 *)g->c)[at] = bf16_from_f32(sum);
+}
+
+/* Column j of `rows` rows from row i on; `rows` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void few_dots(const struct gemm_args *g, const float *a,
+                                                           int64_t i, int rows, int64_t j, dtype dt)
+{
+    f32x8 acc[AT_ONCE][4] = {0};
+    int64_t p = 0;
+    for (; p + 32 <= g->k; p += 32) {
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            const f32x8 w = load8(g->b.data, j * g->k + p + 8 * u, dt);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                acc[r][u] = fused8(load8(a, (i + r) * g->k + p + 8 * u, DTYPE_F32), w, acc[r][u]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float sum = sum8(add8(add8(acc[r][0], acc[r][1]), add8(acc[r][2], acc[r][3])));
+        for (int64_t q = p; q < g->k; q++) sum += a[(i + r) * g->k + q] * load1(g->b.data, j * g->k + q, dt);
+        few_store(g, i + r, j, sum, dt);
+    }
+}
+
+static inline __attribute__((always_inline)) void few_cols(const struct gemm_args *g, const float *a,
+                                                           struct span cols, dtype dt)
 {
     for (int64_t j = cols.begin; j < cols.end; j++) {
-        for (int64_t i = 0; i < g->m; i++) {
-            f32x8 acc[4] = {0};
-            int64_t p = 0;
-            for (; p + 32 <= g->k; p += 32) {
-#pragma GCC unroll 4
-                for (int u = 0; u < 4; u++)
-                    acc[u] = fused8(load8(g->a.data, i * g->k + p + 8 * u, dt),
-                                    load8(g->b.data, j * g->k + p + 8 * u, dt), acc[u]);
-            }
-            float sum = sum8(add8(add8(acc[0], acc[1]), add8(acc[2], acc[3])));
-            for (; p < g->k; p++)
-                sum += load1(g->a.data, i * g->k + p, dt) * load1(g->b.data, j * g->k + p, dt);
-            if (gemm_bias(g)) sum += load1(gemm_bias(g), j, dt);
-            int64_t at = i * g->n + j;
-            if (g->accum == ACCUM_ADD) sum += ((const float *)g->c)[at];
-            if (g->cdt == DTYPE_F32)
-                ((float *)g->c)[at] = sum;
-            else
-                ((bf16 *)g->c)[at] = bf16_from_f32(sum);
-        }
+        int64_t i = 0;
+        for (; i + AT_ONCE <= g->m; i += AT_ONCE) few_dots(g, a, i, AT_ONCE, j, dt);
+        for (; i < g->m; i++) few_dots(g, a, i, 1, j, dt);
     }
 }
 
 static void few_rows(const struct gemm_args *g)
 {
     enum { GRAIN = 64 };
+    const float *a = few_widened(g);
     PARALLEL_CHUNKS(c, chunk_count(g->n, GRAIN))
     {
         struct span cols = chunk_span(c, g->n, GRAIN);
         if (g->a.dt == DTYPE_F32)
-            few_cols(g, cols, DTYPE_F32);
+            few_cols(g, a, cols, DTYPE_F32);
         else
-            few_cols(g, cols, DTYPE_BF16);
+            few_cols(g, a, cols, DTYPE_BF16);
     }
 }
 
