@@ -37,12 +37,14 @@ static void check_logits(const float *got, const float *want, int sequence, int6
                      (long long)tokens, k, (double)got[k], (double)want[k]);
 }
 
-/* From `prompt` tokens on, token by token, against the forward's logits of all sequences. */
+/* From `prompt` tokens on, token by token, against the forward's logits of all sequences; then, the first sequence has
+ * the bits that it has alone. */
 static void check_sequences(const struct decoder *d, struct activations *a, const struct exec *run,
                             int64_t prompt, int64_t sequences, float (*want)[N][VOCAB])
 {
     struct generator g;
     int32_t all[SEQUENCES][N], next[SEQUENCES * N];
+    static float alone[N][VOCAB];
     ok(generate_open(&g, d, a, &(struct generate_lay){.sequences = sequences, .capacity = N}, run));
     for (int b = 0; b < sequences; b++) tokens_of(b, all[b]);
     for (int64_t t = prompt; t <= N; t++) {
@@ -52,6 +54,8 @@ static void check_sequences(const struct decoder *d, struct activations *a, cons
         ok(generate_append(&g, next, t - from));
         for (int b = 0; b < sequences; b++)
             check_logits((const float *)g.logits.data + b * g.logits.shape[1], want[b][t - 1], b, t);
+        if (sequences > 1) assert_memory_equal(g.logits.data, alone[t - 1], sizeof alone[0]);
+        memcpy(alone[t - 1], g.logits.data, sizeof alone[0]);
     }
     generate_close(&g);
 }
