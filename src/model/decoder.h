@@ -16,9 +16,8 @@
  *     s1 D                                         none, selective, full
  *     s2 D, qkv (H+2K) hd, o H hd, up 2F           none, selective
  *     y1 D, y2 D                                   none
- *
- * FP8. RMSNorm writes the codes of y1, y2 and G, for the linears that read them. Of y1 and y2 backward keeps the transposed
- * codes, one byte per element. Their values are scratch: GEMMs that compute in bf16 have the norm recomputed. */
+ * FP8: RMSNorm writes the codes of y1, y2 and G. Backward keeps the transposed codes of y1 and y2, a byte per element;
+ * GEMMs in bf16 have their values recomputed. */
 #ifndef INGOT_MODEL_DECODER_H
 #define INGOT_MODEL_DECODER_H
 #include "nn/embed.h"
@@ -123,8 +122,7 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) W
 static inline bool activations_once(const struct model_spec *m) { return m->mtp_depth == 0 && m->hrm_cycles == 0; }
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
-/* FP8: true if norms write the codes of G for the block before: where one pass walks all layers. */
-bool activations_stream_codes(const struct decoder *d, const struct lay *l);
+bool activations_stream_codes(const struct decoder *d, const struct lay *l); /* FP8: norms write the codes of G */
 
 /* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; and
  * the loss of args.y. This rank holds its rows of args.y and args.dy. */
@@ -163,14 +161,10 @@ struct visit {
     const struct mix *mix;
     struct block_io *io;
 };
-struct visitor {
-    status (*visit)(void *ctx, const struct visit *v);
-    void *ctx;
-};
+struct visitor { status (*visit)(void *ctx, const struct visit *v); void *ctx; };
 status decoder_walk(const struct decoder *d, struct activations *a, const struct batch *b, const struct visitor *by,
                     const struct exec *r) WARN_UNUSED;
-/* Number of block visits in a forward. */
-int64_t decoder_visits(const struct model_spec *m);
+int64_t decoder_visits(const struct model_spec *m); /* block visits in a forward */
 /* Parts of decoder_fwd: decoder_begin sets the rows of all views and runs the embedding; decoder_pass runs one pass
  * over layers (spec.h: model_pass) with block_fwd. */
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,

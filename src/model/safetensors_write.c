@@ -12,9 +12,9 @@
 /* The reference writer orders by its list of types, wide to narrow, then by name. */
 static int type_order(dtype dt)
 {
-    static const int order[] = {[DTYPE_I64] = 0,  [DTYPE_F64] = 1, [DTYPE_F32] = 2, [DTYPE_I32] = 3,
-                                [DTYPE_BF16] = 4, [DTYPE_F16] = 5, [DTYPE_U16] = 6, [DTYPE_U8] = 7,
-                                [DTYPE_F8_E4M3] = 8, [DTYPE_F8_E5M2] = 9};
+    static const int order[] = {
+        [DTYPE_I64] = 0, [DTYPE_F64] = 1, [DTYPE_F32] = 2, [DTYPE_I32] = 3,     [DTYPE_BF16] = 4,
+        [DTYPE_F16] = 5, [DTYPE_U16] = 6, [DTYPE_U8] = 7,  [DTYPE_F8_E4M3] = 8, [DTYPE_F8_E5M2] = 9};
     _Static_assert(sizeof order / sizeof order[0] == DTYPE_COUNT, "a place for every dtype");
     return order[dt];
 }

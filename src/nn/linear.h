@@ -11,8 +11,8 @@
  * nothing.
  *
  * With RECIPE_FP8 the GEMMs of a weight with param.fp8 read codes, if params.fp8.use says so and N is a multiple of 16
- * (fp8_reads). The codes of x and dy are those that the tensor brings (tensor.q), made by the op that wrote it. A tensor
- * without them takes a pass of the op `quantize`, into memory of this linear:
+ * (fp8_reads). The codes of x and dy are those that the tensor brings (tensor.q), made by the op that wrote it. A
+ * tensor without them takes a pass of the op `quantize`, into memory of this linear:
  *   codes of x, then their transpose    [N, in], [in, N]      scratch
  *   codes of dy, their transpose        [N, out], [out, N]    scratch
  * While a linear computes in bf16, the pass measures amax alone. */

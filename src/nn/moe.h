@@ -49,9 +49,9 @@ struct moe_saved {
 
 extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
-/* Router and experts read y, and dout. */
-static inline const struct linear *moe_in(const struct moe *m) { return (void)m, NULL; }
-static inline const struct linear *moe_out(const struct moe *m) { return (void)m, NULL; }
+/* None: router and experts read y, and dout. */
+static inline const struct linear *moe_in(const struct moe *m) { (void)m; return NULL; }
+static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
 status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,

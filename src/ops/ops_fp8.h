@@ -1,4 +1,4 @@
-/* Ops of FP8 training: codes of a tensor, and the scales of the next step. Included by ops.h, whose conventions apply. */
+/* Ops of FP8 training: codes of a tensor, and the scales of the next step. Included by ops.h: its conventions apply. */
 #ifndef INGOT_OPS_OPS_FP8_H
 #define INGOT_OPS_OPS_FP8_H
 #include "tensor/dtype.h"

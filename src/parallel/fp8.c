@@ -95,11 +95,6 @@ void fp8_lay(struct params *p, int ranks, struct arena *a)
     f->all = ranks > 1 ? arena_take(a, 2 * one * (size_t)ranks, "FP8 amax of all ranks") : NULL;
 }
 
-void fp8_use_all(struct params *p, enum fp8_use use)
-{
-    for (int i = 0; i < p->fp8.count; i++) p->fp8.use[i] = use;
-}
-
 bool fp8_reads(const struct params *p, int linear, int64_t rows)
 {
     return linear >= 0 && p->fp8.use[linear] != FP8_USE_BF16 && rows % WIDTH == 0;
@@ -176,15 +171,16 @@ static status bound_scales(const struct exec *r)
     for (int i = 0; i < f->count; i++) {
         const struct param_norm *n = &p->rows[f->row[i]].norm;
         if (n->w < 0 || !here(p, f->row[i])) continue;
-        TRY(r->ops->fp8_bound(&(struct fp8_bound_args){.w = params_weight(p, n->w),
-                                                       .b = n->b < 0 ? NULL : params_weight(p, n->b),
-                                                       .scale = f->scale + fp8_at(f, FP8_X, i),
-                                                       .scale_inv = f->scale_inv + fp8_at(f, FP8_X, i) * FP8_SCALE_STRIDE,
-                                                       .d = p->rows[n->w].shape[0],
-                                                       .shift = n->shift,
-                                                       .dt = p->dt,
-                                                       .codes = DTYPE_F8_E4M3},
-                              r->stream));
+        TRY(r->ops->fp8_bound(
+            &(struct fp8_bound_args){.w = params_weight(p, n->w),
+                                     .b = n->b < 0 ? NULL : params_weight(p, n->b),
+                                     .scale = f->scale + fp8_at(f, FP8_X, i),
+                                     .scale_inv = f->scale_inv + fp8_at(f, FP8_X, i) * FP8_SCALE_STRIDE,
+                                     .d = p->rows[n->w].shape[0],
+                                     .shift = n->shift,
+                                     .dt = p->dt,
+                                     .codes = DTYPE_F8_E4M3},
+            r->stream));
     }
     return STATUS_OK;
 }

@@ -24,8 +24,6 @@ status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin) WARN
 status fp8_end(const struct exec *r, const struct mesh *mesh, int margin) WARN_UNUSED;
 /* Forgets the amax that an evaluation measured. */
 status fp8_forget(const struct exec *r) WARN_UNUSED;
-/* Sets the use of all linears. */
-void fp8_use_all(struct params *p, enum fp8_use use);
 /* Whether the GEMMs of a linear's forward and dgrad read codes for so many rows; whether wgrad does. */
 bool fp8_reads(const struct params *p, int linear, int64_t rows);
 bool fp8_reads_wgrad(const struct params *p, int linear, int64_t rows);

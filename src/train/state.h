@@ -10,8 +10,8 @@
 #include "train/trainer.h"
 
 /* master/NAME, m/NAME, v/NAME; with 8-bit moments m_scale/NAME, v_scale/NAME; with model.engram_fold map/tokens.
- * Of FP8, for each linear, by the name of its weight, the same on all ranks: fp8/history/NAME F32 [2, FP8_HISTORY] (amax
- * of its input and of its output's gradient, step s at s % FP8_HISTORY), fp8/state/NAME I64 [2] (struct
+ * Of FP8, for each linear, by the name of its weight, the same on all ranks: fp8/history/NAME F32 [2, FP8_HISTORY]
+ * (amax of its input and of its output's gradient, step s at s % FP8_HISTORY), fp8/state/NAME I64 [2] (struct
  * fp8_linear_state). */
 enum { STATE_ARRAYS = 5, STATE_FP8 = INT32_MAX /* tag of fp8/ tensors, which a checkpoint need not have */ };
 struct state_array {

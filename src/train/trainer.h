@@ -80,8 +80,8 @@ struct step_result {
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
     int64_t targets, padding;                      /* targets in the loss; tokens of no document */
-    /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the largest
-     * element and the largest code, over inputs and over gradients. */
+    /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the
+     * largest element and the largest code, over inputs and over gradients. */
     double fp8_saturated, fp8_headroom_x, fp8_headroom_dy;
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is

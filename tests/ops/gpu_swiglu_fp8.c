@@ -118,7 +118,8 @@ static void forward(int64_t rows, int64_t d, int64_t f)
         STATUS_OK);
     ops_cuda_workspace(&stream, arena_take(&memory, workspace, "workspace"), workspace);
     uint8_t *x = codes(rows * d, 1), *w = codes(2 * f * d, 2);
-    const float scales[] = {0x1p-7f, 0x1p-6f, 4}; /* of x, of w: scale_inv; of m: scale. No library reads them */
+    const float scales[] = {0x1p-7f, 0x1p-6f,
+                            4}; /* of x, of w: scale_inv; of m: scale. No library reads them */
     const float *at = upload(scales, sizeof scales);
     struct outputs both = outputs_take(rows, f), alone = outputs_take(rows, f), apart = outputs_take(rows, f);
     struct gemm_args a = {.a = {upload(x, (size_t)(rows * d)), DTYPE_F8_E4M3, SCALES_TENSOR, at, false},

@@ -84,7 +84,8 @@ void run_fp8_scales(const struct ops *o, const struct op_case *oc, struct probe 
     if (c->delayed)
         history = probe_out(p, "history", PROBE_OUT, DTYPE_F32, c->count * FP8_HISTORY, TOL_EXACT);
     float *scale = probe_out(p, "scale", PROBE_OUT, DTYPE_F32, c->count, TOL_EXACT),
-          *scale_inv = probe_out(p, "scale_inv", PROBE_OUT, DTYPE_F32, c->count * FP8_SCALE_STRIDE, TOL_EXACT);
+          *scale_inv =
+              probe_out(p, "scale_inv", PROBE_OUT, DTYPE_F32, c->count * FP8_SCALE_STRIDE, TOL_EXACT);
     struct step_scalars *s =
         probe_out(p, "scalars", PROBE_OUT, DTYPE_F64, sizeof *s / sizeof(double), TOL_EXACT);
     *s = (struct step_scalars){.lr = 0.5, .fp8_overflow = 2, .step = 3 * FP8_HISTORY + 5};

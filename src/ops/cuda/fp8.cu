@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(SCALES_THREADS) scales_kernel(const struct fp8
         history[a.scalars->step % FP8_HISTORY] = __uint_as_float(most);
         for (int k = 0; k < FP8_HISTORY; k++) most = max(most, __float_as_uint(history[k]));
     }
-    if (is_positive(most)) scale_store(&a.scale[i], &a.scale_inv[i * FP8_SCALE_STRIDE], scale_exponent(e5m2, a.margin, most));
+    if (is_positive(most))
+        scale_store(&a.scale[i], &a.scale_inv[i * FP8_SCALE_STRIDE], scale_exponent(e5m2, a.margin, most));
 }
 
 bool check_codes_dt(dtype dt)

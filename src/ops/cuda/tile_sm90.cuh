@@ -144,8 +144,8 @@ template <int COUNT> __device__ inline void hold(uint32_t (&a)[COUNT])
                  : TILE90_F_##HALF                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-// FP8, m64nNk32: codes of E4M3 in both operands, both operand_k: 128 codes in a row of 128 bytes. A k32 step is 32 bytes,
-// as a k16 step of bf16 is: operand_step(operand, k * 32).
+// FP8, m64nNk32: codes of E4M3 in both operands, both operand_k: 128 codes in a row of 128 bytes. A k32 step is 32
+// bytes, as a k16 step of bf16 is: operand_step(operand, k * 32).
 #define TILE90_E4M3(N, HALF, p0, p1, p2)                                                                               \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2 ", 0;\n"                                                     \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" TILE90_R_##HALF "}, %" #p0 ", %" #p1     \

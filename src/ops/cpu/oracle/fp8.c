@@ -101,7 +101,8 @@ static status fp8_scales(const struct fp8_scales_args *a, dev_stream s)
             for (int k = 0; k < FP8_HISTORY; k++) amax = fmaxf(amax, history[k]);
         }
         if (amax > 0)
-            scale_store(&a->scale[i], &a->scale_inv[i * FP8_SCALE_STRIDE], fp8_scale_exponent(a->dt, ldexp(amax, a->margin)));
+            scale_store(&a->scale[i], &a->scale_inv[i * FP8_SCALE_STRIDE],
+                        fp8_scale_exponent(a->dt, ldexp(amax, a->margin)));
     }
     return STATUS_OK;
 }

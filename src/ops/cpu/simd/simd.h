@@ -48,7 +48,8 @@ static inline status simd_quantized(const struct quantized *q, const void *x, in
     struct ops o;
     if (!quantized_asked(q)) return STATUS_OK;
     SIMD(simd_fp8)(&o);
-    return o.quantize(&(struct quantize_args){.x = x, .q = *q, .rows = rows, .n = n, .dt = dt}, NULL);
+    const struct quantize_args a = {.x = x, .q = *q, .rows = rows, .n = n, .dt = dt};
+    return o.quantize(&a, NULL);
 }
 #endif
 #endif
