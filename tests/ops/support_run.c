@@ -704,10 +704,13 @@ static void run_normal(const struct ops *o, const struct op_case *oc, struct pro
     run_same(o, p, &h);
 }
 
-/* The runner of a case with codes whose op has cases without; NULL elsewhere. */
+/* The runner of a case of FP8; NULL for the others. */
 static run_fn *fp8_run(const struct op_case *c)
 {
     switch (c->op) {
+    case OP_quantize: return run_quantize;
+    case OP_fp8_scales: return run_fp8_scales;
+    case OP_fp8_bound: return run_fp8_bound;
     case OP_gemm: return c->gemm.fp8 ? run_gemm_fp8 : NULL;
     case OP_rmsnorm_fwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_fwd_fp8 : NULL;
     case OP_rmsnorm_bwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_bwd_fp8 : NULL;
@@ -721,9 +724,6 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
 {
     static run_fn *const runs[OP_COUNT] = {
         [OP_gemm] = run_gemm,
-        [OP_quantize] = run_quantize,
-        [OP_fp8_scales] = run_fp8_scales,
-        [OP_fp8_bound] = run_fp8_bound,
         [OP_bias_bwd] = run_bias_bwd,
         [OP_embed_fwd] = run_embed_fwd,
         [OP_embed_bwd] = run_embed_bwd,

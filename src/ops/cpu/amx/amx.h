@@ -97,6 +97,7 @@ static inline void amx_pack_along(const bf16 *src, int64_t ld, int64_t lines, in
     amx_put(dst, r);
 }
 
+#ifdef __AVX512F__
 /* 32 FP8 codes to bf16; those that the mask leaves out are 0. */
 static inline __m512i amx_decode(uint32_t mask, const uint8_t *src, const struct f8_decoder *d)
 {
@@ -121,6 +122,7 @@ static inline void amx_pack_codes(const uint8_t *src, int64_t ld, int64_t lines,
     if (side == AMX_B) amx_transpose(r);
     amx_put(dst, r);
 }
+#endif
 
 /* Packs one tile of an operand that is contiguous along lines: index p of k is at src + p ld. */
 static inline void amx_pack_across(const bf16 *src, int64_t ld, int64_t lines, int64_t depth,
