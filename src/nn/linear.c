@@ -146,6 +146,10 @@ static struct operand weight_operand(const struct linear *m, enum gemm_pass pass
                                   : params_operand(r->params, m->w, pass);
 }
 
+/* dgrad sums up to this depth in the tensor core's 14 bits: an error of 0.12 % beside 5.9 % of the codes (docs/NUMERICS.md).
+ * wgrad never does. */
+enum { FAST_K = 4096 };
+
 static struct gemm_args gemm_of(const struct linear *m, enum gemm_pass pass, struct operand in,
                                 struct tensor out, const struct exec *r)
 {
@@ -159,7 +163,7 @@ static struct gemm_args gemm_of(const struct linear *m, enum gemm_pass pass, str
                               .n = fwd ? m->out : m->in,
                               .k = fwd ? m->in : m->out,
                               .cdt = out.dt,
-                              .fast_accum = fwd};
+                              .fast_accum = fwd || m->out <= FAST_K};
 }
 
 struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct tensor in, struct tensor out,

@@ -320,9 +320,6 @@ static dtype checked_dt(const struct gemm_args *g)
         return g->a.dt;
     }
     CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
-    CHECK(((uintptr_t)g->a.scale | (uintptr_t)g->b.scale) % 16 == 0,
-          "scales at %p and %p: cuBLASLt takes multiples of 16 bytes", (const void *)g->a.scale,
-          (const void *)g->b.scale);
     CHECK((g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E5M2 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E5M2),
@@ -359,6 +356,12 @@ static bool gemm_supports(const struct gemm_args *g, dev_stream s)
     return by_library(g->epilogue.kind) || cuda_gemm_fused_supports(g, s);
 }
 
+/* The library refuses scales that are not at multiples of 16 bytes. */
+static bool scales_fit(const struct gemm_args *g)
+{
+    return ((uintptr_t)g->a.scale | (uintptr_t)g->b.scale) % 16 == 0;
+}
+
 /* c = bias, addend or zeros; with ACCUM_ADD c += bias. What follows adds to c. */
 static status begin_apart(const struct gemm_args *g, dev_stream s)
 {
@@ -374,6 +377,7 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     check_args(g);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
     if (g->k == 0) return begin_apart(g, s); /* the empty sum */
+    if (gemm_fp8(g) && !scales_fit(g)) return gemm_plain(g, s);
     if (gemm_bias(g) == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
     if (e == NULL || e->choice.way == GEMM_UNFUSED) {
         TRY(begin_apart(g, s));
