@@ -62,5 +62,5 @@ chmod +x "$stage/run"
 git describe --always --dirty --tags >"$stage/VERSION" 2>/dev/null || true
 
 # Every program holds the same kernels: a dictionary that reaches back over all of them keeps one copy.
-tar -C "$stage" -cf - . | xz --x86 --lzma2=preset=6,dict=256MiB >"$pack"
+tar -C "$stage" -cf - . | xz --x86 --lzma2=preset="${PACK_PRESET:-6}",dict=256MiB >"$pack"
 printf '%s: %s, unpacked %s\n' "$pack" "$(du -h "$pack" | cut -f1)" "$(du -sh "$stage" | cut -f1)"

@@ -15,12 +15,6 @@ struct quantize_args {
     dtype dt;                   /* BF16 or F32 (F64 in the oracle) */
 };
 
-/* Scales of `count` tensors of one kind, from what this step has measured:
- *   DELAYED  history[i][step % FP8_HISTORY] = amax; scale from the largest of history[i]
- *   CURRENT  scale from amax
- * scale = 2^floor(log2(max / (2^margin amax))), within 2^-126 .. 2^126, computed from the bits of amax, without
- * division; scale_inv = 1 / scale. An amax of 0 leaves the scale as it is. If an amax is not finite, scale and history
- * of its tensor stay as they are and scalars->fp8_overflow is increased by 1. Sets amax to 0. */
 static inline double fp8_max(dtype codes) { return codes == DTYPE_F8_E4M3 ? 448 : 57344; }
 /* floor(log2(max / amax)) within -126 .. 126, for a finite amax > 0: max and amax are m 2^e with 0.5 <= m < 1. */
 static inline int fp8_scale_exponent(dtype codes, double amax)
@@ -30,6 +24,13 @@ static inline int fp8_scale_exponent(dtype codes, double amax)
     const int e = e_max - e_amax - (m_amax > m_max);
     return e > 126 ? 126 : e < -126 ? -126 : e;
 }
+
+/* Scales of `count` tensors of one kind, from what this step has measured:
+ *   DELAYED  history[i][step % FP8_HISTORY] = amax; scale from the largest of history[i]
+ *   CURRENT  scale from amax
+ * scale = 2^floor(log2(max / (2^margin amax))), within 2^-126 .. 2^126, computed from the bits of amax, without
+ * division; scale_inv = 1 / scale. An amax of 0 leaves the scale as it is. If an amax is not finite, scale and history
+ * of its tensor stay as they are and scalars->fp8_overflow is increased by 1. Sets amax to 0. */
 enum { FP8_HISTORY = 16 };
 enum fp8_scaling { FP8_DELAYED, FP8_CURRENT };
 struct fp8_scales_args {
@@ -46,8 +47,8 @@ struct fp8_scales_args {
 };
 
 /* The scale of a norm's output y = xh (w + shift) + b, where sum xh^2 <= d: |y| <= sqrt(d) max|w + shift| + max|b|, so
- * no element saturates. The bound is computed in F32, each operation rounded: no fused multiply-add. scale = 2^floor(log2(max / (1.01 bound))), scale_inv = 1 / scale. A bound of 0, or not finite:
- * the scale stays as it is. */
+ * no element saturates. scale = 2^floor(log2(max / (1.01 bound))), scale_inv = 1 / scale. The bound is computed in F32,
+ * each operation rounded, without fused multiply-add. A bound of 0, or not finite: the scale stays as it is. */
 struct fp8_bound_args {
     const void *w, *b;          /* [d] dt; b NULL: none */
     float *scale, *scale_inv;

@@ -9,8 +9,8 @@
  * checkpoint and the step, and a resumed run has the bits of one that was not interrupted.
  *
  * Monitor: every fp8.monitor steps amax of the step is compared with the scale that the step used. Names of tensors
- * that saturate are logged once each. A linear with a tensor that saturates in FP8_STRIKES checks in a row computes in bf16
- * from then on (since = FP8_NEVER). All ranks have the same history, so they decide the same. */
+ * that saturate are logged once each. A linear with a tensor that saturates in FP8_STRIKES checks in a row computes in
+ * bf16 from then on (since = FP8_NEVER). All ranks have the same history, so they decide the same. */
 #ifndef INGOT_TRAIN_FP8_RUN_H
 #define INGOT_TRAIN_FP8_RUN_H
 #include "base/status.h"
