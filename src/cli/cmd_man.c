@@ -47,11 +47,16 @@ static void put_paragraph(const char *text)
     putchar('\n');
 }
 
+static void put_capitals(const char *text)
+{
+    for (const char *p = text; *p; p++) putchar(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+}
+
 static void put_head(const char *name, char section, const char *meaning)
 {
     char first[256];
     fputs(".TH \"", stdout);
-    for (const char *p = name; *p; p++) putchar(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+    put_capitals(name);
     printf("\" %c \"\" \"ingot %s\" \"ingot\"\n.nh\n.ad l\n.SH NAME\n", section, INGOT_VERSION);
     put(name);
     fputs(" \\- ", stdout);
@@ -224,7 +229,7 @@ static void put_keys(void)
         const struct key *k = key_row(i);
         if (i == 0 || strcmp(k->section, key_row(i - 1)->section) != 0) {
             printf(".SH ");
-            for (const char *p = k->section; *p; p++) putchar(*p - 'a' + 'A');
+            put_capitals(k->section);
             putchar('\n');
         }
         if (i == 0)

@@ -105,7 +105,7 @@ static status open_arrays(struct state *s, enum state_use use)
         const size_t bytes = array_bytes(s, &s->list[i]);
         if (s->list[i].host) s->arrays[i] = s->list[i].device;
         if (s->list[i].host || s->list[i].device == NULL) continue;
-        s->arrays[i] = malloc(bytes);
+        s->arrays[i] = calloc(1, bytes); /* padding between rows is zero, on a GPU after a resume, too */
         if (s->arrays[i] == NULL)
             return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
         if (use == STATE_SAVE && i == 0) TRY(master_weights_get(&s->t->exec, s->arrays[i]));

@@ -27,7 +27,7 @@ variant two 2
 variant zero1 2 --parallel.zero=1
 variant zero2 2 --parallel.zero=2
 variant stages 2 --parallel.pipeline=2
-variant halves 2 --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.chunks=2
+variant halves 2 --parallel.pipeline=2 --parallel.schedule=gpipe
 
 # Slices round sums otherwise.
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/slices "${fp8[@]}" --parallel.tensor=2
