@@ -89,27 +89,12 @@ static struct operand codes_t_of(const struct quantized *q)
     return (struct operand){q->codes_t, q->dt, SCALES_TENSOR, q->scale_inv, false};
 }
 
-/* What forward reads of rows of x: codes, as the tensor brings them or made here into `codes`. While the linear computes
- * in bf16, the values, and amax is measured if no one else has. */
-static status x_operand(const struct linear *m, struct tensor x, void *codes, struct operand *out,
-                        const struct exec *r)
-{
-    struct quantized q = linear_quantized(m, FP8_X, codes, NULL, r->params);
-    const bool given = x.q && x.q->codes, reads = linear_fp8(m, x.shape[0], r);
-    *out = operand_of(x);
-    if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
-    if (!reads) q.codes = NULL;
-    if (!given) TRY(quantize(x, &q, r));
-    if (reads) *out = codes_of(given ? x.q : &q);
-    return STATUS_OK;
-}
-
 /* The FP8 form of a whole dy: as the tensor brings it, or made by dgrad or wgrad, whichever is called first, for both. */
 static status dy_codes(const struct linear *m, struct linear_saved *s, enum gemm_pass pass, struct tensor dy,
                        struct quantized *out, const struct exec *r)
 {
     *out = linear_quantized(m, FP8_DY, s->dy, s->dy_t, r->params);
-    if (dy.q && dy.q->codes) {
+    if (linear_codes(dy)) {
         *out = *dy.q;
         return STATUS_OK;
     }
@@ -184,14 +169,15 @@ static void *codes_at(void *codes, struct tensor t, struct tensor rows)
     return codes ? (char *)codes + elements : NULL;
 }
 
-/* What forward or dgrad reads of one block of rows, of several: codes of these rows alone. */
-static status block_operand(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
-                            struct tensor t, struct tensor rows, struct operand *out, const struct exec *r)
+/* What forward or dgrad reads of some rows of t: codes, as the tensor brings them or made here for these rows alone. While
+ * the linear computes in bf16, the values, and amax is measured if no one else has. */
+static status rows_operand(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
+                           struct tensor t, struct tensor rows, struct operand *out, const struct exec *r)
 {
     const enum fp8_tensor what = pass == GEMM_FWD ? FP8_X : FP8_DY;
     struct quantized q =
         linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, rows), NULL, r->params);
-    const bool given = t.q && t.q->codes, reads = linear_fp8(m, t.shape[0], r);
+    const bool given = linear_codes(t), reads = linear_fp8(m, t.shape[0], r);
     *out = operand_of(rows);
     if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
     if (given) q = *t.q, q.codes = codes_at(q.codes, t, rows);
@@ -207,13 +193,7 @@ static void blocks_made(struct linear_saved *s, struct tensor dy)
     const bool after_wgrad = s->made == dy.data;
     s->made = after_wgrad ? NULL : dy.data;
     s->by = GEMM_DGRAD;
-    s->by_blocks = true;
-}
-
-static status operand_for(const struct linear *m, struct linear_saved *s, enum gemm_pass pass,
-                          struct tensor t, struct operand *out, const struct exec *r)
-{
-    return pass == GEMM_FWD ? x_operand(m, t, s->x, out, r) : dy_operand(m, s, t, out, r);
+    s->by_blocks = !after_wgrad;
 }
 
 /* Computes all rows. With sequence-parallel overlap: block by block, as rows arrive from other ranks or are
@@ -230,8 +210,8 @@ static status gemm_rows(const struct linear *m, struct linear_saved *s, enum gem
         struct tensor rows_x = x, rows_y = y;
         struct operand in;
         TRY(sp_block_begin(k, &rows_x, &rows_y, r));
-        TRY(blocks == 1 ? operand_for(m, s, pass, rows_x, &in, r)
-                        : block_operand(m, s, pass, x, rows_x, &in, r));
+        TRY(blocks == 1 && pass == GEMM_DGRAD ? dy_operand(m, s, x, &in, r)
+                                              : rows_operand(m, s, pass, x, rows_x, &in, r));
         struct gemm_args g = gemm_of(m, pass, in, rows_y, r);
         g.accum = accum;
         TRY(r->ops->gemm(&g, r->stream));
@@ -261,7 +241,7 @@ status linear_last(const struct linear *m, struct linear_saved *s, struct tensor
     if (out.sum.data == NULL) return linear_fwd(m, s, x, out.to, r);
     CHECK(linear_adds(m, r), "a branch that cannot add");
     check_width(m, x, m->in);
-    TRY(x_operand(m, x, s->x, &in, r));
+    TRY(rows_operand(m, s, GEMM_FWD, x, x, &in, r));
     struct gemm_args g = gemm_of(m, GEMM_FWD, in, out.to, r);
     g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = out.sum.data};
     return r->ops->gemm(&g, r->stream);
