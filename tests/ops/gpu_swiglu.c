@@ -188,7 +188,8 @@ static void backward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
                           .n = f,
                           .k = d,
                           .cdt = DTYPE_BF16};
-    a.epilogue.swiglu = (struct epilogue_swiglu){place(g, gates, rows * 2 * f), result_at(dgu), result_at(m)};
+    a.epilogue.swiglu = (struct epilogue_swiglu){
+        .gu = place(g, gates, rows * 2 * f), .dgu = result_at(dgu), .act = result_at(m)};
     const void *gu = a.epilogue.swiglu.gu;
     assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
     struct gemm_args down = a;
@@ -209,7 +210,8 @@ static void backward(struct gpu *g, int64_t rows, int64_t d, int64_t f)
     want = result_read(g, dgu_apart);
     assert_near(got, want, rows * 2 * f);
     void *place_of_both = result_at(dgu_apart);
-    a.epilogue.swiglu = (struct epilogue_swiglu){place_of_both, place_of_both, result_at(m_apart)};
+    a.epilogue.swiglu =
+        (struct epilogue_swiglu){.gu = place_of_both, .dgu = place_of_both, .act = result_at(m_apart)};
     assert_int_equal(dev_upload(&g->s, place_of_both, gates, (size_t)(rows * 2 * f) * sizeof *gates),
                      STATUS_OK);
     assert_int_equal(g->ops.gemm(&a, &g->s), STATUS_OK);
