@@ -162,25 +162,26 @@ struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct
 
 /* ---- forward and dgrad */
 
-/* Where the codes of some rows of t are in `codes`, the codes of all of it. */
-static void *codes_at(void *codes, struct tensor t, struct tensor rows)
+/* Where the codes of the rows from `first` on are in `codes`, the codes of all of t. */
+static void *codes_at(void *codes, struct tensor t, int64_t first)
 {
-    const ptrdiff_t elements = ((char *)rows.data - (char *)t.data) / (ptrdiff_t)dtype_bytes(t.dt);
-    return codes ? (char *)codes + elements : NULL;
+    return codes ? (char *)codes + first * t.shape[1] : NULL;
 }
 
-/* What forward or dgrad reads of some rows of t: codes, as the tensor brings them or made here for these rows alone. While
- * the linear computes in bf16, the values, and amax is measured if no one else has. */
+/* What forward or dgrad reads of some rows of t, from row `first` on: codes, as the tensor brings them or made here for
+ * these rows alone. While the linear computes in bf16, the values, and amax is measured if no one else has. `rows` may
+ * lie elsewhere than in t: a rank's own rows before they are gathered. */
 static status rows_operand(const struct linear *m, const struct linear_saved *s, enum gemm_pass pass,
-                           struct tensor t, struct tensor rows, struct operand *out, const struct exec *r)
+                           struct tensor t, struct tensor rows, int64_t first, struct operand *out,
+                           const struct exec *r)
 {
     const enum fp8_tensor what = pass == GEMM_FWD ? FP8_X : FP8_DY;
     struct quantized q =
-        linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, rows), NULL, r->params);
+        linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, first), NULL, r->params);
     const bool given = linear_codes(t), reads = linear_fp8(m, t.shape[0], r);
     *out = operand_of(rows);
     if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
-    if (given) q = *t.q, q.codes = codes_at(q.codes, t, rows);
+    if (given) q = *t.q, q.codes = codes_at(q.codes, t, first);
     if (!reads) q.codes = NULL;
     if (!given) TRY(quantize(rows, &q, r));
     if (reads) *out = codes_of(&q);
@@ -194,6 +195,11 @@ static void blocks_made(struct linear_saved *s, struct tensor dy)
     s->made = after_wgrad ? NULL : dy.data;
     s->by = GEMM_DGRAD;
     s->by_blocks = !after_wgrad;
+}
+
+static int64_t first_row(struct tensor all, struct tensor rows)
+{
+    return ((char *)rows.data - (char *)all.data) / (ptrdiff_t)(dtype_bytes(all.dt) * (size_t)all.shape[1]);
 }
 
 /* Computes all rows. With sequence-parallel overlap: block by block, as rows arrive from other ranks or are
@@ -211,7 +217,7 @@ static status gemm_rows(const struct linear *m, struct linear_saved *s, enum gem
         struct operand in;
         TRY(sp_block_begin(k, &rows_x, &rows_y, r));
         TRY(blocks == 1 && pass == GEMM_DGRAD ? dy_operand(m, s, x, &in, r)
-                                              : rows_operand(m, s, pass, x, rows_x, &in, r));
+                                              : rows_operand(m, s, pass, x, rows_x, first_row(y, rows_y), &in, r));
         struct gemm_args g = gemm_of(m, pass, in, rows_y, r);
         g.accum = accum;
         TRY(r->ops->gemm(&g, r->stream));
@@ -241,7 +247,7 @@ status linear_last(const struct linear *m, struct linear_saved *s, struct tensor
     if (out.sum.data == NULL) return linear_fwd(m, s, x, out.to, r);
     CHECK(linear_adds(m, r), "a branch that cannot add");
     check_width(m, x, m->in);
-    TRY(rows_operand(m, s, GEMM_FWD, x, x, &in, r));
+    TRY(rows_operand(m, s, GEMM_FWD, x, x, 0, &in, r));
     struct gemm_args g = gemm_of(m, GEMM_FWD, in, out.to, r);
     g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = out.sum.data};
     return r->ops->gemm(&g, r->stream);
