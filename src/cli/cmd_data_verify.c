@@ -27,6 +27,7 @@ struct verify {
     json_t *list; /* NULL: lines for people */
     struct cmd_data_meter meter;
     int64_t shards, bad, tokens, unchecked;
+    json_t *changed; /* manifests whose tokenizer is another one now; one line for each */
 };
 
 static status run(struct verify *v, struct shard_check *checks, int count, struct shard_verify_config *c)
@@ -57,9 +58,9 @@ static status run(struct verify *v, struct shard_check *checks, int count, struc
     return STATUS_OK;
 }
 
-/* Bytes of text of each id of the tokenizer that made the shards, if it is still there; NULL with a warning
- * otherwise. */
-static uint32_t *token_bytes(const struct manifest *m, const char *path, int dir)
+/* Bytes of text of each id of the tokenizer that made the shards. NULL otherwise: with a warning when it is not there,
+ * and a line in v->changed when it has changed. */
+static uint32_t *token_bytes(struct verify *v, const struct manifest *m, const char *path, int dir)
 {
     char where[1024], hash[65];
     struct tokenizer *t = NULL;
@@ -77,7 +78,13 @@ static uint32_t *token_bytes(const struct manifest *m, const char *path, int dir
         for (int32_t id = 0; id < m->vocab_size && id < tokenizer_vocab_size(t); id++)
             if (id != m->eot) out[id] = (uint32_t)tokenizer_bytes(t, id).bytes;
     } else {
-        log_warn("%s: text bytes are not checked: the tokenizer in %s is another one", path, where);
+        json_array_append_new(
+            v->changed,
+            json_sprintf("%s: the tokenizer in %s (%d ids, sha256 %.12s) is not the one that made "
+                         "these shards (%lld ids, sha256 %.12s): put that one back, or build "
+                         "them again",
+                         path, where, (int)tokenizer_vocab_size(t), hash, (long long)m->vocab_size,
+                         m->tokenizer_hash));
     }
     tokenizer_free(t);
     return out;
@@ -100,7 +107,7 @@ static status verify_manifest(struct verify *v, const char *path)
         checks[i].promise = &m.shards[i];
         checks[i].first = i == 0 || strcmp(m.shards[i].split, m.shards[i - 1].split) != 0;
     }
-    uint32_t *lengths = token_bytes(&m, path, dir);
+    uint32_t *lengths = token_bytes(v, &m, path, dir);
     c.token_bytes = lengths;
     status st = run(v, checks, m.count, &c);
     free(lengths);
@@ -184,11 +191,23 @@ static status verify_argument(struct verify *v, const char *argument)
 
 static void print_json(struct verify *v)
 {
-    json_t *o = json_pack("{s:O, s:I, s:I, s:I}", "shards", v->list, "count", (json_int_t)v->shards, "tokens",
-                          (json_int_t)v->tokens, "damaged", (json_int_t)v->bad);
+    json_t *o =
+        json_pack("{s:O, s:I, s:I, s:I, s:O}", "shards", v->list, "count", (json_int_t)v->shards, "tokens",
+                  (json_int_t)v->tokens, "damaged", (json_int_t)v->bad, "tokenizer_changed", v->changed);
     if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     puts("");
+}
+
+/* One line of error: of damage, else of the first tokenizer that has changed. */
+static status judge(const struct verify *v)
+{
+    const size_t changed = json_array_size(v->changed);
+    for (size_t i = v->bad ? 0 : 1; i < changed; i++)
+        log_warn("%s", json_string_value(json_array_get(v->changed, i)));
+    if (v->bad)
+        return FAIL(STATUS_DATA, "%lld of %lld shards are damaged", (long long)v->bad, (long long)v->shards);
+    return changed ? FAIL(STATUS_DATA, "%s", json_string_value(json_array_get(v->changed, 0))) : STATUS_OK;
 }
 
 status cmd_data_verify(struct args *a)
@@ -213,14 +232,15 @@ status cmd_data_verify(struct args *a)
         tokenizer_free(t);
     }
     if (json) v.list = json_array();
+    v.changed = json_array();
     status st = STATUS_OK;
     for (int i = 0; i < a->word_count && st == STATUS_OK; i++) st = verify_argument(&v, a->words[i]);
     if (st == STATUS_OK && json) print_json(&v);
+    if (st == STATUS_OK) st = judge(&v);
     json_decref(v.list);
+    json_decref(v.changed);
     TRY(st);
     char tokens[32];
-    if (v.bad)
-        return FAIL(STATUS_DATA, "%lld of %lld shards are damaged", (long long)v.bad, (long long)v.shards);
     if (v.unchecked)
         log_warn(
             "%lld shards name no vocabulary: their ids are only known to lie below 2^31; --vocab-size or "

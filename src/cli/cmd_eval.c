@@ -38,6 +38,7 @@ static status check_tokenizer(const struct run_spec *r, const struct shard_set *
 
 static status evaluate(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *r)
 {
+    TRY(data_sources_fit(val, t->spec.model.vocab_size));
     TRY(check_tokenizer(&t->spec.run, val));
     progress_start();
     progress_begin(WORK_OTHER, "evaluating", 0);

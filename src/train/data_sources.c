@@ -69,6 +69,16 @@ void data_sources_close(struct data_sources *s)
     *s = (struct data_sources){0};
 }
 
+status data_sources_fit(const struct shard_set *set, int64_t vocab_size)
+{
+    if (set->vocab_size <= vocab_size) return STATUS_OK;
+    return FAIL(
+        STATUS_DATA,
+        "%s: its vocabulary has %lld ids, the model's %lld: another tokenizer made it; name shards of the "
+        "model's tokenizer",
+        set->shards[0].path, (long long)set->vocab_size, (long long)vocab_size);
+}
+
 /* data.tokenizer against the tokenizer that made shards. One that is not there is missed where it is used. */
 static status check_tokenizer(const struct run_spec *r, const char *made_by, const char *shards)
 {
@@ -103,6 +113,13 @@ status data_sources_check(const struct data_sources *s, const struct shard_set *
             "%s and %s were made with different tokenizers: a validation loss would mean nothing; build "
             "both with the same --tokenizer",
             path, r->data_val);
+    const int64_t ids = data_sources_vocab_size(s);
+    if (val->vocab_size > 0 && ids > 0 && val->vocab_size != ids)
+        return FAIL(
+            STATUS_DATA,
+            "%s has a vocabulary of %lld ids, %s of %lld: they are of two tokenizers, and a validation "
+            "loss would mean nothing",
+            s->sources->list_of[0].path, (long long)ids, r->data_val, (long long)val->vocab_size);
     return check_tokenizer(r, trained, path);
 }
 

@@ -19,10 +19,12 @@ struct data_sources {
 status data_sources_open(struct data_sources *s, const struct run_spec *r) WARN_UNUSED;
 void data_sources_close(struct data_sources *s); /* zeroed or closed is fine */
 /* Refuses, with STATUS_DATA, ids that mean different texts: validation shards (`val` closed: none) of another
- * tokenizer than the sources', or of none where theirs is known, and a data.tokenizer that is not the one that made
- * the shards. Shards without a manifest do not tell. */
+ * tokenizer or vocabulary than the sources', or of none where theirs is known, and a data.tokenizer that is not the
+ * one that made the shards. Shards without a manifest do not tell. */
 status data_sources_check(const struct data_sources *s, const struct shard_set *val,
                           const struct run_spec *r) WARN_UNUSED;
+/* STATUS_DATA when a set's vocabulary has more ids than the model's. A closed set, and one that does not tell, fit. */
+status data_sources_fit(const struct shard_set *set, int64_t vocab_size) WARN_UNUSED;
 /* Vocabulary size that all sources need; 0: no manifest records it. */
 int64_t data_sources_vocab_size(const struct data_sources *s);
 int64_t data_sources_tokens(const struct data_sources *s);

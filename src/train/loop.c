@@ -91,7 +91,8 @@ static status open_data(struct loop *l)
             "and these shards do not say it; give data.eot and data.eod, or other shards",
             r->data_val);
     TRY(data_sources_check(&l->train, &l->val, r));
-    return loop_resolve_vocab(&l->spec, &l->train);
+    TRY(loop_resolve_vocab(&l->spec, &l->train));
+    return data_sources_fit(&l->val, l->spec.model.vocab_size);
 }
 
 static status open_run_dir(struct loop *l, const struct loop_options *o)

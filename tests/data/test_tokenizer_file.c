@@ -130,6 +130,28 @@ static void set(json_t *root, const char *path, const char *value)
     assert_int_equal(json_object_set_new(root, path, parsed(value)), 0);
 }
 
+/* Every field of an added token that changes ids changes the hash; plain ones have the hash that they always had. */
+static void the_hash_covers_each_flag_of_an_added_token(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"special", "normalized", "lstrip", "rstrip"};
+    char hashes[16][65];
+    for (int i = 0; i < 16; i++) {
+        json_error_t error;
+        json_t *root = json_load_file(FIXTURES "gpt2.json", 0, &error);
+        json_t *token = json_array_get(json_object_get(root, "added_tokens"), 0);
+        struct tokenizer *t;
+        for (int k = 0; k < 4; k++) json_object_set_new(token, flags[k], json_boolean(i >> k & 1));
+        const char *path = temp_path("flags.json");
+        assert_int_equal(json_dump_file(root, path, 0), 0);
+        json_decref(root);
+        assert_int_equal(tokenizer_load(&t, path), STATUS_OK);
+        tokenizer_hash(t, hashes[i]);
+        tokenizer_free(t);
+        for (int k = 0; k < i; k++) assert_string_not_equal(hashes[k], hashes[i]);
+    }
+}
+
 static const struct refusal {
     const char *path, *value, *message;
 } refusals[] = {
@@ -312,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_hugging_face_before_and_after_saving),
+        cmocka_unit_test(the_hash_covers_each_flag_of_an_added_token),
         cmocka_unit_test(what_is_not_implemented_or_makes_no_sense_is_refused_by_name),
         cmocka_unit_test(an_added_token_that_normalizing_changes_is_refused),
         cmocka_unit_test(ids_without_a_token_are_allowed_and_refused_in_decoding),

@@ -202,6 +202,11 @@ static void hash_u32(struct sha256 *s, uint32_t value)
     sha256_add(s, le, sizeof le);
 }
 
+static uint32_t added_flags(const struct added *a)
+{
+    return (uint32_t)(a->special | a->normalized << 1 | a->lstrip << 2 | a->rstrip << 3);
+}
+
 /* Order: pattern, flags, tokens by id, merges by rank, added tokens in their sorted order. Every length is
  * hashed before its data. */
 void tokenizer_hash(const struct tokenizer *t, char out[65])
@@ -228,7 +233,7 @@ void tokenizer_hash(const struct tokenizer *t, char out[65])
     }
     for (size_t i = 0; i < t->added_count; i++) {
         hash_u32(&s, (uint32_t)t->added[i].id);
-        hash_u32(&s, (uint32_t)(t->added[i].special | t->added[i].normalized << 1));
+        hash_u32(&s, added_flags(&t->added[i]));
     }
     sha256_hex(&s, out);
 }
