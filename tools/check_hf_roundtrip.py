@@ -134,7 +134,10 @@ def variants(work):
     save_file(weights, plain + "/model.safetensors", metadata={"format": "pt"})
     half = os.path.join(work, "qwen3_bf16")
     load(os.path.join(ROOT, "tests/fixtures/hf/qwen3"), torch.bfloat16)[0].save_pretrained(half)
-    return {"gpt2_untied": "fp32", "gpt2_plain": "fp32", "qwen3_bf16": "bf16"}
+    next_config = AutoConfig.from_pretrained(os.path.join(ROOT, "tests/fixtures/hf/qwen3_next_dense"), num_attention_heads=5,
+                                             layer_types=3 * ["linear_attention"], use_cache=False, dtype=torch.float32)
+    AutoModelForCausalLM.from_config(next_config).float().save_pretrained(os.path.join(work, "qwen3_next_linear"))
+    return {"gpt2_untied": "fp32", "gpt2_plain": "fp32", "qwen3_bf16": "bf16", "qwen3_next_linear": "fp32"}
 
 
 def main():

@@ -32,10 +32,20 @@ static const struct hf_family *named_family(struct hf_reader *r)
     return NULL;
 }
 
+/* The weights of a quantized model are codes, not numbers. */
+static void refuse_quantized(struct hf_reader *r)
+{
+    json_t *q = hf_value(r->root, "quantization_config"), *method = hf_value(q, "quant_method");
+    if (q)
+        hf_refuse(r, "quantization_config", "has method '%.40s'; ingot reads models that are not quantized",
+                  json_is_string(method) ? json_string_value(method) : "unknown");
+}
+
 static void read_all(struct hf_reader *r, struct model_spec *m)
 {
     const struct hf_family *f = named_family(r);
     if (f == NULL) return;
+    refuse_quantized(r);
     hf_fields_read(r, m, f->fields, f->field_count);
     if (r->st == STATUS_OK) f->read(r, m);
 }

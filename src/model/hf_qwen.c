@@ -118,6 +118,8 @@ const struct hf_family hf_qwen3_moe = {.name = "qwen3_moe",
                                        .write = write_qwen_moe,
                                        .map = hf_map_llama};
 
+enum { NEXT_HEAD_DIM = 256 }; /* of transformers, where config.json does not say it */
+
 static void read_next(struct hf_reader *r, struct model_spec *m)
 {
     struct layer_spec *layers = hf_layers_begin(m);
@@ -134,6 +136,9 @@ static void read_next(struct hf_reader *r, struct model_spec *m)
 
 static void write_next(json_t *j, const struct model_spec *m)
 {
+    /* without full attention: transformers refuses a head width of null, and its cache fails */
+    if (m->head_dim == 0) hf_set_int(j, "head_dim", NEXT_HEAD_DIM);
+    if (model_mixer_count(m, MIXER_GQA) == 0) json_object_set_new(j, "use_cache", json_false());
     hf_layer_field_write(j, m, &next_mixers);
     write_moe(j, m);
     hf_rope_write(j, m);

@@ -326,6 +326,27 @@ static void every_hybrid_goes_out_and_comes_back(void **state)
     assert_string_equal(text, "qwen2 has another model.norm");
 }
 
+/* transformers refuses a width of null, also where no layer reads it. */
+static void a_model_without_heads_has_a_width_of_heads(void **state)
+{
+    (void)state;
+    struct model_spec m = plain_spec();
+    char *text;
+    snprintf(m.layers, sizeof m.layers, "gdn");
+    m.head_count = 5, m.head_count_kv = m.head_dim = 0;
+    m.norm_zero_centered = true;
+    model_spec_resolve(&m);
+    assert_int_equal(m.head_dim, 0);
+    check_there_and_back(&m, "qwen3_next");
+    ok(hf_config_format(&text, &m, DTYPE_F32, -1, -1));
+    json_t *j = json_loads(text, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(j, "head_dim")), 256);
+    assert_int_equal(json_integer_value(json_object_get(j, "num_key_value_heads")), 5);
+    assert_true(json_is_false(json_object_get(j, "use_cache")));
+    json_decref(j);
+    free(text);
+}
+
 static void mixtures_of_experts_go_out_and_come_back(void **state)
 {
     (void)state;
@@ -374,6 +395,9 @@ static void what_a_config_asks_and_ingot_cannot_do_is_refused_by_name(void **sta
     "\"num_attention_heads\": 2, "                                                                           \
     "\"intermediate_size\": 8, \"max_position_embeddings\": 8"
     expect_refused(LLAMA ", \"hidden_act\": \"gelu\"}", "hidden_act");
+    expect_refused(LLAMA ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
+                   "quantization_config has method 'gptq'; ingot reads models that are not quantized");
+    expect_refused(LLAMA ", \"quantization_config\": {}}", "method 'unknown'");
     expect_refused(LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}}", "rope_type");
     expect_refused(LLAMA ", \"vocab_size\": 8}", "duplicate");
     expect_refused(LLAMA ", \"num_key_value_heads\": 3}", "head_count");
@@ -460,6 +484,7 @@ int main(void)
         cmocka_unit_test(ten_adamw_steps_follow_torch_in_every_family),
         cmocka_unit_test(an_export_of_an_import_has_the_same_weights_and_config),
         cmocka_unit_test(every_hybrid_goes_out_and_comes_back),
+        cmocka_unit_test(a_model_without_heads_has_a_width_of_heads),
         cmocka_unit_test(mixtures_of_experts_go_out_and_come_back),
         cmocka_unit_test(what_a_config_asks_and_ingot_cannot_do_is_refused_by_name),
         cmocka_unit_test(what_a_config_leaves_out_is_what_transformers_takes),
