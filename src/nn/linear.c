@@ -216,8 +216,9 @@ static status gemm_rows(const struct linear *m, struct linear_saved *s, enum gem
         struct tensor rows_x = x, rows_y = y;
         struct operand in;
         TRY(sp_block_begin(k, &rows_x, &rows_y, r));
-        TRY(blocks == 1 && pass == GEMM_DGRAD ? dy_operand(m, s, x, &in, r)
-                                              : rows_operand(m, s, pass, x, rows_x, first_row(y, rows_y), &in, r));
+        TRY(blocks == 1 && pass == GEMM_DGRAD
+                ? dy_operand(m, s, x, &in, r)
+                : rows_operand(m, s, pass, x, rows_x, first_row(y, rows_y), &in, r));
         struct gemm_args g = gemm_of(m, pass, in, rows_y, r);
         g.accum = accum;
         TRY(r->ops->gemm(&g, r->stream));
