@@ -5,6 +5,7 @@
 #include "cli/print_json.h"
 #include "comm/comm.h"
 #include "dev/near.h"
+#include "doctor/doctor.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -253,7 +254,7 @@ static status run_once(struct job *j)
 
 struct order {
     int64_t ranks, restarts;
-    bool json;
+    bool json, no_doctor;
     int argc;
     char **argv;
 };
@@ -322,12 +323,32 @@ static status run_job(const struct order *o)
     }
 }
 
+/* The quick part of `ingot doctor`: a failure ends the launch before the first step, warnings make one line. */
+static status host_fit(void)
+{
+    struct doctor *d;
+    char names[256] = "";
+    TRY(doctor_run(&d, &(struct doctor_how){.level = DOCTOR_QUICK, .alone = true}));
+    const status st = doctor_exit(d, false);
+    if (st != STATUS_OK) doctor_print(d, stderr, false);
+    for (int i = 0; i < doctor_count(d) && st == STATUS_OK; i++) {
+        const struct doctor_finding *f = doctor_finding(d, i);
+        const size_t used = strlen(names);
+        if (f->verdict == DOCTOR_WARN)
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", f->check->name);
+    }
+    doctor_close(d);
+    if (names[0]) log_info("doctor    warnings: %s; `ingot doctor` explains them", names);
+    if (st == STATUS_OK) return STATUS_OK;
+    return FAIL(st, "launch: this host is not fit for a run (above); --no-doctor starts all the same");
+}
+
 status cmd_launch(struct args *a)
 {
     struct order o = {0};
     const struct flag flags[] = {FLAG("ranks", &o.ranks), FLAG("restart", &o.restarts),
-                                 FLAG("json", &o.json)};
-    TRY(args_parse(a, flags, 3));
+                                 FLAG("no-doctor", &o.no_doctor), FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, 4));
     if (a->help) return STATUS_OK;
     const int argc = o.argc = a->word_count;
     char **argv = o.argv = a->words;
@@ -350,5 +371,6 @@ status cmd_launch(struct args *a)
     TRY(comm_env_read(&here));
     if (here.by != COMM_BY_NONE)
         return FAIL(STATUS_CONFIG, "launch: this process is a rank already: %d of %d", here.rank, here.ranks);
+    if (!o.no_doctor) TRY(host_fit());
     return run_job(&o);
 }
