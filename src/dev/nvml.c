@@ -67,6 +67,7 @@ status nvml_open(struct nvml **out, int *code)
 void nvml_close(struct nvml *n)
 {
     if (n == NULL) return;
+    if (n->events) n->nvmlEventSetFree(n->events);
     if (n->begun && n->nvmlShutdown) n->nvmlShutdown();
     if (n->library) dlclose(n->library);
     free(n);
@@ -92,6 +93,29 @@ int nvml_cuda(const struct nvml *n)
                    n->nvmlSystemGetCudaDriverVersion_v2(&version) == NVML_SUCCESS
                ? version
                : 0;
+}
+
+void nvml_events_open(struct nvml *n)
+{
+    nvml_device d;
+    if (n->events || !n->nvmlEventSetCreate || !n->nvmlEventSetWait_v2 || !n->nvmlEventSetFree ||
+        !n->nvmlDeviceRegisterEvents || n->nvmlEventSetCreate(&n->events) != NVML_SUCCESS)
+        return;
+    for (int i = 0; i < nvml_count(n); i++)
+        if (n->nvmlDeviceGetHandleByIndex_v2((unsigned)i, &d) == NVML_SUCCESS)
+            (void)n->nvmlDeviceRegisterEvents(d, NVML_EVENT_XID,
+                                              n->events); /* refused: this GPU tells none */
+}
+
+int nvml_events_next(struct nvml *n, struct nvml_xid *xid)
+{
+    struct nvml_event e;
+    nvml_device d;
+    if (n->events == NULL || n->nvmlEventSetWait_v2(n->events, &e, 0) != NVML_SUCCESS) return 0;
+    *xid = (struct nvml_xid){-1, (int)e.data};
+    for (int i = 0; i < nvml_count(n); i++)
+        if (n->nvmlDeviceGetHandleByIndex_v2((unsigned)i, &d) == NVML_SUCCESS && d == e.device) xid->gpu = i;
+    return 1;
 }
 
 double *nvml_value(struct nvml_card *c, const char *name)

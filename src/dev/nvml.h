@@ -5,7 +5,8 @@
  *     driver=580.95.05              of the library; also: cuda=13000, init=CODE (what nvmlInit returns)
  *     cards=8                       how many there are, all alike and sound
  *     card N|* NAME=VALUE ...       a value of NVML_VALUES; nan: not supported; also uuid=, vbios=, name= (to the end
- *                                   of the line), lost=1 (every call fails as for a GPU that fell off the bus) */
+ *                                   of the line), lost=1 (every call fails as for a GPU that fell off the bus), xid=N
+ *                                   (an event, once) */
 #ifndef INGOT_DEV_NVML_H
 #define INGOT_DEV_NVML_H
 #include "base/status.h"
@@ -36,6 +37,8 @@ struct nvml_pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; 
 struct nvml_memory { unsigned long long total, free, used; };
 struct nvml_process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 struct nvml_utilization { unsigned gpu, memory; };
+struct nvml_event { nvml_device device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
+enum { NVML_EVENT_XID = 0x8 };
 struct nvml_fabric { unsigned char cluster[16]; int code; unsigned clique; unsigned char state; };
 #define NVML_CALLS(X)                                                                                                  \
     X(nvmlInit_v2, (void))                                                                                             \
@@ -72,11 +75,16 @@ struct nvml_fabric { unsigned char cluster[16]; int code; unsigned clique; unsig
     X(nvmlDeviceGetMaxPcieLinkGeneration, (nvml_device device, unsigned *generation))                                  \
     X(nvmlDeviceGetPcieReplayCounter, (nvml_device device, unsigned *count))                                           \
     X(nvmlDeviceGetGpuFabricInfo, (nvml_device device, struct nvml_fabric *fabric))                                    \
-    X(nvmlDeviceGetFieldValues, (nvml_device device, int count, struct nvml_field *fields))
+    X(nvmlDeviceGetFieldValues, (nvml_device device, int count, struct nvml_field *fields))                            \
+    X(nvmlEventSetCreate, (void **set))                                                                                \
+    X(nvmlEventSetWait_v2, (void *set, struct nvml_event *event, unsigned wait_ms))                                    \
+    X(nvmlEventSetFree, (void *set))                                                                                   \
+    X(nvmlDeviceRegisterEvents, (nvml_device device, unsigned long long types, void *set))
 
 struct nvml {
     void *library; /* NULL: the stand-in */
     bool begun;
+    void *events; /* NULL: not registered */
 #define X(name, arguments) int(*name) arguments;
     NVML_CALLS(X) /* NULL: the library has no such call */
 #undef X
@@ -140,6 +148,11 @@ struct nvml_card {
 };
 int nvml_count(const struct nvml *n); /* GPUs; -1: not known */
 void nvml_read(const struct nvml *n, int index, struct nvml_card *c);
+/* Xid errors: those after nvml_events_open are told once each, by their GPU's index; 0: no more now. A driver without
+ * events tells none. */
+struct nvml_xid { int gpu, number; };
+void nvml_events_open(struct nvml *n);
+int nvml_events_next(struct nvml *n, struct nvml_xid *xid);
 /* A value by its name; NULL: none. */
 double *nvml_value(struct nvml_card *c, const char *name);
 const char *nvml_driver(const struct nvml *n, char text[96]); /* "" : not known */

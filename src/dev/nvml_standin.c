@@ -10,6 +10,7 @@ enum { CARDS_MAX = 32 };
 struct nvmlDevice_st {
     struct nvml_card card;
     bool lost;
+    int xid; /* an event that nobody has taken; 0: none */
 };
 static struct {
     int init, cuda, count;
@@ -203,6 +204,32 @@ static int fields(nvml_device d, int n, struct nvml_field *f)
     return NVML_SUCCESS;
 }
 
+static int events_create(void **set)
+{
+    *set = standin.devices;
+    return NVML_SUCCESS;
+}
+static int events_register(nvml_device d, unsigned long long types, void *set)
+{
+    return d && set && types == NVML_EVENT_XID ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+static int events_wait(void *set, struct nvml_event *e, unsigned wait_ms)
+{
+    (void)set, (void)wait_ms;
+    for (int i = 0; i < standin.count; i++) {
+        struct nvmlDevice_st *d = &standin.devices[i];
+        if (d->xid == 0) continue;
+        *e = (struct nvml_event){.device = d, .type = NVML_EVENT_XID, .data = (unsigned)d->xid};
+        d->xid = 0;
+        return NVML_SUCCESS;
+    }
+    return NVML_NOT_FOUND; /* NVML says timeout */
+}
+static int events_free(void *set)
+{
+    return set ? NVML_SUCCESS : NVML_NOT_FOUND;
+}
+
 /* ---- the script */
 
 /* A sound H200 of a node of eight, at rest. */
@@ -246,6 +273,8 @@ static bool card_set(struct nvmlDevice_st *d, const char *name, const char *valu
         *to = strtod(value, NULL);
     else if (strcmp(name, "lost") == 0)
         d->lost = value[0] == '1';
+    else if (strcmp(name, "xid") == 0)
+        d->xid = (int)strtol(value, NULL, 10);
     else if (strcmp(name, "name") == 0)
         put_text(value, c->name, sizeof c->name);
     else if (strcmp(name, "uuid") == 0)
@@ -336,6 +365,10 @@ status nvml_standin(struct nvml *n, const char *script)
                        .nvmlDeviceGetTotalEccErrors = ecc_errors,
                        .nvmlDeviceGetRemappedRows = rows,
                        .nvmlDeviceGetGpuFabricInfo = fabric,
-                       .nvmlDeviceGetFieldValues = fields};
+                       .nvmlDeviceGetFieldValues = fields,
+                       .nvmlEventSetCreate = events_create,
+                       .nvmlEventSetWait_v2 = events_wait,
+                       .nvmlEventSetFree = events_free,
+                       .nvmlDeviceRegisterEvents = events_register};
     return STATUS_OK;
 }

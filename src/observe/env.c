@@ -2,6 +2,7 @@
 #include "base/io.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "observe/env_host.h"
 #include "observe/observe_int.h"
 
 #if INGOT_ONEDNN
@@ -137,7 +138,7 @@ static void set_data(json_t *o, const struct env_run *run)
 /* Settings that change how the libraries below ingot compute. */
 static void set_settings(json_t *o)
 {
-    static const char *const prefixes[] = {"OMP_", "GOMP_", "DNNL_", "ONEDNN_", "CUDA_VISIBLE", "NCCL_"};
+    static const char *const prefixes[] = {"OMP_", "GOMP_", "DNNL_", "ONEDNN_", "CUDA_", "NCCL_"};
     json_t *settings = json_object();
     for (char **e = environ; *e; e++)
         for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
@@ -208,6 +209,7 @@ status env_write(const char *run_dir, const struct env_run *run)
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) set_int(o, "cores", CPU_COUNT(&cpus));
     set_int(o, "memory_bytes", (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
     set_onednn(o);
+    json_object_set_new(o, "system", env_host());
     set_settings(o);
     set_command(o);
     set_start(o);

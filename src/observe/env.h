@@ -24,8 +24,8 @@ struct env_run {           /* values that only the caller knows; NULL and 0 are 
     const char *tokenizer, *tokenizer_sha256; /* its directory; the hash of its tokenizer.json */
     int64_t vocab_size;
 };
-/* Writes env.json: `run`, and ingot's version and git commit, host, processor, cores, memory, oneDNN, OpenMP
- * settings, command, start time, and the git state of the work tree that holds the run directory (asked of `git`, for
+/* Writes env.json: `run`, and ingot's version and git commit, host, processor, cores, memory, oneDNN, the system
+ * (env_host.h), settings of OpenMP, CUDA and NCCL, command, start time, and the git state of the work tree that holds the run directory (asked of `git`, for
  * two seconds at most; none: no such entry). Removes the exit.json of an earlier part of the run, because this part
  * has not ended yet. */
 status env_write(const char *run_dir, const struct env_run *run) WARN_UNUSED;

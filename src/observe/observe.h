@@ -30,7 +30,13 @@
     X(fp8_saturated, "fp8/saturated") /* inputs and gradients of GEMMs that saturate; fp8.monitor */   \
     X(fp8_headroom_x, "fp8/headroom_x") /* least binades below the largest code, of inputs */          \
     X(fp8_headroom_dy, "fp8/headroom_dy") /* the same of gradients */                                  \
-    X(rss_bytes, "perf/rss_bytes")
+    X(rss_bytes, "perf/rss_bytes")                                                                     \
+    X(gpu_watts, "host/gpu_watts") /* all GPUs of rank 0's host, also those of others' jobs */         \
+    X(gpu_mhz, "host/gpu_sm_mhz") /* of the slowest */                                                 \
+    X(gpu_celsius, "host/gpu_celsius") /* of the hottest */                                            \
+    X(gpu_throttled, "host/gpu_throttled") /* GPUs in thermal slowdown or power brake */               \
+    X(host_available, "host/memory_available_bytes")                                                   \
+    X(host_disk_free, "host/disk_free_bytes") /* where the run is written */
 
 struct metrics {
     int64_t step;               /* steps done when this was written: the first step is 1 */

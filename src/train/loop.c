@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "data/tokenizer/tokenizer.h"
 #include "observe/env.h"
+#include "observe/host_record.h"
 #include "observe/kernels.h"
 #include "observe/progress.h"
 #include "ops/precision.h"
@@ -42,6 +43,7 @@ struct loop {
     bool lead; /* rank 0 */
     struct loader *loader;
     struct observe *observe;
+    struct host_record *host; /* on one rank of each host */
     FILE *log;
     int lock;
     double start_s;          /* of this process's first step */
@@ -384,6 +386,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.mfu_full =
         mfu_of(l->tokens_per_s * mfu_flops_full(&l->spec.model, l->spec.run.train_sequence_length), l->peak);
     m.rss_bytes = rss_bytes();
+    host_record_metrics(l->host, &m);
     observe_metrics(l->observe, &m);
 }
 
@@ -684,6 +687,15 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
+/* The host's record. Without it the run goes on. */
+static void host_open(struct loop *l)
+{
+    const double every = l->spec.run.log_host_every;
+    if (every <= 0 || comm_local_rank(l->comm) != 0) return;
+    if (host_record_start(&l->host, l->spec.run.run_dir, every) != STATUS_OK)
+        log_warn("%s", status_message());
+}
+
 /* All steps, with trace and breakdown. */
 static status run(struct loop *l, const struct loop_options *o)
 {
@@ -698,6 +710,7 @@ static status run(struct loop *l, const struct loop_options *o)
         TRY(trace_start(path));
     }
     TRY(look_ahead(l, o));
+    host_open(l);
     stages_start();
     if (trace) device_times_open(l);
     l->start_s = l->stop.start_s = clock_s();
@@ -738,6 +751,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
         st = run(l, o);
     }
     progress_stop();
+    host_record_stop(l->host);
     finish(l, o, st);
     if (l->breakdown.steps) breakdown_print(stdout, &l->breakdown, 0);
     *result = (struct loop_result){

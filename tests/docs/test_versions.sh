@@ -11,5 +11,6 @@ row 'token shards' src/data/shard/manifest.h MANIFEST_VERSION
 row 'index of documents' src/data/shard/corpus_index.c VERSION
 row 'checkpoint' src/train/ckpt_manifest.h CKPT_VERSION
 row 'metrics.jsonl' src/observe/observe_int.h METRICS_VERSION
+row 'gpu-HOST.jsonl' src/observe/host_record.c HOST_RECORD_VERSION
 row 'journal of a build' src/data/build/build_journal.c VERSION
 exit $failed
