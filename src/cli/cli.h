@@ -15,4 +15,6 @@ struct spec;
  * resume, --run.dir=RUN or --run.name=NAME without a word name one, too. To plan, the run need have no length. */
 enum cmd_load { LOAD_BEGIN, LOAD_RESUME, LOAD_PLAN };
 status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec) WARN_UNUSED;
+/* What `ingot train ARGV...` would run. */
+status cmd_train_spec(int argc, char **argv, struct spec *spec) WARN_UNUSED;
 #endif

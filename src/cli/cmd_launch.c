@@ -2,10 +2,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/cmd_launch.h"
 #include "cli/print_json.h"
 #include "comm/comm.h"
 #include "dev/near.h"
 #include "doctor/doctor.h"
+#include "train/signals.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -36,29 +38,33 @@ struct job {
     int running;
     int first;     /* the rank that ended first for a reason of its own; -1: none */
     status code;   /* what the job ends with */
-    bool stopped;  /* asked to by a signal */
+    bool stopped;  /* asked to end by SIGINT or SIGTERM */
+    int saves;     /* the signal that asked the ranks to save and stop, of this start; 0: none */
     double kill_s; /* when those that are still there are killed; 0: never */
     bool killed;
     char reason[256];
+    struct launch_output output;
 };
 
-/* ---- signals: what comes in goes on to all ranks. A handler can reach nothing but file-scope state. */
+/* ---- signals. A handler can reach nothing but file-scope state. */
 
-static volatile sig_atomic_t received;
+static volatile sig_atomic_t asked_to_end, asked_to_save; /* SIGINT or SIGTERM; SIGUSR1 or SIGUSR2 */
 
 static void on_signal(int number)
 {
-    received = number;
+    if (number == SIGINT || number == SIGTERM) asked_to_end = number;
+    if (number == SIGUSR1 || number == SIGUSR2) asked_to_save = number;
 }
 
-/* No SA_RESTART: they end the wait for children. */
+/* No SA_RESTART: they end the wait for children; SIGALRM does nothing else. */
 static void signals_catch_all(void)
 {
-    const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGALRM};
+    const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
     struct sigaction act;
     memset(&act, 0, sizeof act);
     act.sa_handler = on_signal;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) sigaction(numbers[i], &act, NULL);
+    signals_ignore();
 }
 
 static void signal_ranks(struct job *j, int number)
@@ -104,22 +110,30 @@ static char **environment_of(const struct job *j, int rank, char own[4][OWN])
     return list;
 }
 
-/* In a process group of its own: a Ctrl-C of the terminal reaches it once, through this process. */
+/* In a process group of its own: a Ctrl-C of the terminal reaches it once, through this process. SIGUSR1 and SIGUSR2 wait until the rank
+ * catches them (signals_catch); else they would end it while it starts. */
 static status start_rank(struct job *j, int rank)
 {
     posix_spawnattr_t how;
+    sigset_t later;
     char own[4][OWN];
     char **env = environment_of(j, rank, own);
     if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
     posix_spawn_file_actions_t files;
     posix_spawnattr_init(&how);
-    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    sigemptyset(&later);
+    sigaddset(&later, SIGUSR1);
+    sigaddset(&later, SIGUSR2);
+    posix_spawnattr_setsigmask(&how, &later);
     posix_spawn_file_actions_init(&files);
+    if (rank > 0) posix_spawn_file_actions_adddup2(&files, j->output.spool, STDERR_FILENO);
     if (j->result >= 0) posix_spawn_file_actions_adddup2(&files, j->result, STDOUT_FILENO);
     int err = posix_spawn(&j->pids[rank], "/proc/self/exe", &files, &how, j->argv, env);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     free(env);
+    if (rank == 0) j->output.lead = j->pids[rank];
     if (err == 0) {
         j->running++;
         return STATUS_OK;
@@ -192,12 +206,11 @@ static void note_stops(struct job *j)
 
 static void pass_signals_on(struct job *j)
 {
-    const int number = received;
-    if (number == 0) return;
-    received = 0;
-    if (number == SIGALRM) return; /* only ends the wait */
-    j->stopped = true;
-    signal_ranks(j, number);
+    const int end = asked_to_end, save = asked_to_save;
+    asked_to_end = asked_to_save = 0;
+    if (save) signal_ranks(j, j->saves = save);
+    if (end) signal_ranks(j, end);
+    j->stopped = j->stopped || end;
 }
 
 static void watch_ranks(struct job *j)
@@ -208,6 +221,7 @@ static void watch_ranks(struct job *j)
         const pid_t pid = waitpid(-1, &how, WUNTRACED | WCONTINUED);
         alarm(0);
         pass_signals_on(j);
+        launch_output_show(&j->output, false);
         for (int r = 0; r < j->ranks && pid > 0; r++) {
             if (j->pids[r] != pid) continue;
             if (WIFSTOPPED(how) || WIFCONTINUED(how))
@@ -224,7 +238,7 @@ static void watch_ranks(struct job *j)
 
 static status run_once(struct job *j)
 {
-    j->running = 0;
+    j->running = j->saves = 0;
     j->first = -1;
     j->code = STATUS_OK;
     j->kill_s = 0;
@@ -237,6 +251,7 @@ static status run_once(struct job *j)
         j->kill_s = clock_s() + GRACE_S;
     }
     watch_ranks(j);
+    launch_output_show(&j->output, true);
     char why[COMM_TEXT] = "";
     if (j->first < 0) comm_job_abort_reason(j->fd, why);
     if (j->code == STATUS_COMM) comm_job_write_flight(j->fd, j->first < 0 ? why : j->reason);
@@ -299,28 +314,76 @@ static void print_summary(const struct job *j, status st, int64_t restarts, doub
     print_json(o);
 }
 
+/* One start of all ranks, or one more: with `resume`. */
+static status start(const struct order *o, struct job *j, bool resume)
+{
+    if (o->json && ftruncate(j->result, 0) != 0) return FAIL(STATUS_IO, "the result: %s", strerror(errno));
+    j->argv = rank_command(o, resume);
+    if (j->argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
+    status st = run_once(j);
+    free(j->argv);
+    return st;
+}
+
+/* Whether the job ends with what its ranks have ended with. */
+static bool is_last(const struct order *o, const struct job *j, status st, int64_t restarts, int numeric)
+{
+    if (st == STATUS_OK || st == STATUS_CONFIG || j->stopped) return true; /* the same mistake again */
+    if (st == STATUS_STOPPED) return j->saves == 0 || o->restarts == 0;
+    return restarts >= o->restarts || numeric > 1;
+}
+
+/* Starts the ranks until they are done. A stop that a user's signal asked for is no failure; a loss that is not finite may be a fault of
+ * the machine, once: the steps are the same again. */
+static status start_again(const struct order *o, struct job *j, int64_t *restarts)
+{
+    int numeric = 0;
+    for (bool resume = false;; resume = true) {
+        status st = start(o, j, resume);
+        if (st == STATUS_NUMERIC) numeric++;
+        if (is_last(o, j, st, *restarts, numeric)) {
+            if (st == STATUS_NUMERIC && *restarts < o->restarts && !j->stopped)
+                return status_wrap(
+                    st, "not started again, since a restart ended in the same way (lower optim.lr, "
+                        "or remove the newest checkpoints)");
+            return st;
+        }
+        if (st == STATUS_STOPPED)
+            log_info("%s: the ranks have saved and go on", signals_name(j->saves));
+        else
+            log_warn("%s; restart %lld of %lld", status_message(), (long long)++*restarts,
+                     (long long)o->restarts);
+    }
+}
+
+/* "": the ranks have none, or will say what is wrong. */
+static void find_run_dir(const struct order *o, char dir[SPEC_TEXT])
+{
+    struct spec spec;
+    dir[0] = 0;
+    for (int i = 0; i < o->argc; i++)
+        if (strcmp(o->argv[i], "--help") == 0 || strcmp(o->argv[i], "-h") == 0) return;
+    if (strcmp(o->argv[0], "train") != 0 || cmd_train_spec(o->argc - 1, o->argv + 1, &spec) != STATUS_OK)
+        return;
+    snprintf(dir, SPEC_TEXT, "%s", spec.run.run_dir);
+}
+
 static status run_job(const struct order *o)
 {
     struct job job = {.ranks = (int)o->ranks, .fd = -1, .result = -1};
     const double begin = clock_s();
+    int64_t restarts = 0;
+    char run_dir[SPEC_TEXT];
+    signals_catch_all();
+    find_run_dir(o, run_dir);
     if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
         return FAIL(STATUS_IO, "no memory for the result: %s", strerror(errno));
-    signals_catch_all();
-    for (int64_t k = 0;; k++) {
-        if (o->json && ftruncate(job.result, 0) != 0)
-            return FAIL(STATUS_IO, "the result: %s", strerror(errno));
-        job.argv = rank_command(o, k > 0);
-        if (job.argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
-        status st = run_once(&job);
-        free(job.argv);
-        if (st == STATUS_OK || st == STATUS_STOPPED || k >= o->restarts || job.stopped ||
-            st == STATUS_CONFIG) { /* which would be the same again */
-            if (o->json) print_summary(&job, st, k, clock_s() - begin);
-            if (o->json) close(job.result);
-            return st;
-        }
-        log_warn("%s; restart %lld of %lld", status_message(), (long long)k + 1, (long long)o->restarts);
-    }
+    status st = launch_output_open(&job.output, run_dir);
+    if (st == STATUS_OK) st = start_again(o, &job, &restarts);
+    launch_output_close(&job.output);
+    if (o->json) print_summary(&job, st, restarts, clock_s() - begin);
+    if (o->json) close(job.result);
+    return st;
 }
 
 /* The quick part of `ingot doctor`: a failure ends the launch before the first step, warnings make one line. */

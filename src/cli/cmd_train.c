@@ -5,10 +5,14 @@
 #include "cli/cli.h"
 #include "cli/print_json.h"
 #include "cli/sample.h"
+#include "cli/verbs.h"
 #include "train/loop.h"
 #include "train/restore.h"
+#include "train/signals.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -125,23 +129,55 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
     print_json(o);
 }
 
+struct train_options {
+    bool resume, trace, json;
+    const char *isa;
+};
+
+static status parse(struct args *a, struct train_options *f)
+{
+    const struct flag flags[] = {FLAG("resume", &f->resume), FLAG("trace", &f->trace), FLAG("isa", &f->isa),
+                                 FLAG("json", &f->json)};
+    *f = (struct train_options){0};
+    return args_parse(a, flags, 4);
+}
+
+status cmd_train_spec(int argc, char **argv, struct spec *spec)
+{
+    struct args a = {.verb = verb_find("train"), .argc = argc, .argv = argv};
+    struct train_options f;
+    status st = parse(&a, &f);
+    if (st == STATUS_OK) st = cmd_load_spec(&a, f.resume ? LOAD_RESUME : LOAD_BEGIN, spec);
+    args_free(&a);
+    return st;
+}
+
+/* The line of results says nothing that the run directory does not: a pipe that is closed or a full disk drops it. */
+static void flush_line(const char *run_dir)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    log_warn("the result was not printed (%s); it is in %s/metrics.jsonl",
+             errno ? strerror(errno) : "an earlier write failed", run_dir);
+    __fpurge(stdout);
+    clearerr(stdout);
+}
+
 status cmd_train(struct args *a)
 {
-    bool resume = false, trace = false, json = false;
-    const char *isa = NULL;
-    const struct flag flags[] = {FLAG("resume", &resume), FLAG("trace", &trace), FLAG("isa", &isa),
-                                 FLAG("json", &json)};
-    TRY(args_parse(a, flags, 4));
+    struct train_options f;
+    TRY(parse(a, &f));
     if (a->help) return STATUS_OK;
     struct spec spec;
-    TRY(cmd_load_spec(a, resume ? LOAD_RESUME : LOAD_BEGIN, &spec));
+    signals_ignore();
+    TRY(cmd_load_spec(a, f.resume ? LOAD_RESUME : LOAD_BEGIN, &spec));
     struct sampler sampler = {.spec = &spec.run};
     char again[SPEC_TEXT + 64] = "the same command with --resume resumes it";
     struct comm_env env;
     TRY(comm_env_read(&env));
     if (env.ranks == 1)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
-    struct loop_options o = {.resume = resume, .trace = trace, .isa = isa, .again = again};
+    struct loop_options o = {.resume = f.resume, .trace = f.trace, .isa = f.isa, .again = again};
     if (spec.run.log_sample_prompt[0]) {
         char dir[SPEC_TEXT];
         TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));
@@ -153,12 +189,13 @@ status cmd_train(struct args *a)
     status st = train_rank(&spec, &o, &env, &r);
     tokenizer_free(sampler.tokenizer);
     if (env.rank > 0) return st;
-    if (json && (st == STATUS_OK || st == STATUS_STOPPED)) print_result(&spec, &r, st);
-    if (st != STATUS_OK || json) return st;
+    if (f.json && (st == STATUS_OK || st == STATUS_STOPPED)) print_result(&spec, &r, st);
+    if (st != STATUS_OK || f.json) return st;
     printf("step=%lld", (long long)r.step);
     if (!isnan(r.loss)) printf(" loss=%.6f", r.loss); /* a run that was over did no step */
     if (!isnan(r.eval.loss)) printf(" val_loss=%.6f", r.eval.loss);
     if (!isnan(r.eval.bits_per_byte)) printf(" bits_per_byte=%.4f", r.eval.bits_per_byte);
     printf(" report=%s/report.html\n", spec.run.run_dir);
+    flush_line(spec.run.run_dir);
     return STATUS_OK;
 }

@@ -23,6 +23,12 @@ static void on_signal(int number)
     pending = number;
 }
 
+void signals_ignore(void)
+{
+    const int numbers[] = {SIGPIPE, SIGHUP, SIGTTOU};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) signal(numbers[i], SIG_IGN);
+}
+
 void signals_catch(void)
 {
     struct sigaction act;
@@ -31,11 +37,15 @@ void signals_catch(void)
     sigfillset(&act.sa_mask);
     act.sa_flags = SA_RESTART;
     const int stop[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT};
-    for (size_t i = 0; i < sizeof stop / sizeof stop[0]; i++) sigaction(stop[i], &act, NULL);
-    act.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &act, NULL);
-    sigaction(SIGHUP, &act, NULL);
+    sigset_t held;
+    signals_ignore();
     pending = 0;
+    sigemptyset(&held);
+    for (size_t i = 0; i < sizeof stop / sizeof stop[0]; i++) {
+        sigaction(stop[i], &act, NULL);
+        sigaddset(&held, stop[i]);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &held, NULL); /* a launcher's ranks start with some blocked */
 }
 
 int signals_pending(void)

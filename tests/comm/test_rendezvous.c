@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const secret = "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
@@ -138,6 +139,70 @@ static void test_strangers(void **state)
     for (int r = 0; r < 3; r++) ended_well(pids[r], __LINE__);
     for (int i = 0; i < 40; i++)
         if (fds[i] >= 0) close(fds[i]);
+}
+
+/* Connections that say nothing. */
+static void connect_silent(int *fds, int count, int port)
+{
+    struct sockaddr_in a;
+    for (int i = 0; i < count; i++) {
+        fds[i] = socket_at(&a, port);
+        for (int k = 0; k < 200 && connect(fds[i], (struct sockaddr *)&a, sizeof a) != 0; k++) usleep(10000);
+    }
+}
+static void close_all(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++) close(fds[i]);
+}
+
+/* They hold their connections; the ranks must not wait for them. */
+static void test_silent_strangers(void **state)
+{
+    (void)state;
+    enum { SILENT = 200, WHILE_S = 3 }; /* less than a connection has to join */
+    const int port = free_port();
+    int fds[SILENT];
+    struct timespec from, to;
+    const pid_t zero = begin(&(struct rank){.rank = 0, .ranks = 2, .secret = secret}, port);
+    connect_silent(fds, SILENT, port);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    ended_well(begin(&(struct rank){.rank = 1, .ranks = 2, .secret = secret}, port), __LINE__);
+    ended_well(zero, __LINE__);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    assert_true(to.tv_sec - from.tv_sec <= WHILE_S);
+    close_all(fds, SILENT);
+}
+
+/* Rank 1 never comes: rank 0 says who did. */
+static void test_strangers_named(void **state)
+{
+    (void)state;
+    const int port = free_port();
+    int fds[3];
+    set("INGOT_RENDEZVOUS_S", "2");
+    const pid_t zero = begin(
+        &(struct rank){.rank = 0,
+                       .ranks = 2,
+                       .secret = secret,
+                       .code = STATUS_COMM,
+                       .text = "within 2 seconds; 4 strangers connected (3 said too little within 5 s, 1 "
+                               "without the secret, INGOT_JOB_SECRET), the last from 127.0.0.1"},
+        port);
+    connect_silent(fds, 3, port);
+    ended_well(
+        begin(&(struct rank){.rank = 1, .ranks = 2, .secret = other_secret, .code = STATUS_COMM}, port),
+        __LINE__);
+    ended_well(zero, __LINE__);
+    close_all(fds, 3);
+    set("INGOT_RENDEZVOUS_S", "soon");
+    ended_well(begin(&(struct rank){.rank = 0,
+                                    .ranks = 2,
+                                    .secret = secret,
+                                    .code = STATUS_CONFIG,
+                                    .text = "INGOT_RENDEZVOUS_S=soon"},
+                     port),
+               __LINE__);
+    set("INGOT_RENDEZVOUS_S", NULL);
 }
 
 /* Each of these is dismissed; rank 0 keeps waiting, and the right one joins. */
@@ -288,9 +353,10 @@ static void test_secret_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meeting),     cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_turned_away), cmocka_unit_test(test_other_machine),
-        cmocka_unit_test(test_impostor),    cmocka_unit_test(test_secret_files),
+        cmocka_unit_test(test_meeting),          cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_turned_away),      cmocka_unit_test(test_other_machine),
+        cmocka_unit_test(test_impostor),         cmocka_unit_test(test_secret_files),
+        cmocka_unit_test(test_silent_strangers), cmocka_unit_test(test_strangers_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ for n in 2 4; do
     ended meet$n 0
     grep -q '^step=20 ' meet$n.0.out || fail "$n ranks: rank 0 prints no result"
     [ -s meet$n.1.out ] && fail "$n ranks: rank 1 prints, too"
+    [ "$(cat meet$n.*.err | grep -c 'without a secret.*INGOT_JOB_SECRET')" -eq 1 ] || fail "$n ranks: not one warning of the secret"
     same_state "$n ranks" runs/one runs/meet$n
 done
 

@@ -5,8 +5,8 @@
  *   rank 0  -> answer  where the memory lies, or why not; HMAC over both nonces and all of that; when all ranks have come
  *
  * So neither side can be played back, and neither believes the other without the secret; over loopback there may be none, and the key is
- * empty. All messages have one size, a connection has five seconds to join, and there are never more than PENDING_MAX that have not:
- * whoever connects without being a rank costs no more than that. */
+ * empty. All messages have one size. Rank 0 accepts whoever comes and never waits for one: a connection has five seconds to join, and of
+ * more than PENDING_MAX that have not, the oldest goes. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -23,11 +23,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MEET_S = 60, JOIN_S = 5, PENDING_MAX = 32, HOST = 256, NONCE = 32, MAC = 32 };
+enum { MEET_S = 60, MEET_S_MAX = 86400, JOIN_S = 5, PENDING_MAX = 4096, HOST = 256, NONCE = 32, MAC = 32 };
 
 struct hello {
     char magic[8];
@@ -54,6 +55,7 @@ struct meeting {
     const struct comm_env *env;
     struct rendezvous_secret secret;
     char host[HOST], port[8];
+    int seconds;      /* how long ranks wait for each other */
     struct join mine; /* without nonce and mac */
 };
 
@@ -134,6 +136,17 @@ static status read_place(struct meeting *m)
     return STATUS_OK;
 }
 
+static status read_patience(int *seconds)
+{
+    const char *text = getenv("INGOT_RENDEZVOUS_S");
+    int64_t n = MEET_S;
+    if (text && text[0] && (!text_to_int(text, &n) || n < 1 || n > MEET_S_MAX))
+        return FAIL(STATUS_CONFIG, "INGOT_RENDEZVOUS_S=%.20s: it must be a number of seconds from 1 to %d",
+                    text, MEET_S_MAX);
+    *seconds = (int)n;
+    return STATUS_OK;
+}
+
 static void read_run(uint8_t out[32])
 {
     const char *run = getenv("TORCHELASTIC_RUN_ID"), *restart = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -208,7 +221,9 @@ struct host {
     const struct meeting *m;
     int listen;
     struct guest *guests;
-    int count, joined, strangers;
+    int count, joined, pending_max;
+    int silent, liars;               /* strangers: left or said too little in time; do not know the secret */
+    char stranger[INET6_ADDRSTRLEN]; /* where the last one came from; "": there was none */
 };
 
 /* Small enough for the empty buffer of a socket. */
@@ -226,6 +241,29 @@ static void dismiss(struct host *h, struct guest *g)
     *g = h->guests[--h->count];
 }
 
+/* Counts a guest that has not joined among the strangers, and dismisses it. */
+static void dismiss_stranger(struct host *h, struct guest *g, int *kind)
+{
+    struct sockaddr_storage from = {0};
+    socklen_t bytes = sizeof from;
+    ++*kind;
+    snprintf(h->stranger, sizeof h->stranger, "an unknown address");
+    if (getpeername(g->fd, (struct sockaddr *)&from, &bytes) == 0)
+        (void)getnameinfo((struct sockaddr *)&from, bytes, h->stranger, sizeof h->stranger, NULL, 0,
+                          NI_NUMERICHOST);
+    dismiss(h, g);
+}
+
+static void dismiss_oldest(struct host *h)
+{
+    struct guest *oldest = NULL;
+    for (int i = 0; i < h->count; i++) {
+        struct guest *g = &h->guests[i];
+        if (g->rank < 0 && (oldest == NULL || g->since_s < oldest->since_s)) oldest = g;
+    }
+    if (oldest) dismiss_stranger(h, oldest, &h->silent);
+}
+
 static status bind_to(const struct meeting *m, int *out)
 {
     struct addrinfo *list;
@@ -236,7 +274,7 @@ static status bind_to(const struct meeting *m, int *out)
     for (const struct addrinfo *a = list; a && *out < 0; a = a->ai_next) {
         const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-            bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, PENDING_MAX) == 0) {
+            bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) {
             *out = fd;
         } else {
             err = errno;
@@ -251,21 +289,28 @@ static status bind_to(const struct meeting *m, int *out)
                 m->host, m->port, strerror(err));
 }
 
-static void receive_guest(struct host *h)
+/* False: nobody waits to be let in. */
+static bool receive_guest(struct host *h)
 {
+    if (h->count - h->joined >= h->pending_max) dismiss_oldest(h);
     const int fd = accept4(h->listen, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE) dismiss_oldest(h);
+        return errno == ECONNABORTED || errno == EINTR;
+    }
     struct guest *g = &h->guests[h->count];
     struct hello hello;
     *g = (struct guest){.fd = fd, .rank = -1, .since_s = clock_s()};
     if (draw_nonce(g->nonce) != STATUS_OK) {
         close(fd);
-        return;
+        return true;
     }
     memcpy(hello.magic, hello_magic, sizeof hello.magic);
     memcpy(hello.nonce, g->nonce, NONCE);
     h->count++;
-    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) dismiss(h, g);
+    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
+        dismiss_stranger(h, g, &h->silent);
+    return true;
 }
 
 /* Why a rank that knows the secret cannot join; "" if it can. */
@@ -285,15 +330,15 @@ static void object(const struct host *h, const struct join *j, char text[256])
         if (h->guests[i].rank == (int)j->rank) snprintf(text, 256, "rank %u is here already", j->rank);
 }
 
-/* A join message is complete. False: the guest is dismissed. */
-static bool let_in(struct host *h, struct guest *g)
+/* A join message is complete. */
+static void let_in(struct host *h, struct guest *g)
 {
     uint8_t mac[MAC];
     char text[256];
     prove_join(h->m, g->nonce, &g->said, mac);
     if (memcmp(g->said.magic, join_magic, sizeof join_magic) != 0 || !hash_equal(mac, g->said.mac)) {
-        h->strangers++;
-        return false;
+        dismiss_stranger(h, g, &h->liars);
+        return;
     }
     for (size_t i = 0; i < sizeof g->said.machine; i++) /* it may be printed */
         if (g->said.machine[i] != 0 && (g->said.machine[i] < ' ' || g->said.machine[i] > '~'))
@@ -303,13 +348,13 @@ static bool let_in(struct host *h, struct guest *g)
     if (text[0] == 0) {
         g->rank = (int)g->said.rank;
         h->joined++;
-        return true;
+        return;
     }
     struct answer a = {.code = STATUS_CONFIG};
     snprintf(a.text, sizeof a.text, "rank %u cannot join: %.200s", g->said.rank, text);
     send_answer(h, g, &a);
     log_warn("%s", a.text);
-    return false;
+    dismiss(h, g);
 }
 
 /* Reads from a guest that has not joined. */
@@ -319,17 +364,33 @@ static void hear(struct host *h, struct guest *g)
     if (n > 0) g->got += (size_t)n;
     const bool gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     const bool late = clock_s() - g->since_s > JOIN_S;
-    if (g->got == sizeof g->said ? !let_in(h, g) : gone || late) dismiss(h, g);
+    if (g->got == sizeof g->said)
+        let_in(h, g);
+    else if (gone || late)
+        dismiss_stranger(h, g, &h->silent);
 }
 
-static status missing(const struct host *h)
+/* Who else came, for a message: "" or "; 3 strangers ...". Who has not joined is dismissed. */
+static void name_strangers(struct host *h, char text[256])
 {
+    while (h->count > h->joined) dismiss_oldest(h);
+    text[0] = 0;
+    if (h->silent + h->liars > 0)
+        snprintf(text, 256,
+                 "; %d strangers connected (%d said too little within %d s, %d without the secret, "
+                 "INGOT_JOB_SECRET), the last from %s",
+                 h->silent + h->liars, h->silent, JOIN_S, h->liars, h->stranger);
+}
+
+static status missing(struct host *h)
+{
+    char others[256];
     int rank = 1;
     for (int i = 0; i < h->count; i++)
         if (h->guests[i].rank == rank) rank++, i = -1; /* start again: guests are in no order */
+    name_strangers(h, others);
     return FAIL(STATUS_COMM, "rank %d did not come to %.100s port %s within %d seconds%s", rank, h->m->host,
-                h->m->port, MEET_S,
-                h->strangers ? "; somebody came who does not know the secret (INGOT_JOB_SECRET)" : "");
+                h->m->port, h->m->seconds, others);
 }
 
 static status wait_for_all(struct host *h)
@@ -339,19 +400,21 @@ static status wait_for_all(struct host *h)
     status st = polls ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the meeting of ranks");
     while (st == STATUS_OK && h->joined < h->m->env->ranks - 1) {
         int count = 0;
-        if (h->count - h->joined < PENDING_MAX)
-            polls[count++] = (struct pollfd){.fd = h->listen, .events = POLLIN};
-        const bool open = count > 0;
+        polls[count++] = (struct pollfd){.fd = h->listen, .events = POLLIN};
         for (int i = 0; i < h->count; i++)
             if (h->guests[i].rank < 0)
                 polls[count++] = (struct pollfd){.fd = h->guests[i].fd, .events = POLLIN};
         (void)poll(polls, (nfds_t)count, 200);
         for (int i = h->count - 1; i >= 0; i--) /* a dismissed guest is replaced by the last one */
             if (h->guests[i].rank < 0) hear(h, &h->guests[i]);
-        if (open && polls[0].revents) receive_guest(h);
-        if (clock_s() - begin > MEET_S) st = missing(h);
+        for (int i = 0; polls[0].revents && i < PENDING_MAX && receive_guest(h);) i++;
+        if (clock_s() - begin > h->m->seconds) st = missing(h);
     }
     free(polls);
+    char others[256];
+    name_strangers(h, others);
+    if (st == STATUS_OK && others[0])
+        log_warn("all ranks have come to %.100s port %s%s", h->m->host, h->m->port, others);
     return st;
 }
 
@@ -372,8 +435,11 @@ static status same_machine(const struct host *h)
 
 static status receive_all(const struct meeting *m, int *fd)
 {
-    struct host h = {.m = m, .listen = -1};
+    struct host h = {.m = m, .listen = -1, .pending_max = PENDING_MAX};
     struct answer a = {.code = STATUS_OK};
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < PENDING_MAX)
+        h.pending_max = files.rlim_cur > 4 ? (int)files.rlim_cur / 2 : 2;
     h.guests = calloc((size_t)m->env->ranks + PENDING_MAX, sizeof *h.guests);
     status st = h.guests ? bind_to(m, &h.listen) : FAIL(STATUS_FIT, "no memory for the meeting of ranks");
     if (st == STATUS_OK) st = wait_for_all(&h);
@@ -419,7 +485,7 @@ static status go_there(const struct meeting *m, int *out, struct hello *hello)
     const char *why = "nobody listens";
     TRY(resolve(m, &list));
     *out = -1;
-    while (*out < 0 && clock_s() - begin < MEET_S) {
+    while (*out < 0 && clock_s() - begin < m->seconds) {
         for (const struct addrinfo *a = list; a && *out < 0; a = a->ai_next) {
             const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
             if (fd < 0) continue;
@@ -437,7 +503,7 @@ static status go_there(const struct meeting *m, int *out, struct hello *hello)
     freeaddrinfo(list);
     if (*out >= 0) return STATUS_OK;
     return FAIL(STATUS_COMM, "rank %d waits for rank 0 at %.100s port %s for %d seconds: %s there",
-                m->env->rank, m->host, m->port, MEET_S, why);
+                m->env->rank, m->host, m->port, m->seconds, why);
 }
 
 static status join_host(const struct meeting *m, int *out)
@@ -450,7 +516,7 @@ static status join_host(const struct meeting *m, int *out)
     TRY(draw_nonce(j.nonce));
     TRY(go_there(m, &fd, &hello));
     prove_join(m, hello.nonce, &j, j.mac);
-    wait_at_most(fd, MEET_S + JOIN_S);
+    wait_at_most(fd, m->seconds + JOIN_S);
     const bool heard = send(fd, &j, sizeof j, MSG_NOSIGNAL) == (ssize_t)sizeof j && receive(fd, &a, sizeof a);
     close(fd);
     if (!heard)
@@ -472,6 +538,11 @@ status rendezvous_open(const struct comm_env *e, int *fd)
     struct meeting m = {.env = e};
     TRY(rendezvous_secret_read(&m.secret));
     TRY(read_place(&m));
+    TRY(read_patience(&m.seconds));
+    if (m.secret.count == 0 && e->rank == 0)
+        log_warn("ranks meet at %.100s port %s without a secret, so any process of this machine can pass for "
+                 "one: give all the same INGOT_JOB_SECRET (openssl rand -hex 32) or INGOT_JOB_SECRET_FILE",
+                 m.host, m.port);
     memcpy(m.mine.magic, join_magic, sizeof join_magic);
     snprintf(m.mine.version, sizeof m.mine.version, "%s", INGOT_VERSION);
     heartbeat_host(m.mine.machine);

@@ -11,7 +11,7 @@ struct rendezvous_secret {
 };
 status rendezvous_secret_read(struct rendezvous_secret *s) WARN_UNUSED;
 
-/* *fd: the job's shared memory, created by rank 0 and opened by the others. Timeout: one minute. STATUS_CONFIG: the environment is
+/* *fd: the job's shared memory, created by rank 0 and opened by the others. Timeout: INGOT_RENDEZVOUS_S seconds (60). STATUS_CONFIG: the environment is
  * inconsistent, or a rank has another secret, version, job or world size, or is on another host. */
 status rendezvous_open(const struct comm_env *e, int *fd) WARN_UNUSED;
 #endif
