@@ -303,11 +303,11 @@ static status run_job(const struct order *o)
     struct job job = {.ranks = (int)o->ranks, .fd = -1, .result = -1};
     const double begin = clock_s();
     if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
-        return FAIL(STATUS_IO, "no memory for the result: %s", strerror(errno));
+        return FAIL(status_of_errno(errno), "no memory for the result: %s", strerror(errno));
     signals_catch_all();
     for (int64_t k = 0;; k++) {
         if (o->json && ftruncate(job.result, 0) != 0)
-            return FAIL(STATUS_IO, "the result: %s", strerror(errno));
+            return FAIL(status_of_errno(errno), "the result: %s", strerror(errno));
         job.argv = rank_command(o, k > 0);
         if (job.argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
         status st = run_once(&job);
