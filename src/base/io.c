@@ -92,6 +92,7 @@ const char *io_int_advice(int err)
     case ENFILE: return "too many open files; raise `ulimit -n`";
     case ENAMETOOLONG: return "choose a shorter path";
     case EIO: return "the device reports an error; see `dmesg` and check the disk";
+    case ENOMEM: return "end other programs, or raise the limit of this one (ulimit -v, the container's)";
     case ENOTEMPTY:
     case EEXIST: return "something else is there already; remove it or choose another name";
     default: return "see the reason and try again";

@@ -60,6 +60,9 @@ struct io_list {
     int count;
 };
 status io_list(const char *path, struct io_list *list) WARN_UNUSED;
+/* The same for the paths that match a pattern, as a shell has it; none is an empty list. A directory that cannot be
+ * read is an error. */
+status io_match(const char *pattern, struct io_list *found) WARN_UNUSED;
 void io_list_free(struct io_list *list);
 /* Kind of the file at a path; links are not followed. io_exists is true for any kind, and false when the lookup
  * fails. */

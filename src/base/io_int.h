@@ -18,15 +18,15 @@ const char *io_int_advice(int err);
 
 /* Wrapper of system calls: SYS(call) is the call's result; EINTR repeats it. -1 and errno when the call or the
  * injection fails. */
-#define SYS(call) \
-    __extension__({ \
-        long sys_; \
-        do sys_ = io_int_fault(NULL) ? -1 : (long)(call); \
-        while (sys_ < 0 && errno == EINTR); \
-        sys_; \
+#define SYS(call)                                                                                            \
+    __extension__({                                                                                          \
+        long sys_;                                                                                           \
+        do sys_ = io_int_fault(NULL) ? -1 : (long)(call);                                                    \
+        while (sys_ < 0 && errno == EINTR);                                                                  \
+        sys_;                                                                                                \
     })
 
-#define FAIL_ERRNO(verb, path) \
-    FAIL(STATUS_IO, "cannot %s '%s': %s; %s", verb, path, \
+#define FAIL_ERRNO(verb, path)                                                                               \
+    FAIL(status_of_errno(errno), "cannot %s '%s': %s; %s", verb, path,                                       \
          strerrordesc_np(errno) ? strerrordesc_np(errno) : "unknown error", io_int_advice(errno))
 #endif

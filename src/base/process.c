@@ -17,7 +17,8 @@ static status process_end(const char *name, pid_t pid)
 {
     int code;
     while (waitpid(pid, &code, 0) < 0)
-        if (errno != EINTR) return FAIL(STATUS_IO, "%s: cannot be waited for: %s", name, strerror(errno));
+        if (errno != EINTR)
+            return FAIL(status_of_errno(errno), "%s: cannot be waited for: %s", name, strerror(errno));
     if (WIFSIGNALED(code)) return FAIL(STATUS_IO, "%s ended by signal %d", name, WTERMSIG(code));
     if (WEXITSTATUS(code) != 0) return FAIL(STATUS_IO, "%s ended with exit code %d", name, WEXITSTATUS(code));
     return STATUS_OK;
@@ -66,7 +67,7 @@ status process_read(const char *const argv[], double limit_s, char *out, size_t 
     int ends[2];
     out[0] = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(STATUS_IO, "%s: no pipe for what it prints: %s", argv[0], strerror(errno));
+        return FAIL(status_of_errno(errno), "%s: no pipe for what it prints: %s", argv[0], strerror(errno));
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);

@@ -1,6 +1,7 @@
 #include "base/status.h"
 #include "base/scope.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,11 @@ const char *status_text(status st)
 #undef X
     }
     return "unknown";
+}
+
+status status_of_errno(int err)
+{
+    return err == ENOMEM ? STATUS_FIT : STATUS_IO;
 }
 
 static const char *file_stem(const char *path)

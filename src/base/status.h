@@ -1,8 +1,9 @@
-/* Two kinds of errors.
+/* Three kinds of errors.
  *
  *   bug in ingot      CHECK(cond, fmt, ...)            always on: prints values, scope path and place, aborts (exit 70)
  *   run-time error    return FAIL(code, fmt, ...)      writes one thread-local record where the error is found; callers
  *                                                      forward it with TRY(call), or prefix text with status_wrap()
+ *   no memory        MEMORY_CHECK(p, fmt, ...)         for a few bytes that no caller could do without: one line, exit 5
  *
  * A status is also the exit code of the program. */
 #ifndef INGOT_BASE_STATUS_H
@@ -10,18 +11,18 @@
 #include <stdarg.h>
 
 /*         name      exit  meaning */
-#define STATUS_LIST(X)                                                                                                 \
-    X(OK,       0,  "done")                                                                                            \
-    X(CONFIG,   2,  "usage or configuration")                                                                          \
-    X(DATA,     3,  "data or tokenizer")                                                                               \
-    X(CKPT,     4,  "checkpoint or model file")                                                                        \
-    X(FIT,      5,  "does not fit in memory")                                                                          \
-    X(NUMERIC,  6,  "numeric: loss or gradient is not finite")                                                         \
-    X(COMM,     10, "peer or communication")                                                                           \
-    X(DEVICE,   11, "device")                                                                                          \
-    X(INTERNAL, 70, "internal error")                                                                                  \
-    X(IO,       74, "file system: disk full, not readable or not writable")                                            \
-    X(STOPPED,  75, "saved and stopped early; the same command resumes it")
+#define STATUS_LIST(X)                                                                                       \
+    X(OK, 0, "done")                                                                                         \
+    X(CONFIG, 2, "usage or configuration")                                                                   \
+    X(DATA, 3, "data or tokenizer")                                                                          \
+    X(CKPT, 4, "checkpoint or model file")                                                                   \
+    X(FIT, 5, "does not fit in memory")                                                                      \
+    X(NUMERIC, 6, "numeric: loss or gradient is not finite")                                                 \
+    X(COMM, 10, "peer or communication")                                                                     \
+    X(DEVICE, 11, "device")                                                                                  \
+    X(INTERNAL, 70, "internal error")                                                                        \
+    X(IO, 74, "file system: disk full, not readable or not writable")                                        \
+    X(STOPPED, 75, "saved and stopped early; the same command resumes it")
 
 typedef enum {
 #define X(name, code, text) STATUS_##name = (code),
@@ -29,7 +30,7 @@ typedef enum {
 #undef X
 } status;
 
-#define WARN_UNUSED __attribute__((warn_unused_result))
+#define WARN_UNUSED            __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* Text of a status, from STATUS_LIST; "unknown" for a value outside it. */
@@ -46,24 +47,33 @@ const char *status_message(void);
 /* "file.c:line in scope > scope" where the last record was written. */
 const char *status_where(void);
 
-__attribute__((noreturn)) void check_failed(const char *file, int line, const char *cond, const char *fmt, ...)
-    PRINTF_LIKE(4, 5);
+__attribute__((noreturn)) void check_failed(const char *file, int line, const char *cond, const char *fmt,
+                                            ...) PRINTF_LIKE(4, 5);
+
+/* Prints the error line with memory_advice (base/memory.h) and ends the process with STATUS_FIT. Any thread. */
+__attribute__((noreturn)) void memory_refused(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* The code of a failed system call: STATUS_FIT for ENOMEM, else STATUS_IO. */
+status status_of_errno(int err);
 
 #define FAIL(code, ...) status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        status try_st_ = (call);                                                                                       \
-        if (__builtin_expect(try_st_ != STATUS_OK, 0)) return try_st_;                                                 \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        status try_st_ = (call);                                                                             \
+        if (__builtin_expect(try_st_ != STATUS_OK, 0)) return try_st_;                                       \
     } while (0)
 /* TRY for functions with one `status st` and one label `out:`. */
-#define TRY_OUT(call)                                                                                                  \
-    do {                                                                                                               \
-        st = (call);                                                                                                   \
-        if (__builtin_expect(st != STATUS_OK, 0)) goto out;                                                            \
+#define TRY_OUT(call)                                                                                        \
+    do {                                                                                                     \
+        st = (call);                                                                                         \
+        if (__builtin_expect(st != STATUS_OK, 0)) goto out;                                                  \
     } while (0)
-#define CHECK(cond, ...)                                                                                               \
-    do {                                                                                                               \
-        if (__builtin_expect(!(cond), 0)) check_failed(__FILE__, __LINE__, #cond, __VA_ARGS__);                        \
+#define CHECK(cond, ...)                                                                                     \
+    do {                                                                                                     \
+        if (__builtin_expect(!(cond), 0)) check_failed(__FILE__, __LINE__, #cond, __VA_ARGS__);              \
+    } while (0)
+#define MEMORY_CHECK(cond, ...)                                                                              \
+    do {                                                                                                     \
+        if (__builtin_expect(!(cond), 0)) memory_refused(__VA_ARGS__);                                       \
     } while (0)
 
 #endif

@@ -195,7 +195,7 @@ char *text_shell_word(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%^";
     char *out = malloc(4 * strlen(word) + 3), *at = out;
-    CHECK(out != NULL, "out of memory");
+    if (out == NULL) return NULL;
     const bool quoted = word[0] == 0 || word[strspn(word, plain)] != 0;
     if (quoted) *at++ = '\'';
     for (; *word; word++) {

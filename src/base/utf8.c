@@ -141,7 +141,7 @@ size_t utf8_valid(const char *text, size_t bytes)
 char *utf8_clean(const char *text, size_t bytes)
 {
     char *out = malloc(bytes * 3 + 1), *to = out;
-    CHECK(out != NULL, "out of memory for %zu bytes of text", bytes);
+    MEMORY_CHECK(out != NULL, "no memory for %zu bytes of text", bytes);
     while (bytes != 0) {
         size_t good = utf8_valid(text, bytes);
         memcpy(to, text, good);

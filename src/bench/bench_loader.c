@@ -32,7 +32,7 @@ static status write_shards(const struct loader_bench *b, const char *dir)
     char path[512];
     struct shard_writer *w = NULL;
     int32_t *ids = malloc(CHUNK * sizeof *ids);
-    CHECK(ids, "no memory for a chunk");
+    MEMORY_CHECK(ids, "no memory for a chunk");
     status st = STATUS_OK;
     int64_t written = 0, left = 0, in_shard = 0;
     uint64_t documents = 0;

@@ -125,7 +125,7 @@ status bench_reader(struct args *a)
         keep_best(&text, &all, i == 0);
     }
     XXH64_state_t *hash = XXH64_createState();
-    CHECK(hash, "no memory for a hash");
+    MEMORY_CHECK(hash, "no memory for a hash");
     XXH64_reset(hash, 0);
     status st = read_all(path, &c, PASS_HASH, hash, &all);
     uint64_t digest = XXH64_digest(hash);

@@ -66,7 +66,7 @@ static void describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, int64_t 
 static struct entry *entry_new(const struct key *key)
 {
     struct entry *e = calloc(1, sizeof *e);
-    CHECK(e != NULL, "out of memory for a GEMM's code");
+    MEMORY_CHECK(e != NULL, "no memory for a GEMM's code");
     e->key = *key;
     describe(&e->a, key->m, key->k, key->lda, key->trans_a, (dtype)key->dt);
     describe(&e->b, key->k, key->n, key->ldb, key->trans_b, (dtype)key->dt);
@@ -127,12 +127,12 @@ static void *scratch_get(size_t bytes)
 {
     if (!mine.stream) {
         ok(dnnl_stream_create(&mine.stream, cache.engine, dnnl_stream_default_flags), "stream_create");
-        CHECK(pthread_setspecific(cache.at_thread_end, &mine) == 0, "no memory for a thread's key");
+        MEMORY_CHECK(pthread_setspecific(cache.at_thread_end, &mine) == 0, "no memory for a thread's key");
     }
     if (bytes > mine.scratch_bytes) {
         free(mine.scratch);
         mine.scratch = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-        CHECK(mine.scratch != NULL, "out of memory for %zu bytes of scratch in a GEMM", bytes);
+        MEMORY_CHECK(mine.scratch != NULL, "no memory for %zu bytes of scratch in a GEMM", bytes);
         mine.scratch_bytes = bytes;
     }
     return mine.scratch;

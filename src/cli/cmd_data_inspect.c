@@ -1,6 +1,7 @@
 /* ingot data inspect SHARDS: prints the contents of shards. */
 #include "base/io.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
@@ -183,7 +184,7 @@ static void print_ids(const struct inspect_options *o, const struct survey *s)
 {
     const struct shard_tally *t = &s->tally;
     int64_t *most = malloc((size_t)(o->top + 1) * sizeof *most);
-    CHECK(most, "no memory for ids");
+    MEMORY_CHECK(most, "no memory for ids");
     int n = most_frequent(t, (int)o->top, most), shown = 0;
     printf("ids         %lld are used", (long long)s->used);
     if (s->vocab_size > 0 && s->vocab_size <= t->ids && s->vocab_size > s->used) {
@@ -363,9 +364,9 @@ static json_t *id_json(const struct survey *s, int64_t id)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *f = s->tokenizer ? open_memstream(&text, &bytes) : NULL;
+    FILE *f = s->tokenizer ? memory_stream(&text, &bytes) : NULL;
     if (f) cmd_data_put_token(s->tokenizer, (int32_t)id, f);
-    if (f) fclose(f);
+    if (f) memory_stream_close(f, &text);
     json_t *o = json_pack("{s:I, s:I, s:o}", "id", (json_int_t)id, "count", (json_int_t)s->tally.counts[id],
                           "text", text ? json_stringn(text, bytes) : json_null());
     free(text);
@@ -396,7 +397,7 @@ static void print_survey_json(const struct inspect_options *o, const struct surv
             json_array_append_new(histogram, json_pack("{s:I, s:I}", "tokens_min", (json_int_t)(1ll << k),
                                                        "documents", (json_int_t)s->lengths.histogram[k]));
     int64_t *ids = malloc((size_t)(o->top + 1) * sizeof *ids);
-    CHECK(ids, "no memory for ids");
+    MEMORY_CHECK(ids, "no memory for ids");
     int n = most_frequent(t, (int)o->top, ids);
     for (int i = 0; i < n; i++) json_array_append_new(most, id_json(s, ids[i]));
     free(ids);

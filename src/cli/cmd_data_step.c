@@ -270,7 +270,7 @@ status cmd_data_step(const struct args *a, const struct cmd_data_step *which)
     if (which->step < 1 || which->ranks < 1 || which->ranks > INT32_MAX)
         return FAIL(STATUS_CONFIG, "--step counts from 1, --ranks is 1 or more");
     struct inspect_step *o = calloc(1, sizeof *o);
-    CHECK(o, "no memory for a description");
+    MEMORY_CHECK(o, "no memory for a description");
     o->which = *which;
     status st = load_run(o, a->words[0], a->key_count, a->keys);
     if (st == STATUS_OK) st = inspect(o);

@@ -74,7 +74,7 @@ static uint32_t *token_bytes(struct verify *v, const struct manifest *m, const c
     uint32_t *out = NULL;
     if (strcmp(hash, m->tokenizer_hash) == 0) {
         out = calloc((size_t)m->vocab_size, sizeof *out);
-        CHECK(out, "no memory for %lld lengths", (long long)m->vocab_size);
+        MEMORY_CHECK(out, "no memory for %lld lengths", (long long)m->vocab_size);
         for (int32_t id = 0; id < m->vocab_size && id < tokenizer_vocab_size(t); id++)
             if (id != m->eot) out[id] = (uint32_t)tokenizer_bytes(t, id).bytes;
     } else {
@@ -100,7 +100,7 @@ static status verify_manifest(struct verify *v, const char *path)
         .hints = {.eot = m.eot, .eod = (int)m.eod}, .width = m.width, .vocab_size = m.vocab_size};
     struct shard_check *checks = calloc((size_t)m.count + 1, sizeof *checks);
     char(*paths)[PATH_MAX] = calloc((size_t)m.count + 1, sizeof *paths);
-    CHECK(checks && paths, "no memory for %d shards", m.count);
+    MEMORY_CHECK(checks && paths, "no memory for %d shards", m.count);
     for (int i = 0; i < m.count; i++) {
         snprintf(paths[i], sizeof paths[i], "%.*s%s", dir, path, m.shards[i].file);
         checks[i].path = paths[i];
@@ -123,7 +123,7 @@ static status verify_foreign(struct verify *v, char *const *paths, int count, co
                              int64_t vocab_size)
 {
     struct shard_check *checks = calloc((size_t)count, sizeof *checks);
-    CHECK(checks, "no memory for %d shards", count);
+    MEMORY_CHECK(checks, "no memory for %d shards", count);
     for (int i = 0; i < count; i++) checks[i] = (struct shard_check){.path = paths[i], .first = i == 0};
     struct shard_verify_config c = {.hints = *hints,
                                     .vocab_size = v->vocab_size ? v->vocab_size : vocab_size};
@@ -139,7 +139,7 @@ static status verify_names(struct verify *v, const struct shard_names *names, co
 {
     char prefix[1024], last[1024] = "", path[1056];
     char **foreign = calloc((size_t)names->count, sizeof *foreign);
-    CHECK(foreign, "no memory for %d names", names->count);
+    MEMORY_CHECK(foreign, "no memory for %d names", names->count);
     int count = 0;
     status st = STATUS_OK;
     for (int i = 0; i < names->count && st == STATUS_OK; i++) {

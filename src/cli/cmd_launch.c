@@ -377,7 +377,7 @@ static status run_job(const struct order *o)
     signals_catch_all();
     find_run_dir(o, run_dir);
     if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
-        return FAIL(STATUS_IO, "no memory for the result: %s", strerror(errno));
+        return FAIL(status_of_errno(errno), "no memory for the result: %s", strerror(errno));
     status st = launch_output_open(&job.output, run_dir);
     if (st == STATUS_OK) st = start_again(o, &job, &restarts);
     launch_output_close(&job.output);

@@ -1,5 +1,6 @@
 /* ingot plan: memory, FLOPs, time and, for a named machine, meshes, without running anything. */
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/mesh_plan.h"
@@ -20,6 +21,7 @@ static status look_at_data(struct spec *spec, bool json)
         return FAIL(STATUS_CONFIG,
                     "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
     status st = data_sources_open(&data, &spec->run);
+    if (st == STATUS_FIT) return st;
     if (st != STATUS_OK && spec->model.vocab_size == 0)
         return status_wrap(st, "model.vocab_size is 0 and data.train cannot tell it");
     if (st != STATUS_OK) {
@@ -45,8 +47,7 @@ static char *quoted(const struct args *a)
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,@%+-";
     char *text = NULL;
     size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    CHECK(f, "no memory for a command");
+    FILE *f = memory_stream(&text, &bytes);
     for (int i = 0; i < a->word_count + a->key_count; i++) {
         const char *word = i < a->word_count ? a->words[i] : a->keys[i - a->word_count];
         const bool bare = word[strspn(word, plain)] == 0;
@@ -54,7 +55,7 @@ static char *quoted(const struct args *a)
         for (const char *c = word; *c; c++) fprintf(f, *c == '\'' ? "'\\''" : "%c", *c);
         if (!bare) fputc('\'', f);
     }
-    CHECK(fclose(f) == 0, "no memory for a command");
+    memory_stream_close(f, &text);
     return text;
 }
 

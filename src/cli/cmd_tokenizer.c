@@ -13,6 +13,7 @@
 #include "data/read/reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "observe/progress.h"
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -146,7 +147,7 @@ static status read_all(const char *path, char **data, size_t *bytes)
     status st = STATUS_OK;
     *data = NULL;
     *bytes = 0;
-    if (f == NULL) return FAIL(STATUS_IO, "%s cannot be opened", path);
+    if (f == NULL) return FAIL(status_of_errno(errno), "%s cannot be opened: %s", path, strerror(errno));
     while (st == STATUS_OK && n != 0) {
         st = array_grow(data, &cap, *bytes + (1 << 20), 1);
         if (st == STATUS_OK) *bytes += n = fread(*data + *bytes, 1, cap - *bytes - 1, f);

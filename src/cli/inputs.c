@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +21,9 @@ static void add(struct inputs *in, const char *path)
     if (in->count == in->room) {
         in->room = in->room ? 2 * in->room : 16;
         in->paths = realloc(in->paths, (size_t)in->room * sizeof *in->paths);
-        CHECK(in->paths, "no memory for %d names", in->room);
+        MEMORY_CHECK(in->paths, "no memory for %d names", in->room);
     }
-    CHECK(in->paths[in->count++] = strdup(path), "no memory for a name");
+    MEMORY_CHECK(in->paths[in->count++] = strdup(path), "no memory for a name");
 }
 
 static bool ends_in(const char *name, size_t bytes, const char *end)
@@ -91,20 +90,16 @@ static status add_whole_directory(struct inputs *in, const char *word)
 /* A pattern of text is its files. One of shards stays: their documents may go on from one to the next. */
 static status add_pattern(struct inputs *in, const char *word, bool shards)
 {
-    glob_t found = {0};
+    struct io_list found;
     const struct build_config plain = {.hints = {.type = SHARD_TYPE_UNKNOWN}};
-    const int rc = glob(word, 0, NULL, &found);
-    status st = STATUS_OK;
-    if (rc == GLOB_NOMATCH)
-        st = FAIL(STATUS_IO, "no file matches '%s'", word);
-    else if (rc != 0)
-        st = FAIL(STATUS_IO, "'%s': the directory cannot be listed", word);
-    for (size_t i = 0; st == STATUS_OK && !shards && i < found.gl_pathc; i++)
-        if (!is_directory(found.gl_pathv[i])) st = build_source_is_shards(&plain, found.gl_pathv[i], &shards);
+    status st = io_match(word, &found);
+    if (st == STATUS_OK && found.count == 0) st = FAIL(STATUS_IO, "no file matches '%s'", word);
+    for (int i = 0; st == STATUS_OK && !shards && i < found.count; i++)
+        if (!is_directory(found.names[i])) st = build_source_is_shards(&plain, found.names[i], &shards);
     if (st == STATUS_OK && shards) add(in, word);
-    for (size_t i = 0; st == STATUS_OK && !shards && i < found.gl_pathc; i++)
-        if (!is_directory(found.gl_pathv[i])) add(in, found.gl_pathv[i]);
-    globfree(&found);
+    for (int i = 0; st == STATUS_OK && !shards && i < found.count; i++)
+        if (!is_directory(found.names[i])) add(in, found.names[i]);
+    io_list_free(&found);
     return st;
 }
 
@@ -113,27 +108,29 @@ static status spool_standard(const char *dir)
 {
     enum { CHUNK = 1 << 20 };
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0) return FAIL(STATUS_IO, "standard input cannot be kept in %s: %s", dir, strerror(errno));
+    if (fd < 0)
+        return FAIL(status_of_errno(errno), "standard input cannot be kept in %s: %s", dir, strerror(errno));
     char *chunk = malloc(CHUNK);
-    CHECK(chunk, "no memory for standard input");
+    MEMORY_CHECK(chunk, "no memory for standard input");
     status st = STATUS_OK;
     for (ssize_t n = 1; n > 0 && st == STATUS_OK;) {
         n = read(STDIN_FILENO, chunk, CHUNK);
         if (n < 0 && errno == EINTR)
             n = 1;
         else if (n < 0)
-            st = FAIL(STATUS_IO, "standard input: %s", strerror(errno));
+            st = FAIL(status_of_errno(errno), "standard input: %s", strerror(errno));
         else
             for (ssize_t at = 0; at < n && st == STATUS_OK;) {
                 const ssize_t w = write(fd, chunk + at, (size_t)(n - at));
                 if (w < 0 && errno != EINTR)
-                    st = FAIL(STATUS_IO, "standard input cannot be kept in %s: %s", dir, strerror(errno));
+                    st = FAIL(status_of_errno(errno), "standard input cannot be kept in %s: %s", dir,
+                              strerror(errno));
                 at += w > 0 ? w : 0;
             }
     }
     free(chunk);
     if (st == STATUS_OK && dup2(fd, STDIN_FILENO) < 0)
-        st = FAIL(STATUS_IO, "standard input: %s", strerror(errno));
+        st = FAIL(status_of_errno(errno), "standard input: %s", strerror(errno));
     close(fd);
     return st;
 }
@@ -142,7 +139,8 @@ static status add_standard(struct inputs *in, const char *spool)
 {
     struct stat s;
     if (in->standard) return FAIL(STATUS_CONFIG, "- is given twice: standard input can be read once");
-    if (fstat(STDIN_FILENO, &s) != 0) return FAIL(STATUS_IO, "standard input: %s", strerror(errno));
+    if (fstat(STDIN_FILENO, &s) != 0)
+        return FAIL(status_of_errno(errno), "standard input: %s", strerror(errno));
     in->standard = true;
     if (!S_ISREG(s.st_mode)) TRY(spool_standard(spool));
     add(in, STANDARD);

@@ -1,5 +1,6 @@
 /* ingot: a table of verbs. */
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -8,6 +9,7 @@
 #include "observe/env.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,11 +52,23 @@ static bool said_by_another(status st)
     return rank_of() > 0 && (st == STATUS_CONFIG || st == STATUS_COMM || st == STATUS_STOPPED);
 }
 
+/* For a line that says only what there was no memory for. */
+enum { MESSAGE_ADVICE = 256 + 2 };
+static const char *remedy(status st, char advice[MESSAGE_ADVICE])
+{
+    const char *said = status_message();
+    if (st != STATUS_FIT || strchr(said, ';') || !strstr(said, "memory")) return "";
+    memcpy(advice, "; ", 3);
+    memory_advice(advice + 2);
+    return advice;
+}
+
 static int end(status st)
 {
+    char advice[MESSAGE_ADVICE];
     if (st == STATUS_OK) st = flush_results();
     if (st != STATUS_OK && status_message()[0] && !said_by_another(st)) {
-        log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
+        log_line(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s%s", status_message(), remedy(st, advice));
         log_debug("%s", status_where());
     }
     return (int)st;
@@ -92,6 +106,9 @@ int main(int argc, char **argv)
 {
     if (processor_is_too_old()) return STATUS_DEVICE;
     wait_politely(argv);
+    memory_guard_runtime();
+    json_set_alloc_funcs(memory_get,
+                         free); /* else a refusal reads as bad JSON: a sound checkpoint would be skipped */
     parallel_threads_set(0);
     log_rank_set(rank_of());
     return end(verb_run(argc - 1, argc > 1 ? spell_out(argv) : argv));

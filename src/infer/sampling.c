@@ -172,7 +172,7 @@ int32_t generate_sample(const float *logits, int64_t vocab, const struct samplin
                      .u = rng_uniform(s->seed, RNG_SAMPLE, 0, index),
                      .top = logits[best],
                      .sorted = malloc((size_t)vocab * sizeof *d.sorted)};
-    CHECK(d.sorted != NULL, "no memory for %lld choices", (long long)vocab);
+    MEMORY_CHECK(d.sorted != NULL, "no memory for %lld choices", (long long)vocab);
     int32_t id = sample_short(&d);
     if (id < 0) id = sample_sorted(&d);
     free(d.sorted);

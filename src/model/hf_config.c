@@ -104,7 +104,7 @@ static int differences(const struct hf_family *f, const struct model_spec *m, co
 {
     struct spec was = {.model = *m}, is;
     char *text = format(f, m, DTYPE_F32, (struct ends){-1, -1});
-    CHECK(text != NULL, "no memory for config.json");
+    MEMORY_CHECK(text != NULL, "no memory for config.json");
     status st = hf_config_parse(&is.model, f->name, text, strlen(text));
     int count = 0;
     *key = NULL;

@@ -10,7 +10,7 @@ struct layer_spec *hf_layers_begin(const struct model_spec *m)
     const struct spec s = {.model = *m};
     if (!key_in_range(key_row(KEY_AT_model_layer_count), &s, why)) return NULL;
     struct layer_spec *layers = malloc((size_t)m->layer_count * sizeof *layers);
-    CHECK(layers != NULL, "no memory for %lld layers", (long long)m->layer_count);
+    MEMORY_CHECK(layers != NULL, "no memory for %lld layers", (long long)m->layer_count);
     for (int64_t i = 0; i < m->layer_count; i++) layers[i] = (struct layer_spec){MIXER_GQA, FFN_MLP};
     return layers;
 }

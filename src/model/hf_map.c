@@ -26,7 +26,7 @@ static struct hf_tensor *grow(struct hf_list *l)
     if (l->count == l->capacity) {
         l->capacity = l->capacity ? l->capacity * 2 : 256;
         l->rows = realloc(l->rows, (size_t)l->capacity * sizeof *l->rows);
-        CHECK(l->rows != NULL, "no memory for %d tensor names", l->capacity);
+        MEMORY_CHECK(l->rows != NULL, "no memory for %d tensor names", l->capacity);
     }
     return &l->rows[l->count];
 }

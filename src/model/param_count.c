@@ -17,7 +17,7 @@ static int64_t count(const struct model_spec *given, int64_t vocab_size, bool ac
     int64_t sum = 0;
     m.vocab_size = vocab_size > 0 ? vocab_size : 1;
     model_spec_resolve(&m);
-    CHECK(decoder_init(&d, &m, NULL) == STATUS_OK, "no memory for a parameter table");
+    MEMORY_CHECK(decoder_init(&d, &m, NULL) == STATUS_OK, "no memory for a parameter table");
     for (int i = 0; i < d.params.count; i++) {
         const struct param *row = &d.params.rows[i];
         const bool vocabulary = row->role == ROLE_EMBED || row->role == ROLE_HEAD;

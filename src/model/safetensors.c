@@ -4,6 +4,7 @@
 #include "model/safetensors.h"
 #include "base/io.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -213,7 +214,8 @@ static status map_file(struct safetensors *s, const char *path)
     s->maps = larger;
     void *base = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (base == MAP_FAILED)
-        TRY_OUT(FAIL(STATUS_IO, "cannot map '%s' of %lld bytes into memory", path, (long long)bytes));
+        TRY_OUT(FAIL(status_of_errno(errno), "cannot map '%s' of %lld bytes into memory: %s", path,
+                     (long long)bytes, strerror(errno)));
     s->maps[s->map_count] = (struct mapping){base, (size_t)bytes};
     st = add_file(s, json, n, base, bytes, path);
     s->map_count++;

@@ -1,6 +1,7 @@
 /* Writes safetensors: the same bytes as the reference library for the same tensors (compact JSON, the same order,
  * spaces up to a multiple of 8). */
 #include "base/io.h"
+#include "base/memory.h"
 #include "model/safetensors.h"
 
 #include <jansson.h>
@@ -54,8 +55,7 @@ status safetensors_write_header(const struct safetensors_source *sources, int co
     CHECK(align >= 8 && align % 8 == 0, "alignment %d", align);
     *header = NULL;
     size_t length = 0;
-    FILE *out = open_memstream(header, &length);
-    if (!out) return FAIL(STATUS_FIT, "no memory for a header of %d tensors", count);
+    FILE *out = memory_stream(header, &length);
     int64_t at = 0;
     fprintf(out, "--------{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < count; i++) {
@@ -65,12 +65,7 @@ status safetensors_write_header(const struct safetensors_source *sources, int co
     }
     fputc('}', out);
     for (long n = ftell(out); n % align; n++) fputc(' ', out);
-    bool failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) {
-        free(*header);
-        *header = NULL;
-        return FAIL(STATUS_FIT, "no memory for a header of %d tensors", count);
-    }
+    memory_stream_close(out, header);
     if (length - 8 > SAFETENSORS_HEADER_MAX) {
         free(*header);
         *header = NULL;

@@ -1,5 +1,6 @@
 #include "observe/env.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "observe/env_host.h"
@@ -54,14 +55,14 @@ static void set_command(json_t *o)
     size_t n = f ? fread(words, 1, sizeof words - 1, f) : 0;
     if (f) fclose(f);
     words[n] = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    CHECK(out != NULL, "out of memory");
+    FILE *out = memory_stream(&text, &bytes);
     for (const char *w = words; w < words + n; w += strlen(w) + 1) {
         char *word = text_shell_word(w);
+        MEMORY_CHECK(word != NULL, "no memory to quote a word");
         fprintf(out, "%s%s", w > words ? " " : "", word);
         free(word);
     }
-    fclose(out);
+    memory_stream_close(out, &text);
     set_text(o, "command", text);
     free(text);
 }
@@ -167,7 +168,7 @@ static status write_object(const char *run_dir, const char *name, json_t *o)
     char path[1024];
     char *text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);
-    CHECK(text != NULL, "%s could not be printed", name);
+    MEMORY_CHECK(text != NULL, "no memory to print %s", name);
     snprintf(path, sizeof path, "%s/%s", run_dir, name);
     size_t n = strlen(text);
     text[n] = '\n'; /* over the terminating zero */
@@ -192,7 +193,7 @@ static void set_onednn(json_t *o)
 status env_write(const char *run_dir, const struct env_run *run)
 {
     json_t *o = json_object();
-    CHECK(o != NULL, "out of memory");
+    MEMORY_CHECK(o != NULL, "no memory for the description of a run");
     char text[256] = "";
     set_text(o, "ingot", INGOT_VERSION);
     set_text(o, "git", INGOT_GIT);
@@ -225,7 +226,7 @@ status env_write(const char *run_dir, const struct env_run *run)
 status env_write_exit(const char *run_dir, int code, const char *reason, int64_t step)
 {
     json_t *o = json_object();
-    CHECK(o != NULL, "out of memory");
+    MEMORY_CHECK(o != NULL, "no memory for the description of a run");
     json_object_set_new(o, "code", json_integer(code));
     set_text(o, "status", status_text((status)code));
     set_text(o, "reason", reason);

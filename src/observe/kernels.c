@@ -47,14 +47,14 @@ int names_find(struct names *n, const char *text)
     if (n->slots == NULL) {
         n->slots = calloc(SLOTS, sizeof *n->slots);
         n->text = calloc(NAMES_MAX, sizeof *n->text);
-        CHECK(n->slots != NULL && n->text != NULL, "out of memory");
+        MEMORY_CHECK(n->slots != NULL && n->text != NULL, "no memory for device times");
     }
     size_t at = XXH3_64bits(text, strlen(text)) % SLOTS;
     for (; n->slots[at]; at = (at + 1) % SLOTS)
         if (strcmp(n->text[n->slots[at] - 1], text) == 0) return n->slots[at] - 1;
     if (n->count == NAMES_MAX) return -1;
     n->text[n->count] = strdup(text);
-    CHECK(n->text[n->count] != NULL, "out of memory");
+    MEMORY_CHECK(n->text[n->count] != NULL, "no memory for device times");
     n->slots[at] = ++n->count;
     return n->count - 1;
 }
@@ -82,7 +82,7 @@ static void links_set(struct links *l, uint64_t key, int scope)
         struct links old = *l;
         l->size = old.size ? 2 * old.size : 4096;
         l->slots = calloc(l->size, sizeof *l->slots);
-        CHECK(l->slots != NULL, "out of memory");
+        MEMORY_CHECK(l->slots != NULL, "no memory for device times");
         for (size_t i = 0; i < old.size; i++)
             if (old.slots[i].key) *links_slot(l, old.slots[i].key) = old.slots[i];
         free(old.slots);
@@ -124,7 +124,7 @@ void kernels_put(const char *name, struct activity a, int64_t offset_ns)
     if (kernels.count == kernels.room && kernels.room < ACTIVITIES_MAX) {
         kernels.room = kernels.room ? 2 * kernels.room : 8192;
         kernels.activities = realloc(kernels.activities, (size_t)kernels.room * sizeof a);
-        CHECK(kernels.activities != NULL, "out of memory");
+        MEMORY_CHECK(kernels.activities != NULL, "no memory for device times");
     }
     int known = kernels.names.count;
     a.name = names_find(&kernels.names, name);

@@ -69,10 +69,10 @@ void metrics_write(struct sink *s, const struct metrics *m, double wall_s)
 /* Appends the object as a line, and frees it. */
 static void append(struct sink *s, json_t *object)
 {
-    CHECK(object != NULL, "a metrics record could not be made");
+    MEMORY_CHECK(object != NULL, "no memory for a metrics record");
     char *text = json_dumps(object, JSON_COMPACT);
     json_decref(object);
-    CHECK(text != NULL, "a metrics record could not be printed");
+    MEMORY_CHECK(text != NULL, "no memory to print a metrics record");
     size_t n = strlen(text);
     text[n] = '\n'; /* over the terminating zero: one write() per line */
     sink_append(s, text, n + 1);
@@ -138,7 +138,8 @@ static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file
         *dropped = *dropped || !keep;
         if (keep) TRY_OUT(io_write(out, line, (size_t)n));
     }
-    if (ferror(in)) st = FAIL(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (ferror(in)) st = FAIL(status_of_errno(errno), "%s: cannot be read: %s", path, strerror(errno));
+    MEMORY_CHECK(feof(in) || ferror(in), "no memory for a line of %s", path);
 out:
     free(line);
     return st;
@@ -150,7 +151,7 @@ status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept)
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return STATUS_OK;
     FILE *in = fopen(path, "re");
-    if (in == NULL) return FAIL(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (in == NULL) return FAIL(status_of_errno(errno), "%s: cannot be read: %s", path, strerror(errno));
     struct io_file out;
     status st = io_create(&out, path);
     if (st == STATUS_OK) {

@@ -19,7 +19,7 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
     struct metrics_kept kept;
     TRY(metrics_cut(path, resume_step, &kept));
     struct observe *made = calloc(1, sizeof *made);
-    CHECK(made != NULL, "out of memory");
+    MEMORY_CHECK(made != NULL, "no memory for the records of a run");
     made->step = resume_step;
     made->eval_step = kept.eval_step;
     made->events.sink.file.fd = -1;

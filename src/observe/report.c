@@ -8,6 +8,7 @@
  *   predicted_step_s, measured_step_s    median time of a step
  *   planned_bytes, measured_bytes        memory; planned_bytes.NAME and measured_bytes.NAME for its parts */
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "observe/report_int.h"
 
@@ -317,10 +318,9 @@ status report_write(const char *run_dir, const char *path)
     size_t bytes = 0;
     TRY(report_data_read(&d, run_dir, 0));
     snprintf(own, sizeof own, "%s/report.html", d.path);
-    FILE *out = open_memstream(&page, &bytes);
-    CHECK(out != NULL, "out of memory");
+    FILE *out = memory_stream(&page, &bytes);
     put_page(out, &d);
-    fclose(out);
+    memory_stream_close(out, &page);
     status st = io_write_file(path ? path : own, page, bytes);
     free(page);
     report_data_free(&d);

@@ -15,7 +15,7 @@ static void put_string(FILE *out, const char *text)
 {
     json_t *string = json_string(text);
     char *dump = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
-    CHECK(dump != NULL, "a name could not be printed");
+    MEMORY_CHECK(dump != NULL, "no memory to print a name");
     for (const char *p = dump; *p; p++) *p == '<' ? fputs("\\u003c", out) : fputc(*p, out);
     free(dump);
     json_decref(string);

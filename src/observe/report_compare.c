@@ -1,5 +1,6 @@
 /* compare.html: several runs over one another, their results side by side, and the settings in which they differ. */
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "observe/report_int.h"
 
@@ -108,7 +109,7 @@ static void put_results(FILE *out, const struct report_data *runs, int count, ch
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         for (int i = 0; i < count; i++) {
             char buf[64];
-            texts[i] = strdup(rows[r].text(buf, &runs[i]));
+            texts[i] = memory_text(rows[r].text(buf, &runs[i]));
         }
         put_row(out, rows[r].name, texts, count);
         for (int i = 0; i < count; i++) free(texts[i]);
@@ -123,7 +124,7 @@ static bool differs(const struct report_data *runs, int count, const char *key, 
     bool differ = false;
     for (int i = 0; i < count; i++) {
         char value[VALUE_MAX];
-        texts[i] = strdup(report_data_config(&runs[i], key, value, sizeof value));
+        texts[i] = memory_text(report_data_config(&runs[i], key, value, sizeof value));
         differ = differ || strcmp(texts[i], texts[0]) != 0;
     }
     return differ && strcmp(key, "run.name") != 0 && strcmp(key, "run.dir") != 0;
@@ -162,7 +163,7 @@ static void put_page(FILE *out, const struct report_data *runs, int count)
 {
     char title[64], **texts = calloc((size_t)count, sizeof *texts);
     const struct report_data **list = calloc((size_t)count, sizeof *list);
-    CHECK(texts != NULL && list != NULL, "out of memory");
+    MEMORY_CHECK(texts != NULL && list != NULL, "no memory to compare %d runs", count);
     for (int i = 0; i < count; i++) list[i] = &runs[i];
     snprintf(title, sizeof title, "%d runs", count);
     report_put_head(out, title, "ingot, compared", "compare");
@@ -194,7 +195,7 @@ static void name_apart(struct report_data *runs, int count)
 status report_compare(const char *const *run_dirs, int count, const char *path)
 {
     struct report_data *runs = calloc((size_t)count, sizeof *runs);
-    CHECK(runs != NULL, "out of memory");
+    MEMORY_CHECK(runs != NULL, "no memory to compare %d runs", count);
     status st = STATUS_OK;
     int read = 0;
     for (; read < count && st == STATUS_OK; read++) st = report_data_read(&runs[read], run_dirs[read], 0);
@@ -202,10 +203,9 @@ status report_compare(const char *const *run_dirs, int count, const char *path)
         name_apart(runs, count);
         char *page = NULL;
         size_t bytes = 0;
-        FILE *out = open_memstream(&page, &bytes);
-        CHECK(out != NULL, "out of memory");
+        FILE *out = memory_stream(&page, &bytes);
         put_page(out, runs, count);
-        fclose(out);
+        memory_stream_close(out, &page);
         st = io_write_file(path, page, bytes);
         free(page);
     }

@@ -1,6 +1,7 @@
 /* Reads a run directory for the report. The run may have crashed, may still run, or may have made no step.
  * Unreadable lines are counted and skipped. */
 #include "observe/report_int.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "observe/observe_int.h"
 
@@ -20,7 +21,7 @@ static void *grow(void *list, int64_t count, int64_t *room, size_t size)
     if (count < *room) return list;
     *room = *room ? *room * 2 : 64;
     list = realloc(list, (size_t)*room * size);
-    CHECK(list != NULL, "out of memory for %lld records", (long long)*room);
+    MEMORY_CHECK(list != NULL, "no memory for %lld records", (long long)*room);
     return list;
 }
 
@@ -29,7 +30,7 @@ static struct report_named *named(struct report_named **list, int64_t *count, in
     for (int64_t i = 0; i < *count; i++)
         if (strcmp((*list)[i].name, name) == 0) return &(*list)[i];
     *list = grow(*list, *count, room, sizeof **list);
-    (*list)[*count] = (struct report_named){.name = strdup(name)};
+    (*list)[*count] = (struct report_named){.name = memory_text(name)};
     return &(*list)[(*count)++];
 }
 
@@ -39,11 +40,11 @@ static void sample_add(struct report_data *d, int64_t step, const char *prompt, 
     for (int64_t i = d->sample_count - 1; i >= 0 && d->samples[i].step == step; i--)
         if (strcmp(d->samples[i].prompt, prompt) == 0) {
             free(d->samples[i].text);
-            d->samples[i].text = strdup(text);
+            d->samples[i].text = memory_text(text);
             return;
         }
     d->samples = grow(d->samples, d->sample_count, &d->sample_room, sizeof *d->samples);
-    d->samples[d->sample_count++] = (struct report_sample){step, strdup(prompt), strdup(text)};
+    d->samples[d->sample_count++] = (struct report_sample){step, memory_text(prompt), memory_text(text)};
 }
 
 /* A number that can be drawn: far values would overflow the arithmetic of the axes. */
@@ -145,6 +146,7 @@ static bool read_metrics(struct report_data *d, const char *path, int64_t tail_b
         json_decref(o);
     }
     end_part(d, &c);
+    MEMORY_CHECK(feof(in) || ferror(in), "no memory for a line of %s", path);
     free(line);
     fclose(in);
     return true;

@@ -31,6 +31,7 @@ void report_put_text(FILE *out, const char *text)
 void report_put_word(FILE *out, const char *word)
 {
     char *quoted = text_shell_word(word);
+    MEMORY_CHECK(quoted != NULL, "no memory to quote a word");
     report_put_text(out, quoted);
     free(quoted);
 }

@@ -89,7 +89,7 @@ static void put_seconds(FILE *out, double seconds)
 static void put_scopes(FILE *out, const struct report_data *d, double total)
 {
     struct report_named *sorted = malloc((size_t)d->stage_count * sizeof *sorted);
-    CHECK(sorted != NULL, "out of memory");
+    MEMORY_CHECK(sorted != NULL, "no memory to sort the stages of a run");
     memcpy(sorted, d->stages, (size_t)d->stage_count * sizeof *sorted);
     qsort(sorted, (size_t)d->stage_count, sizeof *sorted, largest_first);
     fprintf(out, "<details><summary>By scope of the program</summary><table>\n");

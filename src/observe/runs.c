@@ -34,7 +34,7 @@ static status add(struct found *f, const char *dir)
     if (f->count == f->room) {
         f->room = f->room ? 2 * f->room : 16;
         f->list = realloc(f->list, (size_t)f->room * sizeof *f->list);
-        CHECK(f->list != NULL, "out of memory for %d runs", f->room);
+        MEMORY_CHECK(f->list != NULL, "no memory for %d runs", f->room);
     }
     struct run_summary *r = &f->list[f->count++];
     *r = (struct run_summary){.parameters = report_data_parameters(&d),

@@ -10,7 +10,7 @@ void series_add(struct series *s, double x, double y)
         s->room = s->room ? s->room * 2 : 64;
         s->x = realloc(s->x, (size_t)s->room * sizeof *s->x);
         s->y = realloc(s->y, (size_t)s->room * sizeof *s->y);
-        CHECK(s->x != NULL && s->y != NULL, "out of memory for %lld records", (long long)s->room);
+        MEMORY_CHECK(s->x != NULL && s->y != NULL, "no memory for %lld records", (long long)s->room);
     }
     s->x[s->count] = x;
     s->y[s->count++] = y;
@@ -31,7 +31,7 @@ double series_median(const struct series *s)
 {
     if (s->count == 0) return NAN;
     double *sorted = malloc((size_t)s->count * sizeof *sorted);
-    CHECK(sorted != NULL, "out of memory");
+    MEMORY_CHECK(sorted != NULL, "no memory to sort %lld records", (long long)s->count);
     memcpy(sorted, s->y, (size_t)s->count * sizeof *sorted);
     qsort(sorted, (size_t)s->count, sizeof *sorted, ascending);
     double middle = sorted[s->count / 2];

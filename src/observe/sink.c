@@ -17,7 +17,8 @@ status sink_open(struct sink *s, const char *path, enum sink_mode mode)
                  : mode == SINK_TRUNCATE ? O_TRUNC
                                          : 0);
     s->file.fd = open(path, flags, 0666);
-    if (s->file.fd < 0) return FAIL(STATUS_IO, "%s: cannot be opened for writing: %s", path, strerror(errno));
+    if (s->file.fd < 0)
+        return FAIL(status_of_errno(errno), "%s: cannot be opened for writing: %s", path, strerror(errno));
     struct stat info;
     if (fstat(s->file.fd, &info) == 0) s->good = info.st_size;
     return STATUS_OK;
@@ -50,7 +51,7 @@ void sink_sync(struct sink *s)
 {
     if (s->file.fd < 0 || fsync(s->file.fd) == 0) return;
     if (errno == EINVAL || errno == EROFS) return; /* a pipe or a device: nothing to sync */
-    (void)FAIL(STATUS_IO, "%s: %s", s->file.path, strerror(errno));
+    (void)FAIL(status_of_errno(errno), "%s: %s", s->file.path, strerror(errno));
     refused(s, "it was flushed");
 }
 

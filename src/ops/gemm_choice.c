@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "tensor/dtype.h"
 
@@ -331,21 +332,11 @@ status gemm_choice_file_add(const struct gemm_choice_list *list, const struct ge
     if (list->count == 0) return STATUS_OK;
     TRY(make_parent(path));
     TRY(read_if_there(path, &old, &old_bytes));
-    FILE *out = open_memstream(&text, &bytes);
-    status st = STATUS_OK;
-    if (out == NULL) {
-        st = FAIL(STATUS_FIT, "no memory for %s", path);
-        goto out;
-    }
+    FILE *out = memory_stream(&text, &bytes);
     if (old) print_kept(out, list, here, old, old_bytes);
     for (int i = 0; i < list->count; i++) gemm_choice_print(out, here, &list->items[i]);
-    bool complete = !ferror(out);
-    if (fclose(out) != 0 || !complete) {
-        st = FAIL(STATUS_FIT, "no memory for %s", path);
-        goto out;
-    }
-    st = io_write_file(path, text, bytes);
-out:
+    memory_stream_close(out, &text);
+    status st = io_write_file(path, text, bytes);
     free(text);
     free(old);
     return st;

@@ -22,7 +22,7 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
 {
     const struct machine *m = c->machine;
     struct mesh_plan *p = calloc(1, sizeof *p);
-    if (p == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    MEMORY_CHECK(p != NULL, "no memory to plan with");
     *p = (struct mesh_plan){.spec = *s, .cluster = *c, .own_layout = true};
     struct choose_ops choice = plan_ops(&p->spec, NULL);
     choice.sm = m->sm;

@@ -175,7 +175,8 @@ status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list)
 {
     *list = (struct mesh_list){0};
     struct search s = {.plan = p, .list = list, .one = malloc(sizeof *s.one), .mesh = malloc(sizeof *s.mesh)};
-    status st = s.one && s.mesh ? look_at_all(&s) : FAIL(STATUS_FIT, "no memory to plan with");
+    MEMORY_CHECK(s.one && s.mesh, "no memory to plan with");
+    status st = look_at_all(&s);
     free(s.one);
     free(s.mesh);
     if (st != STATUS_OK) mesh_list_free(list);

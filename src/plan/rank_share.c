@@ -342,7 +342,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
         return FAIL(STATUS_CONFIG, "a micro-batch of %lld tokens cannot be divided among %d ranks",
                     (long long)args.tokens, v->mesh.tp);
     struct rank_share *s = calloc(1, sizeof *s);
-    if (s == NULL) return FAIL(STATUS_FIT, "no memory to plan with");
+    MEMORY_CHECK(s != NULL, "no memory to plan with");
     const bool fp8 = spec.run.train_precision == PRECISION_FP8;
     *s = (struct rank_share){.tp = v->mesh.tp,
                              .fp8 = fp8,
@@ -360,8 +360,8 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                                       .precision = (enum precision)spec.run.train_precision};
     for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
         s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
-    status st = s->layer ? lay_bytes(s, &spec, &args, a->cluster->machine)
-                         : FAIL(STATUS_FIT, "no memory to plan with");
+    MEMORY_CHECK(s->layer != NULL, "no memory to plan with");
+    status st = lay_bytes(s, &spec, &args, a->cluster->machine);
     local = spec;
     divide(&local.model, v->mesh.tp);
     if (st == STATUS_OK) time_layers(s, &local, a->cluster);

@@ -84,7 +84,7 @@ static void reset_rope(struct model_spec *m)
 static void canonical_layers(struct model_spec *m)
 {
     struct layer_spec *layers = malloc((size_t)m->layer_count * sizeof *layers);
-    CHECK(layers != NULL, "no memory for %lld layers", (long long)m->layer_count);
+    MEMORY_CHECK(layers != NULL, "no memory for %lld layers", (long long)m->layer_count);
     int64_t windows = 0;
     for (int64_t i = 0; i < m->layer_count; i++) {
         const bool window = model_layer_window(m, i);

@@ -190,7 +190,7 @@ static bool set_sources(char *to, const char *text, char *why)
     memset(to, 0, SPEC_SOURCES_TEXT);
     if (!sources_is_list(text)) return set_text(to, text, why);
     struct sources *s = malloc(sizeof *s);
-    CHECK(s, "no memory for a list of sources");
+    MEMORY_CHECK(s, "no memory for a list of sources");
     bool good = sources_read(s, text, why);
     if (good && !sources_text(s, to)) {
         snprintf(why, SPEC_TEXT, "the list of sources is longer than %d bytes", SPEC_SOURCES_TEXT - 1);

@@ -179,7 +179,7 @@ bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
     const int64_t count = m->layer_count;
     int64_t best = count, once = 0;
     int64_t *border = malloc((size_t)(count + 1) * sizeof *border);
-    CHECK(border != NULL, "no memory for %lld layers", (ll)count);
+    MEMORY_CHECK(border != NULL, "no memory for %lld layers", (ll)count);
     border[0] = -1;
     for (int64_t n = 1, k = -1; n <= count; n++) {
         while (k >= 0 && !same_layer(layers[count - 1 - k], layers[count - n])) k = border[k];

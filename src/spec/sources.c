@@ -1,5 +1,6 @@
 /* Grammar: list -> (source mapping -> (key -> scalar | list of points -> (point -> two numbers)))*. */
 #include "spec/sources.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "spec/keys.h"
@@ -242,8 +243,7 @@ bool sources_text(const struct sources *s, char text[SPEC_SOURCES_TEXT])
 {
     char *made = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&made, &bytes);
-    CHECK(out != NULL, "no memory for a few kilobytes of text");
+    FILE *out = memory_stream(&made, &bytes);
     for (int i = 0; i < s->count; i++) {
         const struct data_source *from = &s->list_of[i];
         fputs(i ? ", {\"name\": " : "[{\"name\": ", out);
@@ -270,8 +270,7 @@ bool sources_text(const struct sources *s, char text[SPEC_SOURCES_TEXT])
         fputc('}', out);
     }
     fputc(']', out);
-    int failed = fclose(out);
-    CHECK(failed == 0, "no memory for a few kilobytes of text");
+    memory_stream_close(out, &made);
     bool fits = bytes < SPEC_SOURCES_TEXT;
     memset(text, 0, SPEC_SOURCES_TEXT);
     if (fits) memcpy(text, made, bytes);
@@ -294,8 +293,10 @@ bool sources_any_relative(const char *text)
 {
     char why[SPEC_TEXT];
     bool any = false;
-    struct sources *s = sources_is_list(text) ? malloc(sizeof *s) : NULL;
-    if (s && sources_read(s, text, why))
+    if (!sources_is_list(text)) return false;
+    struct sources *s = malloc(sizeof *s);
+    MEMORY_CHECK(s, "no memory for a list of sources");
+    if (sources_read(s, text, why))
         for (int i = 0; i < s->count; i++) any = any || sources_relative(&s->list_of[i]);
     free(s);
     return any;
@@ -305,12 +306,13 @@ static bool read_list(struct sources *s, const char *text, char why[SPEC_TEXT])
 {
     struct sources_reader r = {0};
     yaml_parser_t parser;
-    if (!yaml_parser_initialize(&parser)) return REFUSE(why, "no memory for the YAML parser");
+    MEMORY_CHECK(yaml_parser_initialize(&parser), "no memory for the YAML parser");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
     bool good = true, begun = false;
     for (bool more = true; more && good;) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
+            MEMORY_CHECK(parser.error != YAML_MEMORY_ERROR, "no memory for the list of sources");
             good = REFUSE(why, "YAML: %s", parser.problem ? parser.problem : "not readable");
             break;
         }

@@ -1,4 +1,5 @@
 #include "spec/spec.h"
+#include "base/memory.h"
 #include "spec/spec_int.h"
 
 #include <stdlib.h>
@@ -35,12 +36,10 @@ char *spec_dump_text(const struct spec *s)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return NULL;
+    FILE *out = memory_stream(&text, &bytes);
     spec_dump(s, NULL, out);
-    if (fclose(out) == 0) return text;
-    free(text);
-    return NULL;
+    memory_stream_close(out, &text);
+    return text;
 }
 
 int model_spec_dump(const struct model_spec *m, bool all, FILE *out)
@@ -77,8 +76,7 @@ static char *dump_json(const struct spec *s, const struct spec_origin *origin, i
 {
     char value[KEY_FORMAT], from[SPEC_ORIGIN_TEXT], *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    CHECK(out != NULL, "no memory for a few kilobytes of text");
+    FILE *out = memory_stream(&text, &bytes);
     for (int i = begin; i < end; i++) {
         const struct key *k = key_row(i);
         if (starts_section(i))
@@ -95,8 +93,7 @@ static char *dump_json(const struct spec *s, const struct spec_origin *origin, i
         if (ends_section(i)) fputc('}', out);
     }
     fputc('}', out);
-    int failed = fclose(out);
-    CHECK(failed == 0, "no memory for a few kilobytes of text");
+    memory_stream_close(out, &text);
     return text;
 }
 

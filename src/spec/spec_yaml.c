@@ -208,6 +208,7 @@ status spec_yaml_parse(struct spec_layer *layer, const char *name, const char *t
     for (bool more = true; more && st == STATUS_OK;) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
+            MEMORY_CHECK(parser.error != YAML_MEMORY_ERROR, "no memory to read %s", name);
             st = syntax_error(&r, &parser);
             break;
         }

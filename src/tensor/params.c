@@ -10,7 +10,7 @@ static int64_t round_up(int64_t n, int64_t unit)
 void params_unit(struct params *p)
 {
     p->units = realloc(p->units, (size_t)(p->unit_count + 1) * sizeof *p->units);
-    CHECK(p->units != NULL, "no memory for %d units", p->unit_count + 1);
+    MEMORY_CHECK(p->units != NULL, "no memory for %d units", p->unit_count + 1);
     p->units[p->unit_count++] = (struct param_unit){.first = p->count, .last = p->count, .here = true};
 }
 
@@ -27,7 +27,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     if (p->count == p->capacity) {
         p->capacity = p->capacity ? p->capacity * 2 : 64;
         p->rows = realloc(p->rows, (size_t)p->capacity * sizeof *p->rows);
-        CHECK(p->rows != NULL, "no memory for %d parameter rows", p->capacity);
+        MEMORY_CHECK(p->rows != NULL, "no memory for %d parameter rows", p->capacity);
     }
     if (p->unit_count == 0) params_unit(p);
     struct param *r = &p->rows[p->count];

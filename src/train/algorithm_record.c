@@ -1,4 +1,5 @@
 #include "train/algorithm_record.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +90,7 @@ char *algorithm_record_text(const json_t *record, int rank)
     const json_t *by_rank = json_object_get(record, "algorithms_by_rank");
     char name[16], *text = NULL;
     size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) return NULL;
+    FILE *out = memory_stream(&text, &bytes);
     for (int r = COMM_RANKS_MAX - 1; r > 0; r--) {
         snprintf(name, sizeof name, "%d", r);
         append(out, json_object_get(by_rank, name));
@@ -98,7 +98,6 @@ char *algorithm_record_text(const json_t *record, int rank)
     append(out, json_object_get(record, "algorithms"));
     snprintf(name, sizeof name, "%d", rank);
     append(out, json_object_get(by_rank, name));
-    if (fclose(out) == 0) return text;
-    free(text);
-    return NULL;
+    memory_stream_close(out, &text);
+    return text;
 }

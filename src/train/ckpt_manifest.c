@@ -1,5 +1,6 @@
 #include "train/ckpt_manifest.h"
 #include "base/hash.h"
+#include "base/memory.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -325,12 +326,10 @@ status ckpt_manifest_format(const struct ckpt_manifest *m, char **text, size_t *
     char *body = NULL;
     size_t body_bytes = 0;
     *text = NULL;
-    FILE *out = open_memstream(&body, &body_bytes);
-    if (!out) return FAIL(STATUS_FIT, "no memory for the manifest of step %lld", (long long)m->step);
+    FILE *out = memory_stream(&body, &body_bytes);
     status st = print_body(out, m);
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    if (st == STATUS_OK && !failed) *text = ckpt_manifest_seal(body, body_bytes, bytes);
+    memory_stream_close(out, &body);
+    if (st == STATUS_OK) *text = ckpt_manifest_seal(body, body_bytes, bytes);
     free(body);
     if (st == STATUS_OK && !*text)
         st = FAIL(STATUS_FIT, "no memory for the manifest of step %lld", (long long)m->step);

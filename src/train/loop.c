@@ -112,7 +112,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
             "%s already holds a run; add --resume to continue it, or --run.name=OTHER to start another", dir);
     snprintf(path, sizeof path, "%s/log.txt", dir);
     l->log = fopen(path, "a");
-    if (l->log == NULL) return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
+    if (l->log == NULL) return FAIL(status_of_errno(errno), "%s: %s", path, strerror(errno));
     log_file_set(l->log);
     return STATUS_OK;
 }

@@ -71,11 +71,15 @@ status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
     struct shard_set val;
     const struct shard_hints hints = shard_hints_of(&s->run);
     out[0] = 0;
-    if (s->run.data_train[0] && data_sources_open(&train, &s->run) == STATUS_OK) {
+    status st = s->run.data_train[0] ? data_sources_open(&train, &s->run) : STATUS_DATA;
+    if (st == STATUS_FIT) return st;
+    if (st == STATUS_OK) {
         snprintf(out, size, "%s", train.sets[0].tokenizer_dir);
         data_sources_close(&train);
     }
-    if (out[0] == 0 && s->run.data_val[0] && shard_set_open_as(&val, s->run.data_val, &hints) == STATUS_OK) {
+    st = out[0] == 0 && s->run.data_val[0] ? shard_set_open_as(&val, s->run.data_val, &hints) : STATUS_DATA;
+    if (st == STATUS_FIT) return st;
+    if (st == STATUS_OK) {
         snprintf(out, size, "%s", val.tokenizer_dir);
         shard_set_close(&val);
     }

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "data/tokenizer/token_map.h"
@@ -375,10 +376,9 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
         return FAIL(STATUS_CKPT, "%s: its manifest holds no config: not written by a trainer",
                     checkpoint_path(c));
     TRY(spec_load_text(&old, checkpoint_path(c), text, strlen(text), 0, NULL, NULL));
-    FILE *f = open_memstream(&diff, &size);
-    if (f == NULL) return FAIL(STATUS_FIT, "no memory to compare configurations");
+    FILE *f = memory_stream(&diff, &size);
     int lines = spec_diff_announced(&old, &t->spec, f);
-    fclose(f);
+    memory_stream_close(f, &diff);
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);
     if (is_import(c)) return STATUS_OK;

@@ -242,6 +242,32 @@ static void what_cannot_work_is_refused_with_a_reason(void **state)
     assert_int_equal(io_free_bytes(temp_path("none")), -1);
 }
 
+static void assert_matches(const char *pattern, int count, const char *first)
+{
+    struct io_list found;
+    assert_int_equal(io_match(temp_path(pattern), &found), STATUS_OK);
+    assert_int_equal(found.count, count);
+    if (count > 0) assert_string_equal(found.names[0], temp_path(first));
+    io_list_free(&found);
+}
+
+static void patterns_match_as_in_a_shell(void **state)
+{
+    (void)state;
+    assert_int_equal(io_make_dirs(temp_path("a/x")), STATUS_OK);
+    assert_int_equal(io_make_dirs(temp_path("b/x")), STATUS_OK);
+    const char *const files[] = {"a/x/1.bin", "a/x/2.bin", "b/x/3.bin", "a/.hidden.bin", "star*.bin"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        assert_int_equal(io_write_file(temp_path(files[i]), "x", 1), STATUS_OK);
+    assert_matches("*/x/*.bin", 3, "a/x/1.bin");
+    assert_matches("[b]/*/?.bin", 1, "b/x/3.bin");
+    assert_matches("a/*.bin", 0, NULL);
+    assert_matches("a/x/1.bin/*", 0, NULL);
+    assert_matches("none/*", 0, NULL);
+    assert_matches("star\\*.bin", 1, "star*.bin");
+    assert_matches("a/x/2.bin", 1, "a/x/2.bin");
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, temp_open, temp_close)
@@ -254,6 +280,7 @@ int main(void)
         T(sweeping_spares_running_processes_and_foreign_names),
         T(links_are_not_followed_where_that_matters),
         T(what_cannot_work_is_refused_with_a_reason),
+        T(patterns_match_as_in_a_shell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ other_user() {
 if other_user "$ingot" version >/dev/null 2>&1; then
     other_user "$ingot" data inspect "$work/closed/c_*.bin" >out 2>err
     check "permission denied is no missing shard" [ $? -eq 74 ]
-    says "permission denied"
+    says "Permission denied"
 fi
 chmod 711 closed
 

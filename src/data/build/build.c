@@ -150,7 +150,7 @@ static status open_tokenizer(struct build *b, const char *dir)
     b->vocab_size = vocab;
     tokenizer_hash(b->tokenizer, b->tokenizer_hash);
     b->token_bytes = calloc((size_t)vocab, sizeof *b->token_bytes);
-    CHECK(b->token_bytes, "no memory for a table of %d tokens", vocab);
+    MEMORY_CHECK(b->token_bytes, "no memory for a table of %d tokens", vocab);
     for (int32_t i = 0; i < vocab; i++)
         b->token_bytes[i] = i == b->eot ? 0 : (uint32_t)tokenizer_bytes(b->tokenizer, i).bytes;
     return STATUS_OK;

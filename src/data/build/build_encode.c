@@ -12,7 +12,7 @@ static void *room_for(void *array, int64_t *room, int64_t count, size_t size)
     if (count <= *room) return array;
     *room = count > 2 * *room ? count : 2 * *room;
     array = realloc(array, (size_t)*room * size);
-    CHECK(array, "no memory for %lld elements of %zu bytes", (long long)*room, size);
+    MEMORY_CHECK(array, "no memory for %lld elements of %zu bytes", (long long)*room, size);
     return array;
 }
 

@@ -20,7 +20,7 @@ static status look(const char *path, int64_t *bytes, int64_t *mtime_ns)
     TRY(io_open(path, LINKS_FOLLOW, &fd, bytes));
     struct stat s;
     status st = STATUS_OK;
-    if (fstat(fd, &s) != 0) st = FAIL(STATUS_IO, "cannot stat '%s': %s", path, strerror(errno));
+    if (fstat(fd, &s) != 0) st = FAIL(status_of_errno(errno), "cannot stat '%s': %s", path, strerror(errno));
     io_close(&fd);
     *mtime_ns = st == STATUS_OK ? s.st_mtim.tv_sec * 1000000000ll + s.st_mtim.tv_nsec : 0;
     return st;
@@ -29,12 +29,12 @@ static status look(const char *path, int64_t *bytes, int64_t *mtime_ns)
 static status add_file(struct build_inputs *in, int input, const char *path)
 {
     struct build_input *more = realloc(in->files, (size_t)(in->count + 1) * sizeof *more);
-    CHECK(more, "no memory for %d inputs", in->count + 1);
+    MEMORY_CHECK(more, "no memory for %d inputs", in->count + 1);
     in->files = more;
     struct build_input f = {.input = input};
     TRY(look(path, &f.bytes, &f.mtime_ns));
     f.path = strdup(path);
-    CHECK(f.path, "no memory for a path");
+    MEMORY_CHECK(f.path, "no memory for a path");
     f.name = utf8_clean(path, strlen(path));
     in->bytes += f.bytes;
     in->files[in->count++] = f;
@@ -100,7 +100,7 @@ static void *hash_files(void *arg)
     struct build_inputs *in = arg;
     char *chunk = malloc(CHUNK_BYTES);
     XXH64_state_t *hash = XXH64_createState();
-    CHECK(chunk && hash, "no memory to hash the inputs");
+    MEMORY_CHECK(chunk && hash, "no memory to hash the inputs");
     int64_t before = 0;
     int first = in->hashed;
     bool quit = false;

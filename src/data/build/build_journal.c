@@ -50,7 +50,7 @@ static status read_mtimes(struct build_journal *j, const char *path, const json_
         return FAIL(STATUS_DATA, "%s: 'mtimes_ns' has not one number for each of %d inputs", path,
                     j->state.rows.input_count);
     j->mtimes_ns = calloc(n + 1, sizeof *j->mtimes_ns);
-    CHECK(j->mtimes_ns, "no memory for %zu inputs", n);
+    MEMORY_CHECK(j->mtimes_ns, "no memory for %zu inputs", n);
     for (size_t i = 0; i < n; i++) j->mtimes_ns[i] = json_integer_value(json_array_get(list, i));
     return STATUS_OK;
 }
@@ -64,7 +64,7 @@ static status read_root(struct build_journal *j, const char *path, const json_t 
         return FAIL(STATUS_DATA, "%s: not a journal of a build", path);
     TRY(want(path, root, "version", VERSION, VERSION, &n));
     TRY(manifest_from_json(&j->state.rows, path, json_object_get(root, "corpus")));
-    CHECK(j->settings = strdup(settings), "no memory for a journal");
+    MEMORY_CHECK(j->settings = strdup(settings), "no memory for a journal");
     for (int split = 0; split < CORPUS_COUNT; split++)
         j->state.open[split] = json_is_true(json_array_get(json_object_get(root, "open"), (size_t)split));
     TRY(read_mtimes(j, path, root));
@@ -129,7 +129,7 @@ status build_journal_write(const struct build_journal *j, const char *path)
     if (!text) return FAIL(STATUS_CONFIG, "%s: a name or a separator is not UTF-8", path);
     size_t bytes = strlen(text);
     char *whole = realloc(text, bytes + SUM_BYTES + 1);
-    CHECK(whole, "no memory for a journal");
+    MEMORY_CHECK(whole, "no memory for a journal");
     sum_text(whole, bytes, whole + bytes);
     status st = io_write_file(path, whole, bytes + SUM_BYTES);
     free(whole);

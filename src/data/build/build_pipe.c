@@ -20,7 +20,7 @@ enum { PARTS_AHEAD = 16 }; /* and two per thread */
 static void *grown(void *array, size_t room, size_t size)
 {
     array = realloc(array, room * size);
-    CHECK(array, "no memory for %zu elements of %zu bytes", room, size);
+    MEMORY_CHECK(array, "no memory for %zu elements of %zu bytes", room, size);
     return array;
 }
 
@@ -42,7 +42,7 @@ static void copy_batch(struct build_slot *s, const struct reader_batch *batch)
     s->faults = faults ? grown(s->faults, (size_t)faults, sizeof *s->faults) : s->faults;
     for (; s->fault_count < faults; s->fault_count++) {
         s->faults[s->fault_count] = strdup(batch->faults[s->fault_count]);
-        CHECK(s->faults[s->fault_count], "no memory for a message");
+        MEMORY_CHECK(s->faults[s->fault_count], "no memory for a message");
     }
     s->batch.faults = s->faults;
 }
@@ -346,7 +346,7 @@ status build_pipe_start(struct build *b)
     p->slot_count = 3 + p->worker_count / 8;
     p->slots = calloc((size_t)p->slot_count, sizeof *p->slots);
     p->workers = calloc((size_t)p->worker_count, sizeof *p->workers);
-    CHECK(p->slots && p->workers, "no memory for %d slots", p->slot_count);
+    MEMORY_CHECK(p->slots && p->workers, "no memory for %d slots", p->slot_count);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->room, NULL);

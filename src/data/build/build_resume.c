@@ -180,7 +180,7 @@ status build_resume_save(struct build *b, struct build_mark mark)
     j.hashes = b->dedup ? dedup_count(b->dedup) : 0;
     j.sketches = b->near ? dedup_near_count(b->near) : 0;
     j.mtimes_ns = calloc((size_t)b->inputs.count, sizeof *j.mtimes_ns);
-    CHECK(j.mtimes_ns, "no memory for a journal");
+    MEMORY_CHECK(j.mtimes_ns, "no memory for a journal");
     struct manifest *rows = &j.state.rows;
     rows->vocab_size = b->vocab_size;
     rows->eot = b->eot;

@@ -81,7 +81,7 @@ status build_source_open(struct build_source **out, const struct build_config *c
                          struct reader_mark at)
 {
     struct build_source *s = *out = calloc(1, sizeof *s);
-    CHECK(s, "no memory for an input");
+    MEMORY_CHECK(s, "no memory for an input");
     s->users = 1;
     s->config = config;
     bool shards;
@@ -136,7 +136,7 @@ static status next_documents(struct build_source *s, struct reader_batch *batch,
     }
     if (records > s->record_room) {
         s->records = realloc(s->records, (size_t)records * sizeof *s->records);
-        CHECK(s->records, "no memory for %lld records", (long long)records);
+        MEMORY_CHECK(s->records, "no memory for %lld records", (long long)records);
         s->record_room = records;
     }
     TRY(shard_set_read(&s->set, from, count, s->set.vocab_size, s->ids));

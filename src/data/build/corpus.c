@@ -312,7 +312,7 @@ status corpus_open(struct corpus **out, const struct corpus_config *config)
           (long long)config->shard_tokens);
     *out = NULL;
     struct corpus *c = calloc(1, sizeof *c);
-    CHECK(c, "no memory for a corpus");
+    MEMORY_CHECK(c, "no memory for a corpus");
     c->config = *config;
     TRY_OUT(place_of(&c->place, config->prefix));
     TRY_OUT(io_make_dirs(c->place.dir));

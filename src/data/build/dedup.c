@@ -93,7 +93,7 @@ static status read_back(struct dedup *d, int64_t count)
 status dedup_open(struct dedup **out, const char *path, int64_t count)
 {
     struct dedup *d = *out = calloc(1, sizeof *d);
-    CHECK(d, "no memory for a table of documents");
+    MEMORY_CHECK(d, "no memory for a table of documents");
     d->count = count;
     status st = io_reopen(&d->file, path, path, count * (int64_t)sizeof *d->buffer);
     if (st == STATUS_OK && count > 0) st = read_back(d, count);

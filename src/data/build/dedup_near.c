@@ -29,7 +29,7 @@ static uint64_t mix(uint64_t x)
 status dedup_sketcher_open(struct dedup_sketcher **out)
 {
     struct dedup_sketcher *s = *out = calloc(1, sizeof *s);
-    CHECK(s, "no memory for a sketcher");
+    MEMORY_CHECK(s, "no memory for a sketcher");
     for (uint32_t i = 0; i < DEDUP_PERMUTATIONS; i++) {
         s->multiply[i] = (uint32_t)mix(2 * i + 1) | 1;
         s->add[i] = (uint32_t)mix(2 * i + 2);
@@ -119,7 +119,7 @@ struct dedup_near {
 status dedup_near_open(struct dedup_near **out, const char *path, int64_t count)
 {
     struct dedup_near *d = *out = calloc(1, sizeof *d);
-    CHECK(d, "no memory for sketches");
+    MEMORY_CHECK(d, "no memory for sketches");
     d->count = count;
     status st = io_reopen(&d->file, path, path, count * (int64_t)sizeof(struct row));
     if (st != STATUS_OK) dedup_near_close(out, true);
@@ -247,7 +247,8 @@ status dedup_near_report(struct dedup_near *d, struct dedup_near_report *report)
     }
     rows = mmap(NULL, bytes, PROT_READ, MAP_SHARED, d->file.fd, 0);
     if (rows == MAP_FAILED) {
-        st = FAIL(STATUS_IO, "%s: cannot map %zu bytes: %s", d->file.path, bytes, strerror(errno));
+        st = FAIL(status_of_errno(errno), "%s: cannot map %zu bytes: %s", d->file.path, bytes,
+                  strerror(errno));
         goto out;
     }
     for (int band = 0; band < DEDUP_BANDS; band++) scan_band(rows, d->count, band, entries, found, report);

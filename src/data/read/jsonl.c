@@ -251,7 +251,7 @@ static bool value(struct cursor *c)
 static char *unescape(const struct span *s, size_t *bytes)
 {
     char *out = malloc((size_t)(s->end - s->begin) + LANES), *to = out;
-    CHECK(out, "no memory for a text of %zu bytes", (size_t)(s->end - s->begin));
+    MEMORY_CHECK(out, "no memory for a text of %zu bytes", (size_t)(s->end - s->begin));
     for (const char *p = s->begin; p < s->end;) {
         while (s->end - p >= LANES) {
             uint32_t mask = special_mask(p);

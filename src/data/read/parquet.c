@@ -180,7 +180,7 @@ static status fault_add(struct parquet *p, const char *what, int64_t file_at, in
         else
             snprintf(text, sizeof text, "%s", what);
         f->texts[f->count] = strdup(text);
-        CHECK(f->texts[f->count], "no memory for a message");
+        MEMORY_CHECK(f->texts[f->count], "no memory for a message");
         f->count++;
         f->what = what;
         f->file_at = file_at;

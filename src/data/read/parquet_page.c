@@ -136,7 +136,7 @@ struct parquet_unpacker {
 struct parquet_unpacker *parquet_unpacker_new(void)
 {
     struct parquet_unpacker *u = calloc(1, sizeof *u);
-    CHECK(u, "no memory for decompression");
+    MEMORY_CHECK(u, "no memory for decompression");
     return u;
 }
 
@@ -152,7 +152,7 @@ static const char *unpack_zstd(struct parquet_unpacker *u, const uint8_t *in, si
                                size_t bytes)
 {
     if (!u->zstd) u->zstd = ZSTD_createDCtx();
-    CHECK(u->zstd, "no memory for libzstd");
+    MEMORY_CHECK(u->zstd, "no memory for libzstd");
     size_t made = ZSTD_decompressDCtx(u->zstd, out, bytes, in, in_bytes);
     return made == bytes ? NULL : "the zstd data is damaged";
 }

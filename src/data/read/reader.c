@@ -26,7 +26,7 @@ static struct reader *reader_new(const struct reader_config *config)
     CHECK(config->separator != READER_TEXT || (config->separator_text && config->separator_text[0]),
           "an empty separator");
     struct reader *r = calloc(1, sizeof *r);
-    CHECK(r, "no memory for a reader");
+    MEMORY_CHECK(r, "no memory for a reader");
     r->config = *config;
     return r;
 }
@@ -68,7 +68,7 @@ void reader_record_add(struct reader *r, struct reader_record record)
     if (r->count == r->room) {
         r->room = r->room ? 2 * r->room : 1024;
         r->records = realloc(r->records, (size_t)r->room * sizeof *r->records);
-        CHECK(r->records, "no memory for %lld records", (long long)r->room);
+        MEMORY_CHECK(r->records, "no memory for %lld records", (long long)r->room);
     }
     r->records[r->count++] = record;
 }

@@ -8,7 +8,7 @@
 status source_open(struct source *s, const char *path)
 {
     *s = (struct source){.path = strdup(path), .fd = -1};
-    CHECK(s->path, "no memory for a path");
+    MEMORY_CHECK(s->path, "no memory for a path");
     return io_open(path, LINKS_FOLLOW, &s->fd, &s->bytes);
 }
 
@@ -17,7 +17,7 @@ void source_memory(struct source *s, const char *name, const void *data, size_t 
     static const uint8_t nothing;
     *s = (struct source){.path = strdup(name), .memory = bytes ? data : &nothing, .fd = -1};
     s->bytes = (int64_t)bytes;
-    CHECK(s->path, "no memory for a path");
+    MEMORY_CHECK(s->path, "no memory for a path");
 }
 
 status source_read(const struct source *s, void *to, size_t bytes, int64_t at)

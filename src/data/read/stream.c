@@ -156,7 +156,7 @@ status stream_open(struct stream **out, const struct source *source, const struc
     size_t n = source->bytes < 4 ? (size_t)source->bytes : sizeof magic;
     TRY(source_read(source, magic, n, 0));
     struct stream *s = calloc(1, sizeof *s);
-    CHECK(s, "no memory for a stream");
+    MEMORY_CHECK(s, "no memory for a stream");
     s->source = source;
     s->config = *config;
     s->codec = stream_detect(magic, n);

@@ -73,7 +73,7 @@ static status gzip_run(void *state, struct stream_input *in, uint8_t *out, size_
 status stream_gzip_open(struct stream_decoder *d)
 {
     struct gzip *g = calloc(1, sizeof *g);
-    CHECK(g, "no memory for zlib");
+    MEMORY_CHECK(g, "no memory for zlib");
     g->between = g->first = true;
     CHECK(inflateInit2(&g->z, WINDOW_GZIP_ONLY) == Z_OK, "zlib cannot begin");
     *d = (struct stream_decoder){gzip_run, gzip_close, g};

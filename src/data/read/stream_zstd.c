@@ -49,7 +49,7 @@ static status zstd_run(void *state, struct stream_input *in, uint8_t *out, size_
 status stream_zstd_open(struct stream_decoder *d, int window_log_max)
 {
     struct zstd *z = calloc(1, sizeof *z);
-    CHECK(z && (z->context = ZSTD_createDCtx()), "no memory for libzstd");
+    MEMORY_CHECK(z && (z->context = ZSTD_createDCtx()), "no memory for libzstd");
     size_t result = ZSTD_DCtx_setParameter(z->context, ZSTD_d_windowLogMax,
                                            window_log_max ? window_log_max : WINDOW_LOG_MAX);
     CHECK(!ZSTD_isError(result), "libzstd: %s", ZSTD_getErrorName(result));

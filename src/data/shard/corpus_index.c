@@ -76,7 +76,8 @@ status corpus_index_open(struct corpus_index *x, const char *path)
     void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
     io_close(&fd);
     if (map == MAP_FAILED)
-        return FAIL(STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)bytes, strerror(errno));
+        return FAIL(status_of_errno(errno), "%s: cannot map %lld bytes: %s", path, (long long)bytes,
+                    strerror(errno));
     status st = corpus_index_parse(x, path, map, (size_t)bytes);
     if (st != STATUS_OK) {
         munmap(map, (size_t)bytes);
@@ -122,7 +123,7 @@ status corpus_index_create(struct corpus_index_writer **out, const char *path, c
 {
     static const char zero[HEADER_BYTES]; /* a truncated index has no magic */
     struct corpus_index_writer *w = *out = calloc(1, sizeof *w);
-    CHECK(w && (w->hash = XXH64_createState()), "no memory for an index");
+    MEMORY_CHECK(w && (w->hash = XXH64_createState()), "no memory for an index");
     XXH64_reset(w->hash, 0);
     w->count = documents;
     w->file.fd = -1;
@@ -187,7 +188,7 @@ status corpus_index_load(const char *temp, int64_t documents, uint32_t **begins)
                   (long long)documents);
     if (st == STATUS_OK) {
         *begins = malloc((size_t)documents * ENTRY_BYTES);
-        CHECK(*begins, "no memory for %lld documents", (long long)documents);
+        MEMORY_CHECK(*begins, "no memory for %lld documents", (long long)documents);
         st = io_pread(fd, temp, *begins, (size_t)documents * ENTRY_BYTES, HEADER_BYTES);
     }
     io_close(&fd);

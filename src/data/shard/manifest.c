@@ -19,22 +19,22 @@ enum { EOD_COUNT = sizeof eod_words / sizeof eod_words[0] };
 struct manifest_shard *manifest_add(struct manifest *m, const char *file, const char *split)
 {
     struct manifest_shard *more = realloc(m->shards, (size_t)(m->count + 1) * sizeof *more);
-    CHECK(more, "no memory for %d rows of a manifest", m->count + 1);
+    MEMORY_CHECK(more, "no memory for %d rows of a manifest", m->count + 1);
     m->shards = more;
     struct manifest_shard *row = &m->shards[m->count++];
     *row = (struct manifest_shard){.file = strdup(file), .split = strdup(split)};
-    CHECK(row->file && row->split, "no memory for a name");
+    MEMORY_CHECK(row->file && row->split, "no memory for a name");
     return row;
 }
 
 struct manifest_input *manifest_add_input(struct manifest *m, const char *path)
 {
     struct manifest_input *more = realloc(m->inputs, (size_t)(m->input_count + 1) * sizeof *more);
-    CHECK(more, "no memory for %d inputs of a manifest", m->input_count + 1);
+    MEMORY_CHECK(more, "no memory for %d inputs of a manifest", m->input_count + 1);
     m->inputs = more;
     struct manifest_input *input = &m->inputs[m->input_count++];
     *input = (struct manifest_input){.path = strdup(path)};
-    CHECK(input->path, "no memory for a name");
+    MEMORY_CHECK(input->path, "no memory for a name");
     return input;
 }
 
@@ -306,7 +306,7 @@ status manifest_write(const struct manifest *m, const char *path)
     if (!root) return FAIL(STATUS_DATA, "%s: a name in the manifest is not UTF-8", path);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(root);
-    CHECK(text, "no memory for a manifest");
+    MEMORY_CHECK(text, "no memory for a manifest");
     size_t length = strlen(text);
     text[length++] = '\n'; /* over the terminating zero: the length is written */
     status st = io_write_file(path, text, length);

@@ -159,7 +159,7 @@ status shard_open_memory(struct shard *s, const char *name, enum shard_type type
                          int64_t bytes, const void *index, int64_t index_bytes)
 {
     *s = (struct shard){.path = strdup(name), .index = index, .index_bytes = index_bytes};
-    CHECK(s->path, "no memory for a name");
+    MEMORY_CHECK(s->path, "no memory for a name");
     status st = parse(s, type, data, bytes);
     if (st != STATUS_OK) shard_close(s);
     return st;
@@ -174,7 +174,8 @@ static status map_file(const char *path, struct shard_map *m)
     status st = STATUS_OK;
     void *at = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
     if (at == MAP_FAILED)
-        st = FAIL(STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)bytes, strerror(errno));
+        st = FAIL(status_of_errno(errno), "%s: cannot map %lld bytes: %s", path, (long long)bytes,
+                  strerror(errno));
     else
         *m = (struct shard_map){at, (size_t)bytes};
     io_close(&fd);
@@ -199,7 +200,7 @@ static status open_index(struct shard *s, const char *path)
 status shard_open_as(struct shard *s, const char *path, enum shard_type type)
 {
     *s = (struct shard){.path = strdup(path)};
-    CHECK(s->path, "no memory for a path");
+    MEMORY_CHECK(s->path, "no memory for a path");
     status st = open_index(s, path);
     if (st == STATUS_OK) st = map_file(path, &s->maps[0]);
     if (st == STATUS_OK) st = parse(s, type, s->maps[0].at, (int64_t)s->maps[0].bytes);

@@ -151,7 +151,7 @@ status shard_megatron_index(const char *path, int width, const int32_t *lengths,
     TRY(io_create(&f, path));
     enum { CHUNK = 8192 };
     uint8_t *chunk = malloc(CHUNK * 8);
-    CHECK(chunk, "no memory for a chunk");
+    MEMORY_CHECK(chunk, "no memory for a chunk");
     status st;
     TRY_OUT(io_write(&f, header, sizeof header));
     TRY_OUT(io_write(&f, lengths, (size_t)count * 4));

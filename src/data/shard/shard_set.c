@@ -7,7 +7,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,13 +51,6 @@ static bool passed_over(const char *path)
     return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
 }
 
-/* A directory that may not be read is no empty one. */
-static int stop_at(const char *path, int err)
-{
-    (void)path;
-    return err == EACCES || err == EIO;
-}
-
 /* What a user may have meant by a name that matches nothing. */
 static status no_match(const char *pattern)
 {
@@ -75,7 +67,7 @@ static status no_match(const char *pattern)
 
 status shard_match(const char *pattern, struct shard_names *out)
 {
-    glob_t found = {0};
+    struct io_list found = {0};
     char with[PATH_MAX];
     const char *one = io_exists(pattern) ? pattern : NULL;
     *out = (struct shard_names){0};
@@ -87,24 +79,15 @@ status shard_match(const char *pattern, struct shard_names *out)
         int n = snprintf(with, sizeof with, "%s.bin", pattern); /* or by its prefix */
         if (n < (int)sizeof with && io_exists(with)) one = with;
     }
-    if (!one) {
-        int rc = glob(pattern, GLOB_NOSORT, stop_at, &found);
-        if (rc == GLOB_ABORTED) {
-            globfree(&found);
-            return FAIL(STATUS_IO,
-                        "%s: permission denied: the directory cannot be listed; check owner and permissions",
-                        pattern);
-        }
-        if (rc != 0 && rc != GLOB_NOMATCH) return FAIL(STATUS_IO, "%s: cannot list the directory", pattern);
-    }
-    size_t most = one ? 1 : found.gl_pathc;
+    if (!one) TRY(io_match(pattern, &found));
+    size_t most = one ? 1 : (size_t)found.count;
     status st = STATUS_OK;
     CHECK(most < INT32_MAX, "'%s' matches %zu files", pattern, most);
     TRY_OUT(array_new(&out->paths, most, sizeof *out->paths));
     for (size_t i = 0; i < most; i++) {
-        const char *name = one ? one : found.gl_pathv[i];
+        const char *name = one ? one : found.names[i];
         if (!one && passed_over(name)) continue;
-        CHECK(out->paths[out->count] = strdup(name), "no memory for a name");
+        MEMORY_CHECK(out->paths[out->count] = strdup(name), "no memory for a name");
         out->count++;
     }
     qsort(out->paths, (size_t)out->count, sizeof *out->paths, natural);
@@ -118,7 +101,7 @@ status shard_match(const char *pattern, struct shard_names *out)
         st = FAIL(STATUS_DATA, "'%s' is a directory; name its shards, as in '%s/*.bin'", out->paths[0],
                   out->paths[0]);
 out:
-    globfree(&found);
+    io_list_free(&found);
     if (st != STATUS_OK) shard_names_free(out);
     return st;
 }

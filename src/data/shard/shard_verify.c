@@ -293,6 +293,14 @@ static void gather(struct job *j)
     }
 }
 
+/* A shard that could not be looked at for want of memory is not a damaged one. */
+static status memory_sufficed(const struct job *j)
+{
+    for (int64_t r = 0; r < j->row_count; r++)
+        if (j->checks[r].st == STATUS_FIT) return FAIL(STATUS_FIT, "%s", j->checks[r].message);
+    return STATUS_OK;
+}
+
 status shard_verify(struct shard_check *checks, int64_t count, const struct shard_verify_config *c)
 {
     struct job j = {.checks = checks, .config = c, .row_count = count};
@@ -312,6 +320,7 @@ status shard_verify(struct shard_check *checks, int64_t count, const struct shar
     if (st == STATUS_OK) {
         PARALLEL_CHUNKS(u, j.unit_count) run_unit(&j, &j.units[u]);
         gather(&j);
+        st = memory_sufficed(&j);
     }
     for (int64_t r = 0; r < count; r++) row_close(&j.rows[r]);
     pthread_mutex_destroy(&j.lock);

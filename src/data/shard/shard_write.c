@@ -56,11 +56,11 @@ static struct shard_writer *writer_new(enum shard_format format, int width)
     CHECK(format == SHARD_LLMC || format == SHARD_MEGATRON || format == SHARD_NPY, "format %d is not written",
           format);
     struct shard_writer *w = calloc(1, sizeof *w);
-    CHECK(w, "no memory for a shard writer");
+    MEMORY_CHECK(w, "no memory for a shard writer");
     w->format = format;
     w->width = width;
     w->file.fd = -1;
-    CHECK(w->hash = XXH64_createState(), "no memory for a hash");
+    MEMORY_CHECK(w->hash = XXH64_createState(), "no memory for a hash");
     XXH64_reset(w->hash, 0);
     return w;
 }

@@ -32,14 +32,14 @@ void *workspace_get(enum workspace_slot slot, size_t bytes)
     if (!mine) {
         pthread_once(&buffers_once, key_make);
         mine = calloc(1, sizeof *mine);
-        CHECK(mine != NULL, "out of memory for packing buffers");
-        CHECK(pthread_setspecific(buffers_key, mine) == 0, "out of memory for packing buffers");
+        MEMORY_CHECK(mine != NULL, "no memory for packing buffers");
+        MEMORY_CHECK(pthread_setspecific(buffers_key, mine) == 0, "no memory for packing buffers");
     }
     if (bytes > mine->bytes[slot] || !mine->base[slot]) {
         size_t size = (bytes + page) / page * page;
         free(mine->base[slot]);
         mine->base[slot] = aligned_alloc(page, size);
-        CHECK(mine->base[slot] != NULL, "out of memory for a packing buffer of %zu bytes", size);
+        MEMORY_CHECK(mine->base[slot] != NULL, "no memory for a packing buffer of %zu bytes", size);
         (void)madvise(mine->base[slot], size, MADV_HUGEPAGE); /* a hint; small pages work too */
         mine->bytes[slot] = size;
     }

@@ -259,7 +259,7 @@ static void advance(const struct operands *o, struct head *w, int64_t t, double 
 static void *memory(int64_t doubles)
 {
     void *p = calloc((size_t)doubles, sizeof(double));
-    CHECK(p != NULL, "no memory for %lld numbers of the oracle", (long long)doubles);
+    MEMORY_CHECK(p != NULL, "no memory for %lld numbers of the oracle", (long long)doubles);
     return p;
 }
 
