@@ -127,11 +127,11 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
 
 status cmd_train(struct args *a)
 {
-    bool resume = false, trace = false, json = false;
+    bool resume = false, accept = false, trace = false, json = false;
     const char *isa = NULL;
-    const struct flag flags[] = {FLAG("resume", &resume), FLAG("trace", &trace), FLAG("isa", &isa),
-                                 FLAG("json", &json)};
-    TRY(args_parse(a, flags, 4));
+    const struct flag flags[] = {FLAG("resume", &resume), FLAG("accept-data-change", &accept),
+                                 FLAG("trace", &trace), FLAG("isa", &isa), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 5));
     if (a->help) return STATUS_OK;
     struct spec spec;
     TRY(cmd_load_spec(a, resume ? LOAD_RESUME : LOAD_BEGIN, &spec));
@@ -141,11 +141,12 @@ status cmd_train(struct args *a)
     TRY(comm_env_read(&env));
     if (env.ranks == 1)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
-    struct loop_options o = {.resume = resume, .trace = trace, .isa = isa, .again = again};
+    struct loop_options o = {
+        .resume = resume, .accept_data = accept, .trace = trace, .isa = isa, .again = again};
     if (spec.run.log_sample_prompt[0]) {
-        char dir[SPEC_TEXT];
-        TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));
-        TRY(tokenizer_load(&sampler.tokenizer, dir));
+        struct tokenizer_place place;
+        TRY(restore_tokenizer_place(&spec, &place));
+        TRY(tokenizer_load(&sampler.tokenizer, place.dir));
         o.hooks.ctx = &sampler;
         o.hooks.sample = sample_after_eval;
     }

@@ -79,23 +79,6 @@ status data_sources_fit(const struct shard_set *set, int64_t vocab_size)
         set->shards[0].path, (long long)set->vocab_size, (long long)vocab_size);
 }
 
-/* data.tokenizer against the tokenizer that made shards. One that is not there is missed where it is used. */
-static status check_tokenizer(const struct run_spec *r, const char *made_by, const char *shards)
-{
-    struct tokenizer *t;
-    char hash[65];
-    if (r->data_tokenizer[0] == 0 || made_by[0] == 0 || tokenizer_load(&t, r->data_tokenizer) != STATUS_OK)
-        return STATUS_OK;
-    const int size = (int)tokenizer_vocab_size(t);
-    tokenizer_hash(t, hash);
-    tokenizer_free(t);
-    if (strcmp(hash, made_by) == 0) return STATUS_OK;
-    return FAIL(STATUS_DATA,
-                "data.tokenizer %s (%d tokens) is not the tokenizer that made %s: name that one, or none "
-                "(--data.tokenizer=), or build shards with it",
-                r->data_tokenizer, size, shards);
-}
-
 status data_sources_check(const struct data_sources *s, const struct shard_set *val, const struct run_spec *r)
 {
     const char *trained = "", *path = "";
@@ -120,7 +103,33 @@ status data_sources_check(const struct data_sources *s, const struct shard_set *
             "%s has a vocabulary of %lld ids, %s of %lld: they are of two tokenizers, and a validation "
             "loss would mean nothing",
             s->sources->list_of[0].path, (long long)ids, r->data_val, (long long)val->vocab_size);
-    return check_tokenizer(r, trained, path);
+    return STATUS_OK;
+}
+
+status data_sources_tokenizer(const struct shard_set *made, const struct run_spec *r, bool accept)
+{
+    struct tokenizer *t;
+    char hash[65];
+    const char *dir = r->data_tokenizer[0] ? r->data_tokenizer : made->tokenizer_dir;
+    if (!dir[0] || !made->tokenizer_hash[0] || tokenizer_load(&t, dir) != STATUS_OK) return STATUS_OK;
+    const int size = (int)tokenizer_vocab_size(t);
+    tokenizer_hash(t, hash);
+    tokenizer_free(t);
+    if (strcmp(hash, made->tokenizer_hash) == 0) return STATUS_OK;
+    const status st =
+        r->data_tokenizer[0]
+            ? FAIL(STATUS_DATA,
+                   "data.tokenizer %s (%d tokens) is not the tokenizer that made %s: name that one, or none "
+                   "(--data.tokenizer=), or build shards with it",
+                   dir, size, made->shards[0].path)
+            : FAIL(STATUS_DATA,
+                   "the tokenizer in %s (%d tokens) is not the one that made %s: it has changed; put that "
+                   "one back, "
+                   "build the shards again, or go on with --accept-data-change",
+                   dir, size, made->shards[0].path);
+    if (!accept) return st;
+    log_warn("accepted: %s", status_message());
+    return STATUS_OK;
 }
 
 int64_t data_sources_vocab_size(const struct data_sources *s)

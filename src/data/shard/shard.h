@@ -48,8 +48,8 @@ struct shard { /* an open shard: mapped, read-only */
     int64_t count;      /* tokens */
     /* documents that begin in it, from its manifest or index (megatron: including empty ones); else 0 */
     int64_t documents;
-    bool indexed;       /* its manifest lists an index (data/shard/corpus_index.h) with this checksum */
-    uint64_t index_xxh64;
+    bool indexed;       /* its manifest lists an index (data/shard/corpus_index.h) */
+    uint64_t xxh64, index_xxh64; /* of its token bytes and of its index, by the manifest; else 0 */
     int64_t vocab_size; /* from its header (llmq v2); else 0 */
     const uint8_t *tokens; /* not aligned */
     const uint8_t *mask;   /* llmq: bit i % 8 of byte i / 8 is 0 when token i is not a target; NULL: all are */
