@@ -39,6 +39,7 @@ static status check_val(const struct trainer *t, const struct shard_set *val)
 static status evaluate(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *r)
 {
     TRY(check_val(t, val));
+    TRY(data_sources_verify(val, 1, &t->spec.run, 0, 1));
     progress_start();
     progress_begin(WORK_OTHER, "evaluating", 0);
     t->pause.fn = show_progress;
@@ -68,9 +69,8 @@ status cmd_eval(struct args *a)
                                                .override_count = a->key_count,
                                                .overrides = a->keys,
                                                .accept_data = accept}));
-    struct shard_hints hints = shard_hints_of(&t.spec.run);
     status st = t.spec.run.data_val[0]
-                    ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
+                    ? data_sources_open_val(&val, &t.spec.run)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
         st = evaluate(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);

@@ -22,12 +22,36 @@ static void warn_of(const struct shard_set *set, const struct run_spec *r)
             path, set->eod == EOD_AFTER ? "end in" : "begin with", set->eot);
 }
 
+static status open_set(struct shard_set *set, const char *pattern, const struct run_spec *r)
+{
+    const struct shard_hints hints = shard_hints_of(r);
+    TRY(shard_set_open_as(set, pattern, &hints));
+    status st = STATUS_OK;
+    for (int i = 0; i < set->count && r->data_verify != VERIFY_OFF && st == STATUS_OK; i++)
+        st = shard_verify_reads(&set->shards[i]);
+    if (st != STATUS_OK) shard_set_close(set);
+    return st;
+}
+
+status data_sources_open_val(struct shard_set *val, const struct run_spec *r)
+{
+    *val = (struct shard_set){.eot = -1};
+    return r->data_val[0] ? open_set(val, r->data_val, r) : STATUS_OK;
+}
+
+status data_sources_verify(const struct shard_set *sets, int count, const struct run_spec *r, int part,
+                           int parts)
+{
+    for (int i = 0; i < count && r->data_verify == VERIFY_START; i++)
+        TRY(shard_set_verify_now(&sets[i], part, parts));
+    return STATUS_OK;
+}
+
 static status open_sets(struct data_sources *s, const struct run_spec *r)
 {
     for (int i = 0; i < s->sources->count; i++) {
         const struct data_source *from = &s->sources->list_of[i];
-        const struct shard_hints hints = shard_hints_of(r);
-        TRY(shard_set_open_as(&s->sets[i], from->path, &hints));
+        TRY(open_set(&s->sets[i], from->path, r));
         const struct shard_set *set = &s->sets[i], *first = &s->sets[0];
         warn_of(set, r);
         if (set->tokenizer_hash[0] && first->tokenizer_hash[0] &&
@@ -154,6 +178,11 @@ void data_sources_log(const struct data_sources *s)
     char a[32], b[32], padding[64] = "";
     struct mixture_cursor cursor = {0};
     samples_epochs(s->samples, &cursor, c->samples_total, epochs);
+    for (int i = 0; i < s->sources->count; i++)
+        if (s->sets[i].shards[0].blocks.count == 0)
+            log_info("verify    %s: contents are not verified: %s", s->sources->list_of[i].path,
+                     s->sets[i].manifest ? "an older ingot wrote its manifest, without checksums of blocks"
+                                         : "there is no manifest with checksums");
     for (int i = 0; i < s->sources->count; i++) {
         const bool packed = c->packing == LOADER_BEST_FIT || c->packing == LOADER_PAD;
         if (packed)

@@ -17,6 +17,11 @@ struct data_sources {
 /* Opens the shards of every source. STATUS_CONFIG when data.train is empty; STATUS_DATA as shard_set_open, or when the
  * sources have different tokenizers. */
 status data_sources_open(struct data_sources *s, const struct run_spec *r) WARN_UNUSED;
+/* Opens data.val likewise; an empty one leaves `val` closed. */
+status data_sources_open_val(struct shard_set *val, const struct run_spec *r) WARN_UNUSED;
+/* data.verify=start: verifies part `part` of `parts` (a rank's, and the ranks) of the sets' blocks now. */
+status data_sources_verify(const struct shard_set *sets, int count, const struct run_spec *r, int part,
+                           int parts) WARN_UNUSED;
 void data_sources_close(struct data_sources *s); /* zeroed or closed is fine */
 /* Refuses, with STATUS_DATA, ids that mean different texts: validation shards (`val` closed: none) of another
  * tokenizer or vocabulary than the sources', or of none where theirs is known. Shards without a manifest do not

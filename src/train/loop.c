@@ -84,9 +84,8 @@ status loop_resolve_vocab(struct spec *spec, const struct data_sources *data)
 static status open_data(struct loop *l, bool accept)
 {
     struct run_spec *r = &l->spec.run;
-    const struct shard_hints hints = shard_hints_of(r);
     TRY(data_sources_open(&l->train, r));
-    if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
+    TRY(data_sources_open_val(&l->val, r));
     if (r->data_packing != PACKING_STREAM && l->val.count > 0 && !l->val.bounded)
         return FAIL(
             STATUS_DATA,
@@ -97,6 +96,14 @@ static status open_data(struct loop *l, bool accept)
     TRY(data_sources_tokenizer(&l->train.sets[0], r, accept));
     TRY(loop_resolve_vocab(&l->spec, &l->train));
     return data_sources_fit(&l->val, l->spec.model.vocab_size);
+}
+
+static status verify_data(const struct loop *l)
+{
+    const struct run_spec *r = &l->spec.run;
+    const int rank = comm_rank(l->comm), ranks = comm_ranks(l->comm);
+    TRY(data_sources_verify(l->train.sets, l->train.sources->count, r, rank, ranks));
+    return data_sources_verify(&l->val, 1, r, rank, ranks);
 }
 
 static status open_run_dir(struct loop *l, const struct loop_options *o)
@@ -603,6 +610,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
     TRY(open_data(l, o->accept_data));
+    TRY(verify_data(l));
     TRY(data_sources_mix(&l->train, &l->spec));
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
     TRY(data_identity_of(&l->train, &l->val, &l->spec.run, &t->data));

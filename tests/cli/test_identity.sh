@@ -105,6 +105,33 @@ refused "is not the one that the model was trained with" generate runs/two --tok
 refused "is not the one that the model was trained with" ckpt export runs/two -o hf3
 restore
 
+# --- contents that are not what the manifest says ---
+rm -rf runs/two && cp -r runs/one runs/two
+flip() { printf '\11\1' | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; } # flip FILE OFFSET
+flip data/c_train_000000.bin 3000
+resume 3
+says "data/c_train_000000.bin: block 0 (tokens from 0 on) is not what its manifest says"
+check "no step was made with it" [ ! -e runs/two/ckpt/step-00000009 ]
+check "exit.json says so" grep -q 'block 0' runs/two/exit.json
+resume 3 --data.verify=start
+says "block 0 (tokens from 0 on) is not what its manifest says"
+resume 0 --data.verify=off --train.steps=7
+refused "shards are damaged" data verify data/c
+restore
+rm -rf runs/two && cp -r runs/one runs/two
+flip data/c_val_000000.bin 1200
+refused "data/c_val_000000.bin: block 0" eval runs/two
+run 0 eval runs/two --data.verify=off
+restore
+run 0 train r.yaml --run.dir=runs/start --data.verify=start --train.steps=6
+same_run "verified at the start" runs/one runs/start
+# a manifest of an older ingot has no checksums of blocks
+sed -i '/"block_/s/"block_xxh3"/"other"/' data/c_manifest.json
+run 0 train r.yaml --run.dir=runs/older --train.steps=6
+check "the log says once that contents are not verified" [ "$(grep -c 'contents are not verified: an older' err)" -eq 1 ]
+same_run "without checksums" runs/one runs/older
+restore
+
 # shards without a manifest: by samples of their contents
 rm data/c_manifest.json
 bare="--data.eot=299 --data.eod=before --model.vocab_size=320"
