@@ -5,7 +5,7 @@
 #include "cli/print_json.h"
 #include "cli/sample.h"
 #include "observe/progress.h"
-#include "train/data_sources.h"
+#include "train/data_identity.h"
 #include "train/restore.h"
 
 #include <jansson.h>
@@ -20,26 +20,26 @@ static status show_progress(void *ctx, int64_t done, int64_t parts)
     return STATUS_OK;
 }
 
-/* The shards that a run is evaluated on must be of its tokenizer: that of its training shards where they are still there,
- * else data.tokenizer. */
-static status check_tokenizer(const struct run_spec *r, const struct shard_set *val)
+/* The shards that a model is evaluated on must be of its tokenizer. A checkpoint says which that is; one of an older
+ * ingot does not: then it is that of the training shards where they are still there. */
+static status check_val(const struct trainer *t, const struct shard_set *val)
 {
+    const struct run_spec *r = &t->spec.run;
     struct data_sources train;
-    if (r->data_train[0] && data_sources_open(&train, r) == STATUS_OK) {
-        status st = data_sources_check(&train, val, r);
-        data_sources_close(&train);
-        return st;
-    }
-    struct sources one = {.count = 1};
-    struct shard_set own = *val;
-    snprintf(one.list_of[0].path, sizeof one.list_of[0].path, "%s", r->data_val);
-    return data_sources_check(&(struct data_sources){.sources = &one, .sets = &own}, val, r);
+    TRY(data_sources_fit(val, t->spec.model.vocab_size));
+    TRY(data_identity_check_val(t->data, val, r->data_val, t->accept_data));
+    TRY(data_sources_tokenizer(val, r, t->accept_data));
+    if (data_identity_tokenizer(t->data)[0] || !r->data_train[0]) return STATUS_OK;
+    if (data_sources_open(&train, r) != STATUS_OK) return STATUS_OK;
+    status st = data_sources_check(&train, val, r);
+    data_sources_close(&train);
+    return st;
 }
 
 static status evaluate(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *r)
 {
-    TRY(data_sources_fit(val, t->spec.model.vocab_size));
-    TRY(check_tokenizer(&t->spec.run, val));
+    TRY(check_val(t, val));
+    TRY(data_sources_verify(val, 1, &t->spec.run, 0, 1));
     progress_start();
     progress_begin(WORK_OTHER, "evaluating", 0);
     t->pause.fn = show_progress;
@@ -51,11 +51,12 @@ static status evaluate(struct trainer *t, const struct shard_set *val, int64_t t
 
 status cmd_eval(struct args *a)
 {
-    bool json = false;
+    bool json = false, accept = false;
     int64_t tokens = -1;
     const char *run;
-    const struct flag flags[] = {FLAG("tokens", &tokens), FLAG("json", &json)};
-    TRY(args_parse(a, flags, 2));
+    const struct flag flags[] = {FLAG("tokens", &tokens), FLAG("accept-data-change", &accept),
+                                 FLAG("json", &json)};
+    TRY(args_parse(a, flags, 3));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 1));
     run = a->words[0];
@@ -64,11 +65,12 @@ status cmd_eval(struct args *a)
     struct eval_result r;
     /* As many sequences at once as the run evaluates: then the sums are the run's, bit for bit. */
     TRY(restore_open(&t, run,
-                     &(struct restore_options){
-                         .sequences = RESTORE_AS_RUN, .override_count = a->key_count, .overrides = a->keys}));
-    struct shard_hints hints = shard_hints_of(&t.spec.run);
+                     &(struct restore_options){.sequences = RESTORE_AS_RUN,
+                                               .override_count = a->key_count,
+                                               .overrides = a->keys,
+                                               .accept_data = accept}));
     status st = t.spec.run.data_val[0]
-                    ? shard_set_open_as(&val, t.spec.run.data_val, &hints)
+                    ? data_sources_open_val(&val, &t.spec.run)
                     : FAIL(STATUS_CONFIG, "the run has no data.val; give --data.val=PATTERN");
     if (st == STATUS_OK) {
         st = evaluate(&t, &val, tokens >= 0 ? tokens : t.spec.run.eval_tokens, &r);
@@ -117,10 +119,10 @@ static status generate_one(struct trainer *t, const struct tokenizer *tok, const
 
 static status generate(struct trainer *t, struct sample_config *c, int64_t samples, json_t *rows)
 {
-    char dir[SPEC_TEXT];
+    struct tokenizer_place place;
     struct tokenizer *tok;
-    TRY(restore_tokenizer_dir(&t->spec, dir, sizeof dir));
-    TRY(tokenizer_load(&tok, dir));
+    TRY(restore_tokenizer_place(&t->spec, &place));
+    TRY(restore_tokenizer(t, &place, &tok));
     status st = STATUS_OK;
     uint64_t seed = c->sampling.seed;
     for (int64_t i = 0; i < samples && st == STATUS_OK; i++) {
@@ -138,12 +140,17 @@ status cmd_generate(struct args *a)
     const char *prompt = "", *run;
     int64_t tokens = 0, top_k = 0, seed = 1, samples = 1;
     double temperature = 0.8, top_p = 0.95;
-    bool json = false;
-    const struct flag flags[] = {
-        FLAG("prompt", &prompt),   FLAG("tokens", &tokens), FLAG("temperature", &temperature),
-        FLAG("top-k", &top_k),     FLAG("top-p", &top_p),   FLAG("seed", &seed),
-        FLAG("samples", &samples), FLAG("json", &json)};
-    TRY(args_parse(a, flags, 8));
+    bool json = false, accept = false;
+    const struct flag flags[] = {FLAG("prompt", &prompt),
+                                 FLAG("tokens", &tokens),
+                                 FLAG("temperature", &temperature),
+                                 FLAG("top-k", &top_k),
+                                 FLAG("top-p", &top_p),
+                                 FLAG("seed", &seed),
+                                 FLAG("samples", &samples),
+                                 FLAG("accept-data-change", &accept),
+                                 FLAG("json", &json)};
+    TRY(args_parse(a, flags, 9));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 1));
     run = a->words[0];
@@ -154,7 +161,8 @@ status cmd_generate(struct args *a)
     struct trainer t;
     TRY(restore_open(
         &t, run,
-        &(struct restore_options){.sequences = 1, .override_count = a->key_count, .overrides = a->keys}));
+        &(struct restore_options){
+            .sequences = 1, .override_count = a->key_count, .overrides = a->keys, .accept_data = accept}));
     struct sample_config c = {
         .prompt = prompt,
         .tokens = tokens,

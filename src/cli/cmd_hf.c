@@ -14,6 +14,7 @@
 #include "model/hf.h"
 #include "model/safetensors.h"
 #include "ops/precision.h"
+#include "train/data_identity.h"
 #include "train/restore.h"
 #include "train/runlock.h"
 
@@ -225,6 +226,7 @@ static status import_model(const char *from, const char *run, const struct token
                         "%s: engram_fold needs the tokenizer that the model was trained with, and "
                         "there is none beside the weights",
                         from);
+    t.data = data_identity_of_tokenizer(tok);
     if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
     if (st == STATUS_OK) print_import(&t, run, tokenizer_dir, json);
     trainer_close(&t);
@@ -276,16 +278,16 @@ struct export
 /* config.json last: what lacks it is no model. */
 static status write_model(const struct trainer *t, const struct export *e, const char *dir)
 {
-    char tokenizer_dir[SPEC_TEXT];
+    struct tokenizer_place place;
     struct tokenizer *tok = NULL;
     struct ends ends = {-1, -1};
     TRY(hf_weights_write(&t->decoder, dir, e->dt, e->shard_bytes));
-    if (restore_tokenizer_dir(&t->spec, tokenizer_dir, sizeof tokenizer_dir) == STATUS_OK) {
-        status st = tokenizer_load(&tok, tokenizer_dir);
+    if (restore_tokenizer_place(&t->spec, &place) == STATUS_OK) {
+        status st = restore_tokenizer(t, &place, &tok);
         if (st != STATUS_OK)
             return status_wrap(st, "the run's tokenizer (--data.tokenizer=DIR names another, "
                                    "--data.tokenizer= none)");
-        st = copy_tokenizer(tok, tokenizer_dir, dir);
+        st = copy_tokenizer(tok, place.dir, dir);
         ends = find_ends(tok, dir);
         tokenizer_free(tok);
         TRY(st);
@@ -345,10 +347,10 @@ status cmd_ckpt_export(struct args *a)
     struct export e = {0};
     const char *type = "fp32";
     double shard_gib = 5;
-    bool json = false;
+    bool json = false, accept = false;
     const struct flag flags[] = {FLAG("out", &e.to), FLAG("dtype", &type), FLAG("shard-gib", &shard_gib),
-                                 FLAG("json", &json)};
-    TRY(args_parse(a, flags, 4));
+                                 FLAG("accept-data-change", &accept), FLAG("json", &json)};
+    TRY(args_parse(a, flags, 5));
     if (a->help)
         print_families("writes the first of these that holds the model exactly (ingot: no other does)");
     if (a->help) return STATUS_OK;
@@ -362,7 +364,8 @@ status cmd_ckpt_export(struct args *a)
     const char *family = "";
     TRY(check_free(e.to));
     TRY(restore_open(&t, e.from,
-                     &(struct restore_options){.override_count = a->key_count, .overrides = a->keys}));
+                     &(struct restore_options){
+                         .override_count = a->key_count, .overrides = a->keys, .accept_data = accept}));
     status st = export_model(&t, &e);
     if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
     if (st == STATUS_OK && json)

@@ -130,16 +130,16 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
 }
 
 struct train_options {
-    bool resume, trace, json;
+    bool resume, accept_data, trace, json;
     const char *isa;
 };
 
 static status parse(struct args *a, struct train_options *f)
 {
-    const struct flag flags[] = {FLAG("resume", &f->resume), FLAG("trace", &f->trace), FLAG("isa", &f->isa),
-                                 FLAG("json", &f->json)};
+    const struct flag flags[] = {FLAG("resume", &f->resume), FLAG("accept-data-change", &f->accept_data),
+                                 FLAG("trace", &f->trace), FLAG("isa", &f->isa), FLAG("json", &f->json)};
     *f = (struct train_options){0};
-    return args_parse(a, flags, 4);
+    return args_parse(a, flags, 5);
 }
 
 status cmd_train_spec(int argc, char **argv, struct spec *spec)
@@ -177,11 +177,12 @@ status cmd_train(struct args *a)
     TRY(comm_env_read(&env));
     if (env.ranks == 1)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
-    struct loop_options o = {.resume = f.resume, .trace = f.trace, .isa = f.isa, .again = again};
+    struct loop_options o = {
+        .resume = f.resume, .accept_data = f.accept_data, .trace = f.trace, .isa = f.isa, .again = again};
     if (spec.run.log_sample_prompt[0]) {
-        char dir[SPEC_TEXT];
-        TRY(restore_tokenizer_dir(&spec, dir, sizeof dir));
-        TRY(tokenizer_load(&sampler.tokenizer, dir));
+        struct tokenizer_place place;
+        TRY(restore_tokenizer_place(&spec, &place));
+        TRY(tokenizer_load(&sampler.tokenizer, place.dir));
         o.hooks.ctx = &sampler;
         o.hooks.sample = sample_after_eval;
     }

@@ -125,6 +125,9 @@ static void set_data(json_t *o, const struct env_run *run)
         set_text(source, "path", from->path);
         set_int(source, "tokens", from->tokens);
         json_object_set_new(source, "share", json_real(from->share));
+        set_text(source, "sha256",
+                 json_string_value(json_object_get(
+                     json_array_get(json_object_get(run->data, "train"), (size_t)i), "sha256")));
         json_array_append_new(sources, source);
     }
     json_object_set_new(data, "train", sources);
@@ -133,6 +136,7 @@ static void set_data(json_t *o, const struct env_run *run)
     set_text(data, "tokenizer", run->tokenizer);
     set_text(data, "tokenizer_sha256", run->tokenizer_sha256);
     set_int(data, "vocab_size", run->vocab_size);
+    json_object_set(data, "changes", json_object_get(run->data, "changes"));
     json_object_set_new(o, "data", data);
 }
 

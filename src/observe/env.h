@@ -10,6 +10,7 @@ struct env_source { /* a source of the training data */
     int64_t tokens;
     double share; /* of the run's sequences */
 };
+struct json_t;         /* jansson's */
 struct env_run {           /* values that only the caller knows; NULL and 0 are not written */
     const char *device;    /* "cpu", "NVIDIA H200" */
     const char *isa;       /* name of the op table: "avx512+amx" */
@@ -21,6 +22,7 @@ struct env_run {           /* values that only the caller knows; NULL and 0 are 
     int source_count;
     const char *val;       /* the pattern of the validation shards */
     int64_t val_tokens;
+    const struct json_t *data; /* what the data are, as checkpoints record it: train/data_identity.h */
     const char *tokenizer, *tokenizer_sha256; /* its directory; the hash of its tokenizer.json */
     int64_t vocab_size;
 };

@@ -101,6 +101,10 @@ static void put_data(FILE *out, const struct report_data *d)
         fprintf(out, "</small>\n");
     }
     put_tokenizer(out, data);
+    const json_t *changes = json_object_get(data, "changes");
+    for (size_t i = 0; i < json_array_size(changes); i++)
+        fprintf(out, "<tr><td>data changed<td>after step %lld, accepted by --accept-data-change\n",
+                (long long)json_integer_value(json_object_get(json_array_get(changes, i), "until_step")));
 }
 
 void report_put_origin(FILE *out, const struct report_data *d)

@@ -22,12 +22,36 @@ static void warn_of(const struct shard_set *set, const struct run_spec *r)
             path, set->eod == EOD_AFTER ? "end in" : "begin with", set->eot);
 }
 
+static status open_set(struct shard_set *set, const char *pattern, const struct run_spec *r)
+{
+    const struct shard_hints hints = shard_hints_of(r);
+    TRY(shard_set_open_as(set, pattern, &hints));
+    status st = STATUS_OK;
+    for (int i = 0; i < set->count && r->data_verify != VERIFY_OFF && st == STATUS_OK; i++)
+        st = shard_verify_reads(&set->shards[i]);
+    if (st != STATUS_OK) shard_set_close(set);
+    return st;
+}
+
+status data_sources_open_val(struct shard_set *val, const struct run_spec *r)
+{
+    *val = (struct shard_set){.eot = -1};
+    return r->data_val[0] ? open_set(val, r->data_val, r) : STATUS_OK;
+}
+
+status data_sources_verify(const struct shard_set *sets, int count, const struct run_spec *r, int part,
+                           int parts)
+{
+    for (int i = 0; i < count && r->data_verify == VERIFY_START; i++)
+        TRY(shard_set_verify_now(&sets[i], part, parts));
+    return STATUS_OK;
+}
+
 static status open_sets(struct data_sources *s, const struct run_spec *r)
 {
     for (int i = 0; i < s->sources->count; i++) {
         const struct data_source *from = &s->sources->list_of[i];
-        const struct shard_hints hints = shard_hints_of(r);
-        TRY(shard_set_open_as(&s->sets[i], from->path, &hints));
+        TRY(open_set(&s->sets[i], from->path, r));
         const struct shard_set *set = &s->sets[i], *first = &s->sets[0];
         warn_of(set, r);
         if (set->tokenizer_hash[0] && first->tokenizer_hash[0] &&
@@ -79,23 +103,6 @@ status data_sources_fit(const struct shard_set *set, int64_t vocab_size)
         set->shards[0].path, (long long)set->vocab_size, (long long)vocab_size);
 }
 
-/* data.tokenizer against the tokenizer that made shards. One that is not there is missed where it is used. */
-static status check_tokenizer(const struct run_spec *r, const char *made_by, const char *shards)
-{
-    struct tokenizer *t;
-    char hash[65];
-    if (r->data_tokenizer[0] == 0 || made_by[0] == 0 || tokenizer_load(&t, r->data_tokenizer) != STATUS_OK)
-        return STATUS_OK;
-    const int size = (int)tokenizer_vocab_size(t);
-    tokenizer_hash(t, hash);
-    tokenizer_free(t);
-    if (strcmp(hash, made_by) == 0) return STATUS_OK;
-    return FAIL(STATUS_DATA,
-                "data.tokenizer %s (%d tokens) is not the tokenizer that made %s: name that one, or none "
-                "(--data.tokenizer=), or build shards with it",
-                r->data_tokenizer, size, shards);
-}
-
 status data_sources_check(const struct data_sources *s, const struct shard_set *val, const struct run_spec *r)
 {
     const char *trained = "", *path = "";
@@ -120,7 +127,33 @@ status data_sources_check(const struct data_sources *s, const struct shard_set *
             "%s has a vocabulary of %lld ids, %s of %lld: they are of two tokenizers, and a validation "
             "loss would mean nothing",
             s->sources->list_of[0].path, (long long)ids, r->data_val, (long long)val->vocab_size);
-    return check_tokenizer(r, trained, path);
+    return STATUS_OK;
+}
+
+status data_sources_tokenizer(const struct shard_set *made, const struct run_spec *r, bool accept)
+{
+    struct tokenizer *t;
+    char hash[65];
+    const char *dir = r->data_tokenizer[0] ? r->data_tokenizer : made->tokenizer_dir;
+    if (!dir[0] || !made->tokenizer_hash[0] || tokenizer_load(&t, dir) != STATUS_OK) return STATUS_OK;
+    const int size = (int)tokenizer_vocab_size(t);
+    tokenizer_hash(t, hash);
+    tokenizer_free(t);
+    if (strcmp(hash, made->tokenizer_hash) == 0) return STATUS_OK;
+    const status st =
+        r->data_tokenizer[0]
+            ? FAIL(STATUS_DATA,
+                   "data.tokenizer %s (%d tokens) is not the tokenizer that made %s: name that one, or none "
+                   "(--data.tokenizer=), or build shards with it",
+                   dir, size, made->shards[0].path)
+            : FAIL(STATUS_DATA,
+                   "the tokenizer in %s (%d tokens) is not the one that made %s: it has changed; put that "
+                   "one back, "
+                   "build the shards again, or go on with --accept-data-change",
+                   dir, size, made->shards[0].path);
+    if (!accept) return st;
+    log_warn("accepted: %s", status_message());
+    return STATUS_OK;
 }
 
 int64_t data_sources_vocab_size(const struct data_sources *s)
@@ -145,6 +178,11 @@ void data_sources_log(const struct data_sources *s)
     char a[32], b[32], padding[64] = "";
     struct mixture_cursor cursor = {0};
     samples_epochs(s->samples, &cursor, c->samples_total, epochs);
+    for (int i = 0; i < s->sources->count; i++)
+        if (s->sets[i].shards[0].blocks.count == 0)
+            log_info("verify    %s: contents are not verified: %s", s->sources->list_of[i].path,
+                     s->sets[i].manifest ? "an older ingot wrote its manifest, without checksums of blocks"
+                                         : "there is no manifest with checksums");
     for (int i = 0; i < s->sources->count; i++) {
         const bool packed = c->packing == LOADER_BEST_FIT || c->packing == LOADER_PAD;
         if (packed)

@@ -17,12 +17,21 @@ struct data_sources {
 /* Opens the shards of every source. STATUS_CONFIG when data.train is empty; STATUS_DATA as shard_set_open, or when the
  * sources have different tokenizers. */
 status data_sources_open(struct data_sources *s, const struct run_spec *r) WARN_UNUSED;
+/* Opens data.val likewise; an empty one leaves `val` closed. */
+status data_sources_open_val(struct shard_set *val, const struct run_spec *r) WARN_UNUSED;
+/* data.verify=start: verifies part `part` of `parts` (a rank's, and the ranks) of the sets' blocks now. */
+status data_sources_verify(const struct shard_set *sets, int count, const struct run_spec *r, int part,
+                           int parts) WARN_UNUSED;
 void data_sources_close(struct data_sources *s); /* zeroed or closed is fine */
 /* Refuses, with STATUS_DATA, ids that mean different texts: validation shards (`val` closed: none) of another
- * tokenizer or vocabulary than the sources', or of none where theirs is known, and a data.tokenizer that is not the
- * one that made the shards. Shards without a manifest do not tell. */
+ * tokenizer or vocabulary than the sources', or of none where theirs is known. Shards without a manifest do not
+ * tell. */
 status data_sources_check(const struct data_sources *s, const struct shard_set *val,
                           const struct run_spec *r) WARN_UNUSED;
+/* STATUS_DATA when data.tokenizer, or without one the directory that the manifest of `made` names, holds another
+ * tokenizer than the one that made these shards; `accept`: a warning. One that is not there is missed where it is
+ * used. */
+status data_sources_tokenizer(const struct shard_set *made, const struct run_spec *r, bool accept) WARN_UNUSED;
 /* STATUS_DATA when a set's vocabulary has more ids than the model's. A closed set, and one that does not tell, fit. */
 status data_sources_fit(const struct shard_set *set, int64_t vocab_size) WARN_UNUSED;
 /* Vocabulary size that all sources need; 0: no manifest records it. */

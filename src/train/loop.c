@@ -13,6 +13,7 @@
 #include "ops/precision.h"
 #include "plan/machine.h"
 #include "plan/mfu.h"
+#include "train/data_identity.h"
 #include "train/forecast.h"
 #include "train/restore.h"
 #include "train/runlock.h"
@@ -80,12 +81,11 @@ status loop_resolve_vocab(struct spec *spec, const struct data_sources *data)
     return model_spec_check(m);
 }
 
-static status open_data(struct loop *l)
+static status open_data(struct loop *l, bool accept)
 {
     struct run_spec *r = &l->spec.run;
-    const struct shard_hints hints = shard_hints_of(r);
     TRY(data_sources_open(&l->train, r));
-    if (r->data_val[0]) TRY(shard_set_open_as(&l->val, r->data_val, &hints));
+    TRY(data_sources_open_val(&l->val, r));
     if (r->data_packing != PACKING_STREAM && l->val.count > 0 && !l->val.bounded)
         return FAIL(
             STATUS_DATA,
@@ -93,8 +93,17 @@ static status open_data(struct loop *l)
             "and these shards do not say it; give data.eot and data.eod, or other shards",
             r->data_val);
     TRY(data_sources_check(&l->train, &l->val, r));
+    TRY(data_sources_tokenizer(&l->train.sets[0], r, accept));
     TRY(loop_resolve_vocab(&l->spec, &l->train));
     return data_sources_fit(&l->val, l->spec.model.vocab_size);
+}
+
+static status verify_data(const struct loop *l)
+{
+    const struct run_spec *r = &l->spec.run;
+    const int rank = comm_rank(l->comm), ranks = comm_ranks(l->comm);
+    TRY(data_sources_verify(l->train.sets, l->train.sources->count, r, rank, ranks));
+    return data_sources_verify(&l->val, 1, r, rank, ranks);
 }
 
 static status open_run_dir(struct loop *l, const struct loop_options *o)
@@ -119,11 +128,11 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
 
 static status fold_tokens(struct loop *l)
 {
-    char dir[SPEC_TEXT];
+    struct tokenizer_place place;
     struct tokenizer *tokenizer;
     if (l->trainer.decoder.token_map.data == NULL) return STATUS_OK;
-    status st = restore_tokenizer_dir(&l->spec, dir, sizeof dir);
-    if (st == STATUS_OK) st = tokenizer_load(&tokenizer, dir);
+    status st = restore_tokenizer_place(&l->spec, &place);
+    if (st == STATUS_OK) st = tokenizer_load(&tokenizer, place.dir);
     if (st != STATUS_OK) return status_wrap(st, "model.engram_fold needs the tokenizer");
     st = trainer_fold(&l->trainer, tokenizer);
     tokenizer_free(tokenizer);
@@ -585,6 +594,7 @@ static status open_records(struct loop *l)
                                     .threads = parallel_threads(),
                                     .ranks = l->comm ? comm_ranks(l->comm) : 1,
                                     .resumed = t->step > 0,
+                                    .data = t->data,
                                     .parameters = t->decoder.params.unique,
                                     .sources = sources,
                                     .source_count = l->train.sources->count,
@@ -599,9 +609,12 @@ static status open_records(struct loop *l)
 static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
-    TRY(open_data(l));
+    TRY(open_data(l, o->accept_data));
+    TRY(verify_data(l));
     TRY(data_sources_mix(&l->train, &l->spec));
     TRY(trainer_open_rank(t, &l->spec, o->isa, l->comm));
+    TRY(data_identity_of(&l->train, &l->val, &l->spec.run, &t->data));
+    t->accept_data = o->accept_data;
     t->pause = (struct trainer_pause){stop_between, &l->stop};
     l->spec = t->spec; /* train.micro_batch=auto is resolved now */
     if (l->lead) TRY(open_run_dir(l, o));

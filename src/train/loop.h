@@ -18,6 +18,7 @@ struct loop_hooks {
 };
 struct loop_options {
     bool resume;     /* from the newest checkpoint of the run directory; without one, start */
+    bool accept_data; /* resume even if shards or tokenizer are not those of the checkpoint; it is recorded */
     bool trace;      /* write RUN/trace/step-STEP.json; STEP is its first step */
     const char *isa; /* see ops_cpu; NULL: the best */
     struct comm *comm; /* NULL: one rank. Rank 0 writes and logs; all ranks train, evaluate and send what is saved */

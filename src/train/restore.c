@@ -1,6 +1,7 @@
 #include "train/restore.h"
-#include "train/data_sources.h"
+#include "train/data_identity.h"
 #include "base/io.h"
+#include "data/tokenizer/tokenizer.h"
 
 #include <string.h>
 
@@ -43,6 +44,7 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
     checkpoint_close(c);
     TRY(st);
     TRY(o->sequences == 0 ? trainer_open_weights(t, &spec) : open_forward(t, &spec, o));
+    t->accept_data = o->accept_data;
     st = trainer_restore(t, path, &found);
     if (st != STATUS_OK) trainer_close(t);
     return st;
@@ -61,29 +63,43 @@ status restore_holds_run(const char *dir, bool *held)
     return STATUS_OK;
 }
 
-status restore_tokenizer_dir(const struct spec *s, char *out, size_t size)
+static void take_place(struct tokenizer_place *out, const struct shard_set *set)
 {
+    snprintf(out->dir, sizeof out->dir, "%s", set->tokenizer_dir);
+    memcpy(out->sha256, set->tokenizer_hash, sizeof out->sha256);
+}
+
+status restore_tokenizer_place(const struct spec *s, struct tokenizer_place *out)
+{
+    *out = (struct tokenizer_place){0};
     if (s->run.data_tokenizer[0]) {
-        snprintf(out, size, "%s", s->run.data_tokenizer);
+        snprintf(out->dir, sizeof out->dir, "%s", s->run.data_tokenizer);
         return STATUS_OK;
     }
     struct data_sources train;
     struct shard_set val;
     const struct shard_hints hints = shard_hints_of(&s->run);
-    out[0] = 0;
     status st = s->run.data_train[0] ? data_sources_open(&train, &s->run) : STATUS_DATA;
     if (st == STATUS_FIT) return st;
     if (st == STATUS_OK) {
-        snprintf(out, size, "%s", train.sets[0].tokenizer_dir);
+        take_place(out, &train.sets[0]);
         data_sources_close(&train);
     }
-    st = out[0] == 0 && s->run.data_val[0] ? shard_set_open_as(&val, s->run.data_val, &hints) : STATUS_DATA;
+    st = !out->dir[0] && s->run.data_val[0] ? shard_set_open_as(&val, s->run.data_val, &hints) : STATUS_DATA;
     if (st == STATUS_FIT) return st;
     if (st == STATUS_OK) {
-        snprintf(out, size, "%s", val.tokenizer_dir);
+        take_place(out, &val);
         shard_set_close(&val);
     }
-    if (out[0]) return STATUS_OK;
+    if (out->dir[0]) return STATUS_OK;
     return FAIL(STATUS_DATA, "no tokenizer is known: neither data.tokenizer nor the manifest of the shards "
                              "names one; give --data.tokenizer=DIR");
+}
+
+status restore_tokenizer(const struct trainer *t, const struct tokenizer_place *place, struct tokenizer **out)
+{
+    TRY(tokenizer_load(out, place->dir));
+    const status st = data_identity_check_tokenizer(t->data, place->sha256, *out, place->dir, t->accept_data);
+    if (st != STATUS_OK) tokenizer_free(*out);
+    return st;
 }

@@ -3,6 +3,7 @@
 #define INGOT_TRAIN_RESTORE_H
 #include "train/trainer.h"
 
+struct tokenizer; /* data/tokenizer/tokenizer.h */
 enum { RESTORE_AS_RUN = -1 };
 struct restore_options {
     /* Sequences of a batch; 0: master weights alone; RESTORE_AS_RUN: the run's micro_batch. */
@@ -10,13 +11,21 @@ struct restore_options {
     int override_count; /* "--data.val=...", applied to the checkpoint's config */
     char **overrides;
     const char *isa;
+    bool accept_data; /* other data than the checkpoint's are no error */
 };
 /* Opens the newest checkpoint of a run, or the given one; reads its config; lays out memory for forward only; reads the
  * weights. STATUS_CKPT when there is none. t->step is the step of the checkpoint. */
 status restore_open(struct trainer *t, const char *path, const struct restore_options *o) WARN_UNUSED;
 /* Whether a directory contains a run: metrics, or a checkpoint, sound or not. A missing directory contains none. */
 status restore_holds_run(const char *dir, bool *held) WARN_UNUSED;
-/* The tokenizer directory of a spec: data.tokenizer, or the one that the manifest of its training or validation shards
- * names. STATUS_DATA when none does. */
-status restore_tokenizer_dir(const struct spec *s, char *out, size_t size) WARN_UNUSED;
+/* Where the tokenizer of a spec is: data.tokenizer, or the directory that the manifest of its training or validation
+ * shards names, with the hash that stands there ("": unknown). STATUS_DATA when none does. */
+struct tokenizer_place {
+    char dir[SPEC_TEXT], sha256[65];
+};
+status restore_tokenizer_place(const struct spec *s, struct tokenizer_place *out) WARN_UNUSED;
+/* Loads the tokenizer of a restored model. STATUS_DATA when it is not the one that the model was trained with, unless
+ * t->accept_data. */
+status restore_tokenizer(const struct trainer *t, const struct tokenizer_place *place,
+                         struct tokenizer **out) WARN_UNUSED;
 #endif

@@ -1,3 +1,4 @@
+#include "train/data_identity.h"
 #include "train/trainer.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -248,6 +249,8 @@ void trainer_close(struct trainer *t)
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
     memory_free(&t->memory);
+    json_decref(t->data);
+    t->data = NULL;
     choose_close(t->exec.stream);
     dev_stream_close(&t->stream);
     dev_close(&t->dev);
@@ -296,6 +299,7 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
                                       t->decoder.params.grad == NULL)
                           : NULL;
     if (meta) json_object_update(meta, algorithms);
+    if (meta && t->data) json_object_set(meta, "data", t->data);
     free(config);
     return meta;
 }
@@ -441,6 +445,27 @@ static status agree_damage(void *ctx, bool *damaged)
     return STATUS_OK;
 }
 
+/* The data of a run that resumes are those of the checkpoint, or an accepted change of them. */
+static status take_identity(struct trainer *t, const struct checkpoint *c, bool training)
+{
+    json_t *old = json_object_get(checkpoint_meta(c), "data");
+    if (!training) {
+        t->data = json_incref(old);
+        return STATUS_OK;
+    }
+    if (t->data == NULL) return STATUS_OK;
+    TRY(data_identity_compare(old, t->data, checkpoint_path(c), t->accept_data));
+    return data_identity_inherit(old, t->data, checkpoint_step(c));
+}
+
+static status check_run(const struct trainer *t, const struct checkpoint *c)
+{
+    TRY(config_check(t, c));
+    if (t->data == NULL || t->accept_data) return STATUS_OK; /* take_identity says what was accepted */
+    return data_identity_compare(json_object_get(checkpoint_meta(c), "data"), t->data, checkpoint_path(c),
+                                 false);
+}
+
 status trainer_restore(struct trainer *t, const char *path, bool *found)
 {
     SCOPE("train.restore", -1);
@@ -451,7 +476,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY(checkpoint_open(&c, path, found));
     if (!*found) return STATUS_OK;
     status st = STATUS_OK;
-    if (training) TRY_OUT(config_check(t, c));
+    if (training) TRY_OUT(check_run(t, c));
     checkpoint_close(c);
     c = NULL;
     TRY_OUT(state_open(&state, t, STATE_LOAD));
@@ -463,6 +488,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(check_moments(t, c, &state));
     TRY_OUT(check_map(t, c, state.map));
     TRY_OUT(read_progress(t, c));
+    TRY_OUT(take_identity(t, c, training));
     TRY_OUT(restore_algorithms(t, c));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);

@@ -52,6 +52,11 @@ struct trainer {
     enum step_mode mode; /* of the next step */
     struct trainer_pause pause;
 
+    /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what
+     * its checkpoint says. NULL: not known. Owned. */
+    json_t *data;
+    bool accept_data; /* other data are no error: --accept-data-change */
+
     /* Progress. */
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
@@ -107,7 +112,7 @@ status trainer_save(struct trainer *t, const char *run_dir) WARN_UNUSED;
 status trainer_write_config(const struct spec *spec, const char *run_dir) WARN_UNUSED;
 /* Reads weights (and, for training, moments, step and tokens) from the newest sound checkpoint of a run directory, or
  * from one checkpoint directory. *found = false when there is none. STATUS_CONFIG when a frozen key differs from the
- * checkpoint's config; other differences are logged. A checkpoint of weights alone (ckpt import) starts a run at step
- * 0. */
+ * checkpoint's config, STATUS_DATA when t->data are not its data; other differences are logged. A checkpoint of weights
+ * alone (ckpt import) starts a run at step 0. */
 status trainer_restore(struct trainer *t, const char *path, bool *found) WARN_UNUSED;
 #endif

@@ -83,7 +83,7 @@ check "a refused resume leaves exit.json alone" [ "$before" = "$(cat runs/t1/exi
 slip 3 'not a token shard but text; `ingot data build text1.txt' train r.yaml --run.dir=runs/x --data.train=text1.txt
 slip 3 "\`ingot data build\` makes shards" train r.yaml --run.dir=runs/x --data.train='none_*.bin'
 slip 3 "is not the tokenizer that made data/c_train" train r.yaml --run.dir=runs/x --data.tokenizer=other
-slip 3 "is not the tokenizer that made data/c_train" eval runs/t1 --data.tokenizer=other
+slip 3 "is not the tokenizer that made data/c_val" eval runs/t1 --data.tokenizer=other
 slip 3 "name no tokenizer" train r.yaml --run.dir=runs/x --data.val='data/mqar_val_*.bin'
 slip 3 "name no tokenizer" eval runs/t1 --data.val='data/mqar_val_*.bin'
 slip 0 '' data build 'text*.txt' -o data/few --tokenizer tok --val-fraction 0.01

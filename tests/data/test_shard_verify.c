@@ -76,7 +76,9 @@ static void write_corpus(struct manifest *m, enum shard_format format, enum eod 
         }
         row->tokens = counts[i];
         row->indexed = own;
-        assert_int_equal(shard_commit(&w, &row->xxh64), STATUS_OK);
+        struct shard_sums sums;
+        assert_int_equal(shard_commit(&w, &sums), STATUS_OK);
+        row->xxh64 = sums.xxh64, row->blocks = sums.blocks;
         if (own) assert_int_equal(corpus_index_commit(&x, counts[i], &row->index_xxh64), STATUS_OK);
     }
 }

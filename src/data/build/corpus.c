@@ -118,13 +118,14 @@ void corpus_state_free(struct corpus_state *s)
     manifest_free(&s->rows);
 }
 
-static void copy_row(struct manifest *to, const struct manifest_shard *row)
+static status copy_row(struct manifest *to, const struct manifest_shard *row)
 {
     struct manifest_shard *copy = manifest_add(to, row->file, row->split);
     char *file = copy->file, *split = copy->split;
     *copy = *row;
     copy->file = file;
     copy->split = split;
+    return shard_blocks_copy(&copy->blocks, &row->blocks);
 }
 
 /* --- writing -------------------------------------------------------------------------------------------- */
@@ -189,7 +190,10 @@ static status part_begin(struct corpus *c, enum corpus_split split)
 static status part_close(struct corpus *c, struct part *p)
 {
     if (!p->writer) return STATUS_OK;
-    TRY(shard_commit(&p->writer, &p->row->xxh64));
+    struct shard_sums sums;
+    TRY(shard_commit(&p->writer, &sums));
+    p->row->xxh64 = sums.xxh64;
+    p->row->blocks = sums.blocks;
     if (c->config.format == SHARD_MEGATRON) {
         /* Its own index has the documents. Ours is removed at the end: the saved state may still list this shard
          * as open. */
@@ -257,7 +261,7 @@ status corpus_sync(struct corpus *c, struct corpus_state *state)
         state->open[split] = p->writer != NULL;
     }
     for (int split = 0; split < CORPUS_COUNT; split++)
-        for (int i = 0; i < c->rows[split].count; i++) copy_row(&state->rows, &c->rows[split].shards[i]);
+        for (int i = 0; i < c->rows[split].count; i++) TRY(copy_row(&state->rows, &c->rows[split].shards[i]));
     return io_sync_dir(c->place.dir); /* names of new files */
 }
 
@@ -267,7 +271,7 @@ status corpus_sync(struct corpus *c, struct corpus_state *state)
 static status take_row(struct corpus *c, enum corpus_split split, const struct manifest_shard *row, bool open)
 {
     struct part *p = &c->parts[split];
-    copy_row(&c->rows[split], row);
+    TRY(copy_row(&c->rows[split], row));
     p->row = &c->rows[split].shards[c->rows[split].count - 1];
     p->shards++;
     p->sum.shards += !open;
@@ -370,7 +374,7 @@ status corpus_commit(struct corpus **out, struct manifest *m)
     m->format = c->config.format;
     for (int split = 0; split < CORPUS_COUNT; split++) {
         TRY_OUT(part_close(c, &c->parts[split]));
-        for (int i = 0; i < c->rows[split].count; i++) copy_row(m, &c->rows[split].shards[i]);
+        for (int i = 0; i < c->rows[split].count; i++) TRY_OUT(copy_row(m, &c->rows[split].shards[i]));
     }
     snprintf(pending, sizeof pending, "%s_manifest.pending", c->place.prefix);
     TRY_OUT(manifest_write(m, pending));

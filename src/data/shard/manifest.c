@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/utf8.h"
+#include "data/text/array.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ void manifest_free(struct manifest *m)
     for (int i = 0; i < m->count; i++) {
         free(m->shards[i].file);
         free(m->shards[i].split);
+        shard_blocks_free(&m->shards[i].blocks);
     }
     free(m->shards);
     *m = (struct manifest){0};
@@ -145,7 +147,30 @@ static status read_inputs(struct manifest *m, const char *path, const json_t *ro
     return want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes);
 }
 
-static status read_row(const char *path, const json_t *o, struct manifest *m)
+/* 16 hexadecimal digits for each block of `bytes` bytes of tokens. */
+static status read_blocks(struct manifest_shard *row, const char *path, const json_t *o, int64_t bytes,
+                          int width)
+{
+    const int64_t count = bytes ? (row->tokens * width + bytes - 1) / bytes : 0;
+    const char *text;
+    if (count == 0 || !json_object_get(o, "block_xxh3")) return STATUS_OK;
+    TRY(want_text(path, o, "block_xxh3", &text));
+    if (strlen(text) != (size_t)count * 16 || strspn(text, "0123456789abcdef") != strlen(text))
+        return FAIL(STATUS_DATA,
+                    "%s: 'block_xxh3' of %s: 16 hexadecimal digits for each of %lld blocks are expected",
+                    path, row->file, (long long)count);
+    TRY(array_new(&row->blocks.xxh3, (size_t)count, sizeof *row->blocks.xxh3));
+    row->blocks.count = count;
+    row->blocks.bytes = bytes;
+    for (int64_t i = 0; i < count; i++) {
+        char digits[17];
+        snprintf(digits, sizeof digits, "%.16s", text + 16 * i);
+        row->blocks.xxh3[i] = strtoull(digits, NULL, 16);
+    }
+    return STATUS_OK;
+}
+
+static status read_row(const char *path, const json_t *o, int64_t block_bytes, struct manifest *m)
 {
     const char *file, *split;
     TRY(want_text(path, o, "file", &file));
@@ -160,6 +185,7 @@ static status read_row(const char *path, const json_t *o, struct manifest *m)
     int64_t file_bytes = shard_file_bytes(m->format, m->width, row->tokens);
     TRY(want_int(path, o, "file_bytes", file_bytes, file_bytes, &bytes));
     TRY(want_hash(path, o, "xxh64", &row->xxh64));
+    TRY(read_blocks(row, path, o, block_bytes, m->width));
     row->indexed = json_object_get(o, "index_xxh64") != NULL;
     return row->indexed ? want_hash(path, o, "index_xxh64", &row->index_xxh64) : STATUS_OK;
 }
@@ -206,9 +232,15 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
     m->width = (int)n;
     TRY(read_format(m, path, root));
     TRY(want_int(path, root, "skipped", 0, INT64_MAX, &m->skipped));
+    int64_t block = 0;
+    if (json_object_get(root, "block_bytes"))
+        TRY(want_int(path, root, "block_bytes", SHARD_BLOCK_BYTES_MIN, SHARD_BLOCK_BYTES_MAX, &block));
+    if (block & (block - 1))
+        return FAIL(STATUS_DATA, "%s: 'block_bytes' is %lld, a power of two is expected", path,
+                    (long long)block);
     const json_t *rows = json_object_get(root, "shards");
     if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'shards' is missing or not a list", path);
-    for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(path, json_array_get(rows, i), m));
+    for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(path, json_array_get(rows, i), block, m));
     return STATUS_OK;
 }
 
@@ -256,6 +288,17 @@ static json_t *hash_json(uint64_t hash)
     return json_string(text);
 }
 
+static json_t *blocks_json(const struct shard_blocks *b)
+{
+    char *text = malloc((size_t)b->count * 16 + 1);
+    CHECK(text, "no memory for %lld checksums", (long long)b->count);
+    for (int64_t i = 0; i < b->count; i++)
+        snprintf(text + 16 * i, 17, "%016llx", (unsigned long long)b->xxh3[i]);
+    json_t *o = json_stringn(text, (size_t)b->count * 16);
+    free(text);
+    return o;
+}
+
 static json_t *row_json(const struct manifest_shard *row, const struct manifest *m)
 {
     json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "file", row->file, "split", row->split,
@@ -264,6 +307,7 @@ static json_t *row_json(const struct manifest_shard *row, const struct manifest 
                           (json_int_t)shard_file_bytes(m->format, m->width, row->tokens), "xxh64",
                           hash_json(row->xxh64));
     if (o && row->indexed) json_object_set_new(o, "index_xxh64", hash_json(row->index_xxh64));
+    if (o && row->blocks.count > 0) json_object_set_new(o, "block_xxh3", blocks_json(&row->blocks));
     return o;
 }
 
@@ -291,13 +335,14 @@ json_t *manifest_to_json(const struct manifest *m)
 {
     json_t *rows = json_array();
     for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m));
-    return json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}",
-                     "format", "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir",
-                     m->tokenizer_dir, "sha256", m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size,
-                     "eot", m->eot, "eod", eod_words[m->eod], "token_bytes", m->width, "shard_format",
-                     shard_format_word(m->format), "skipped", (json_int_t)m->skipped, "duplicates",
-                     duplicates_json(&m->duplicates), "inputs", inputs_json(m), "splits", "train",
-                     sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+    return json_pack(
+        "{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:o*, s:o, s:{s:o, s:o}, s:i, s:o}", "format",
+        "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
+        m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod", eod_words[m->eod],
+        "token_bytes", m->width, "shard_format", shard_format_word(m->format), "skipped",
+        (json_int_t)m->skipped, "duplicates", duplicates_json(&m->duplicates), "inputs", inputs_json(m),
+        "splits", "train", sum_json(m, "train"), "val", sum_json(m, "val"), "block_bytes", SHARD_BLOCK_BYTES,
+        "shards", rows);
 }
 
 status manifest_write(const struct manifest *m, const char *path)

@@ -16,6 +16,7 @@ struct manifest_shard {
     char *split; /* "train" or "val" */
     int64_t tokens, documents, text_bytes;
     uint64_t xxh64; /* checksum of the token bytes */
+    struct shard_blocks blocks; /* checksums of blocks of them; count 0: none, as older ingots write it */
     bool indexed;   /* the shard has an index file: data/shard/corpus_index.h */
     uint64_t index_xxh64;
 };

@@ -218,6 +218,8 @@ void shard_close(struct shard *s)
     for (int i = 0; i < 2; i++)
         if (s->maps[i].at) munmap(s->maps[i].at, s->maps[i].bytes);
     free(s->path);
+    shard_blocks_free(&s->blocks);
+    free(s->verified);
     *s = (struct shard){0};
 }
 
@@ -232,6 +234,7 @@ status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_si
           (long long)n, (long long)s->count);
     uint64_t limit =
         vocab_size > 0 && vocab_size <= INT32_MAX ? (uint64_t)vocab_size : (uint64_t)INT32_MAX + 1;
+    TRY(shard_blocks_check(s, at, n));
     const uint8_t *from = s->tokens + at * s->width;
     if (n == 0 || shard_copy(s->type, from, n, out) < limit) return STATUS_OK;
     for (int64_t i = 0; i < n; i++) {

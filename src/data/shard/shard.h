@@ -13,6 +13,7 @@
 #ifndef INGOT_DATA_SHARD_SHARD_H
 #define INGOT_DATA_SHARD_SHARD_H
 #include "base/status.h"
+#include "data/shard/shard_blocks.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,8 +49,10 @@ struct shard { /* an open shard: mapped, read-only */
     int64_t count;      /* tokens */
     /* documents that begin in it, from its manifest or index (megatron: including empty ones); else 0 */
     int64_t documents;
-    bool indexed;       /* its manifest lists an index (data/shard/corpus_index.h) with this checksum */
-    uint64_t index_xxh64;
+    bool indexed;       /* its manifest lists an index (data/shard/corpus_index.h) */
+    uint64_t xxh64, index_xxh64; /* of its token bytes and of its index, by the manifest; else 0 */
+    struct shard_blocks blocks; /* by the manifest; count 0: unknown */
+    unsigned char *verified; /* [blocks.count] atomic, set by shard_read; NULL: it verifies nothing */
     int64_t vocab_size; /* from its header (llmq v2); else 0 */
     const uint8_t *tokens; /* not aligned */
     const uint8_t *mask;   /* llmq: bit i % 8 of byte i / 8 is 0 when token i is not a target; NULL: all are */
@@ -86,12 +89,12 @@ status shard_append(struct shard_writer *w, const int32_t *ids, int64_t count) W
  * nothing happens. Only Megatron's index stores documents. Ids after the last call are a document too. A document
  * that continues in the next shard is two for Megatron: end such shards between documents. */
 status shard_document_end(struct shard_writer *w) WARN_UNUSED;
-/* Commits, and closes on success and on failure. xxh64 (may be NULL) gets the hash of the token bytes. */
-status shard_commit(struct shard_writer **w, uint64_t *xxh64) WARN_UNUSED;
+/* Commits, and closes on success and on failure. *sums (NULL: not wanted) gets checksums of the token bytes. */
+status shard_commit(struct shard_writer **w, struct shard_sums *sums) WARN_UNUSED;
 void shard_abandon(struct shard_writer **w);
-/* Resumable writer: like shard_create, with a temporary named by the caller, which survives the process (io_reopen).
- * Continues after `tokens` ids, which are read back (STATUS_DATA: there are fewer), and, for Megatron, after the
- * `documents` that begin at `begins`; all have ended. 0: starts a new shard. */
+/* Resumable writer: like shard_create, with a temporary of the caller's, which survives the process (io_reopen). Goes on
+ * after `tokens` ids, which are read back (STATUS_DATA: there are fewer), and, for Megatron, after the `documents` that
+ * begin at `begins`; all have ended. 0: starts a new shard. */
 struct shard_resume_config {
     const char *path, *temp;
     enum shard_format format;
@@ -136,10 +139,7 @@ struct shard_hints shard_hints_of(const struct run_spec *r); /* NULL: none */
 /* The files that match a pattern, in natural order (x_2 before x_10). An existing file is taken literally, even with
  * wildcard characters in its name. NAME.idx and manifests that match are skipped; for Megatron ".bin" may be omitted.
  * STATUS_DATA: no match, or a directory. After success the caller calls shard_names_free. */
-struct shard_names {
-    char **paths;
-    int count;
-};
+struct shard_names { char **paths; int count; };
 status shard_match(const char *pattern, struct shard_names *out) WARN_UNUSED;
 /* The same for several patterns, in their order. */
 status shard_match_all(char *const *patterns, int count, struct shard_names *out) WARN_UNUSED;

@@ -217,6 +217,8 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
         snprintf(split, 64, "%s", row->split);
         s->documents += row->documents;
         shard->documents = row->documents;
+        shard->xxh64 = row->xxh64;
+        TRY(shard_blocks_copy(&shard->blocks, &row->blocks));
         shard->indexed = row->indexed;
         shard->index_xxh64 = row->index_xxh64;
         s->text_bytes += row->text_bytes;

@@ -75,6 +75,8 @@ static status open_row(struct row *r, const struct shard_check *check, const str
                     (long long)s->count, s->width, (long long)promise->tokens, c->width);
     if (s->count > 0 && shard_copy(s->type, s->tokens + (s->count - 1) * s->width, 1, &r->last) > INT32_MAX)
         r->last = -1; /* the range check reports it */
+    if (promise) TRY(shard_blocks_copy(&s->blocks, &promise->blocks));
+    TRY(shard_verify_reads(s));
     if (s->format == SHARD_MEGATRON) {
         r->has_index = true;
         return shard_megatron_walk(s, push_begin, r);
@@ -193,6 +195,7 @@ static status scan(struct job *j, struct unit *u, XXH64_state_t *hash, struct sh
         int64_t n = end - at < BLOCK ? end - at : BLOCK;
         const uint8_t *from = s->tokens + at * s->width;
         if (hash) XXH64_update(hash, from, (size_t)(n * s->width));
+        TRY(shard_blocks_check(s, at, n));
         if (tally)
             TRY(shard_tally_add(tally, s, at, n, vocab));
         else

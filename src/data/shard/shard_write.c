@@ -21,6 +21,7 @@ struct shard_writer {
     int32_t *lengths;        /* megatron: of finished documents */
     size_t length_count, length_cap;
     XXH64_state_t *hash;
+    struct shard_block_sum blocks;
     char buffer[BUFFER_BYTES];
 };
 
@@ -81,7 +82,14 @@ status shard_create(struct shard_writer **w, const char *path, enum shard_format
     return st;
 }
 
-/* Updates the checksum with the buffered ids. */
+/* Updates the checksums with the first `bytes` of the buffer. */
+static status hash_ids(struct shard_writer *w, size_t bytes)
+{
+    XXH64_update(w->hash, w->buffer, bytes);
+    return shard_block_sum_add(&w->blocks, w->buffer, bytes);
+}
+
+/* Hashes the ids that the file holds already. */
 static status read_back(struct shard_writer *w, int64_t tokens)
 {
     int fd;
@@ -91,7 +99,7 @@ static status read_back(struct shard_writer *w, int64_t tokens)
     while (st == STATUS_OK && left > 0) {
         size_t n = left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES;
         st = io_pread(fd, w->file.temp, w->buffer, n, at);
-        if (st == STATUS_OK) XXH64_update(w->hash, w->buffer, n);
+        if (st == STATUS_OK) st = hash_ids(w, n);
         at += (int64_t)n;
         left -= (int64_t)n;
     }
@@ -120,7 +128,7 @@ out:
 
 static status flush(struct shard_writer *w)
 {
-    XXH64_update(w->hash, w->buffer, w->used);
+    TRY(hash_ids(w, w->used));
     TRY(io_write(&w->file, w->buffer, w->used));
     w->unsynced += w->used;
     w->used = 0;
@@ -189,7 +197,7 @@ static status write_header(struct shard_writer *w)
     return io_pwrite(&w->file, w->width == 2 ? v1 : v7, sizeof v1, 0);
 }
 
-status shard_commit(struct shard_writer **w, uint64_t *xxh64)
+status shard_commit(struct shard_writer **w, struct shard_sums *sums)
 {
     status st;
     struct shard_writer *o = *w;
@@ -203,7 +211,10 @@ status shard_commit(struct shard_writer **w, uint64_t *xxh64)
         st = shard_megatron_index(index, o->width, o->lengths, (int64_t)o->length_count);
         if (st != STATUS_OK && !o->file.stays) (void)remove(o->file.path); /* ids alone are useless */
     }
-    if (xxh64) *xxh64 = XXH64_digest(o->hash);
+    if (st == STATUS_OK && sums) {
+        sums->xxh64 = XXH64_digest(o->hash);
+        st = shard_block_sum_end(&o->blocks, &sums->blocks);
+    }
 out:
     if (st != STATUS_OK && o->file.stays)
         shard_leave(w);
@@ -223,6 +234,7 @@ void shard_abandon(struct shard_writer **w)
     if (!*w) return;
     io_abandon(&(*w)->file);
     XXH64_freeState((*w)->hash);
+    shard_block_sum_free(&(*w)->blocks);
     free((*w)->lengths);
     free(*w);
     *w = NULL;
