@@ -219,10 +219,11 @@ static void print_json(const struct build_flags *f, const struct build_config *c
                        const struct build_report *r, double seconds)
 {
     json_t *o = json_pack(
-        "{s:s, s:f, s:I, s:{s:I, s:I, s:b}, s:o*, s:o, s:o}", "prefix", f->out, "seconds", seconds, "skipped",
-        (json_int_t)r->skipped, "duplicates", "documents", (json_int_t)r->duplicates.documents, "text_bytes",
-        (json_int_t)r->duplicates.text_bytes, "removed", r->duplicates.removed, "near",
-        c->near_report ? near_json(&r->near) : NULL, "train", sum_json(&r->train), "val", sum_json(&r->val));
+        "{s:s, s:f, s:I, s:I, s:{s:I, s:I, s:b}, s:o*, s:o, s:o}", "prefix", f->out, "seconds", seconds,
+        "skipped", (json_int_t)r->skipped, "empty", (json_int_t)r->empty, "duplicates", "documents",
+        (json_int_t)r->duplicates.documents, "text_bytes", (json_int_t)r->duplicates.text_bytes, "removed",
+        r->duplicates.removed, "near", c->near_report ? near_json(&r->near) : NULL, "train",
+        sum_json(&r->train), "val", sum_json(&r->val));
     if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     puts("");
@@ -300,6 +301,7 @@ static status run_build(const struct build_flags *f, const struct inputs *in)
     meter.next_ns = meter.start_ns + (meter.terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
     struct build_config c = {.inputs = (const char *const *)in->paths,
                              .input_count = in->count,
+                             .words = in->words,
                              .progress = show_progress,
                              .ctx = &meter};
     TRY(take_flags(f, &c));
@@ -315,6 +317,7 @@ static status run_build(const struct build_flags *f, const struct inputs *in)
     if (meter.terminal) wipe();
     TRY(st);
     if (r.skipped > 0) log_warn("%lld documents could not be read and were left out", (long long)r.skipped);
+    if (r.empty > 0) log_info("%lld documents are empty or null and were passed over", (long long)r.empty);
     if (c.val == BUILD_VAL_NONE) log_info("no validation part; --val-fraction 0.05 makes one");
     print_report(f, &c, &r, (double)(clock_ns() - meter.start_ns) * 1e-9);
     return STATUS_OK;

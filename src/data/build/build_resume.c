@@ -134,7 +134,9 @@ static void take(struct build *b, const struct build_journal *j)
 {
     const struct manifest *rows = &j->state.rows;
     b->pipe.from = j->mark;
+    b->tally = j->tally;
     b->skipped = rows->skipped;
+    b->empty = rows->empty;
     b->duplicates = rows->duplicates;
     for (int i = 0; i < j->hashed; i++) b->inputs.files[i].xxh64 = rows->inputs[i].xxh64;
     b->inputs.hashed = j->hashed;
@@ -170,7 +172,8 @@ status build_resume_open(struct build *b, const struct build_journal *j)
 
 status build_resume_save(struct build *b, struct build_mark mark)
 {
-    struct build_journal j = {.settings = b->settings, .mark = mark, .bytes_done = b->progress.bytes_done};
+    struct build_journal j = {
+        .settings = b->settings, .mark = mark, .tally = b->tally, .bytes_done = b->progress.bytes_done};
     char path[PATH_MAX];
     status st;
     path_of(b, "journal", path);
@@ -186,6 +189,7 @@ status build_resume_save(struct build *b, struct build_mark mark)
     rows->eot = b->eot;
     rows->eod = b->config->eod;
     rows->skipped = b->skipped;
+    rows->empty = b->empty;
     rows->duplicates = b->duplicates;
     j.hashed = build_inputs_hashed(&b->inputs);
     for (int i = 0; i < b->inputs.count; i++) {

@@ -206,6 +206,7 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
     m->width = (int)n;
     TRY(read_format(m, path, root));
     TRY(want_int(path, root, "skipped", 0, INT64_MAX, &m->skipped));
+    if (json_object_get(root, "empty")) TRY(want_int(path, root, "empty", 0, INT64_MAX, &m->empty));
     const json_t *rows = json_object_get(root, "shards");
     if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'shards' is missing or not a list", path);
     for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(path, json_array_get(rows, i), m));
@@ -291,13 +292,14 @@ json_t *manifest_to_json(const struct manifest *m)
 {
     json_t *rows = json_array();
     for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m));
-    return json_pack("{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}",
-                     "format", "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir",
-                     m->tokenizer_dir, "sha256", m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size,
-                     "eot", m->eot, "eod", eod_words[m->eod], "token_bytes", m->width, "shard_format",
-                     shard_format_word(m->format), "skipped", (json_int_t)m->skipped, "duplicates",
-                     duplicates_json(&m->duplicates), "inputs", inputs_json(m), "splits", "train",
-                     sum_json(m, "train"), "val", sum_json(m, "val"), "shards", rows);
+    return json_pack(
+        "{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:I, s:o*, s:o, s:{s:o, s:o}, s:o}", "format",
+        "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
+        m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod", eod_words[m->eod],
+        "token_bytes", m->width, "shard_format", shard_format_word(m->format), "skipped",
+        (json_int_t)m->skipped, "empty", (json_int_t)m->empty, "duplicates", duplicates_json(&m->duplicates),
+        "inputs", inputs_json(m), "splits", "train", sum_json(m, "train"), "val", sum_json(m, "val"),
+        "shards", rows);
 }
 
 status manifest_write(const struct manifest *m, const char *path)

@@ -38,6 +38,7 @@ struct manifest {
     enum shard_format format; /* LLMC, NPY, MEGATRON */
     int width;
     int64_t skipped; /* documents skipped by --on-error skip */
+    int64_t empty;   /* documents passed over because their text is empty or null */
     struct manifest_duplicates duplicates;
     struct manifest_shard *shards;
     int count;
