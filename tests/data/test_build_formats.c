@@ -330,6 +330,54 @@ static void null_and_empty_are_passed_over_and_counted(void **state)
     manifest_free(&m);
 }
 
+/* Line i is the text before it, but for a word, when i % 3 != 0; every tenth of them twice. */
+static void near_duplicates_are_removed_also_after_stops_and_on_many_threads(void **state)
+{
+    (void)state;
+    enum { TEXTS = 300 };
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("near.txt"));
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; i < TEXTS; i++) {
+        char line[2048];
+        add_words(line, (uint64_t)(1000 + i / 3), 120);
+        fprintf(f, "%s and %s%d\n", line, i % 3 == 2 ? "then " : "", i % 3 == 1 && i % 10 == 0 ? i - 1 : i);
+        if (i % 30 == 0) fprintf(f, "%s and %d\n", line, i);
+    }
+    fclose(f);
+    struct stream want = {0};
+    for (int round = 0; round < 3; round++) {
+        parallel_threads_set(round == 1 ? 1 : 4);
+        struct build_config c = config_for(path, "near");
+        struct build_report r;
+        int batches = 3;
+        c.dedup = BUILD_DEDUP_NEAR;
+        c.force = round > 0;
+        c.sync_s = round == 2 ? -1 : 0;
+        c.stop = round == 2 ? stop_after : NULL;
+        c.ctx = &batches;
+        status st;
+        while ((st = build_run(&c, &r)) == STATUS_STOPPED) batches = 3;
+        if (st != STATUS_OK) fail_msg("%s", status_message());
+        assert_int_equal(r.train.documents, TEXTS / 3);
+        assert_int_equal(r.duplicates.documents + r.duplicates.near_documents,
+                         TEXTS + TEXTS / 30 - TEXTS / 3);
+        assert_int_equal(r.duplicates.documents, 2 * (TEXTS / 30));
+        assert_true(r.duplicates.removed && r.duplicates.near_removed);
+        struct manifest m;
+        assert_int_equal(manifest_read(&m, temp_path("near_manifest.json")), STATUS_OK);
+        assert_int_equal(m.duplicates.near_documents, r.duplicates.near_documents);
+        assert_int_equal(m.duplicates.near_text_bytes, r.duplicates.near_text_bytes);
+        manifest_free(&m);
+        struct stream got = read_stream(temp_path("near_train_*.bin"));
+        if (round == 0) want = got;
+        assert_same_stream(&got, &want);
+        if (round > 0) stream_free(&got);
+    }
+    parallel_threads_set(0);
+    stream_free(&want);
+}
+
 /* Ids of the whole text, encoded at once. */
 static int32_t *encode_whole(int64_t *count)
 {
@@ -428,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_wide_shard_is_known_by_its_name_alone),
         cmocka_unit_test(without_end_of_text_tokens_each_file_is_a_document),
         cmocka_unit_test(an_input_that_is_skipped_as_a_whole_fails),
+        cmocka_unit_test(near_duplicates_are_removed_also_after_stops_and_on_many_threads),
         cmocka_unit_test(null_and_empty_are_passed_over_and_counted),
         cmocka_unit_test(a_long_document_has_the_ids_of_the_whole),
         cmocka_unit_test(a_long_document_is_divided_and_dropped_as_a_whole),

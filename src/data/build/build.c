@@ -19,17 +19,28 @@ static const double sync_s_default = 10;
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
+/* Counts a document that was there before, and decides whether it is dropped. */
+static status look_for_duplicate(struct build *b, const struct build_piece *piece, const uint32_t *sketch)
+{
+    const enum build_dedup rule = b->config->dedup;
+    struct manifest_duplicates *d = &b->duplicates;
+    bool seen = false, like = false;
+    if (b->dedup) TRY(dedup_add(b->dedup, piece->hash, &seen));
+    d->documents += seen;
+    d->text_bytes += seen ? piece->bytes : 0;
+    if (!seen && rule == BUILD_DEDUP_NEAR) TRY(dedup_near_find(b->near, sketch, &like));
+    d->near_documents += like;
+    d->near_text_bytes += like ? piece->bytes : 0;
+    b->dropping = like || (seen && rule != BUILD_DEDUP_REPORT);
+    return b->near && !seen && !like ? dedup_near_add(b->near, piece->record, sketch) : STATUS_OK;
+}
+
 /* A piece with its ids; *sketch continues from the sketch of a full piece. */
 static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids, bool ends,
                           const uint32_t **sketch)
 {
     if (piece->whole) {
-        bool seen = false;
-        if (b->dedup) TRY(dedup_add(b->dedup, piece->hash, &seen));
-        b->duplicates.documents += seen;
-        b->duplicates.text_bytes += seen ? piece->bytes : 0;
-        b->dropping = seen && b->config->dedup == BUILD_DEDUP_EXACT;
-        if (b->near && !seen) TRY(dedup_near_add(b->near, piece->record, *sketch));
+        TRY(look_for_duplicate(b, piece, *sketch));
         if (b->near) *sketch += DEDUP_PERMUTATIONS;
     }
     if (b->dropping) return STATUS_OK;
@@ -260,7 +271,8 @@ static status start(struct build *b)
     b->progress.bytes_total = b->inputs.bytes;
     b->tail_at = b->inputs.bytes - (int64_t)(c->val_fraction * (double)b->inputs.bytes);
     b->duplicates.counted = c->dedup != BUILD_DEDUP_OFF;
-    b->duplicates.removed = c->dedup == BUILD_DEDUP_EXACT;
+    b->duplicates.removed = c->dedup == BUILD_DEDUP_EXACT || c->dedup == BUILD_DEDUP_NEAR;
+    b->duplicates.near_removed = c->dedup == BUILD_DEDUP_NEAR;
     TRY(build_inputs_hash(&b->inputs, b->inputs.hashed));
     return build_pipe_start(b);
 }
@@ -298,7 +310,7 @@ static void take_report(const struct manifest *m, struct build_report *report)
 static status finish(struct build *b, struct build_report *report)
 {
     const struct build_config *c = b->config;
-    if (b->near) TRY(dedup_near_report(b->near, &report->near));
+    if (c->near_report) TRY(dedup_near_report(b->near, &report->near));
     struct manifest m = {.vocab_size = b->vocab_size,
                          .eot = b->eot,
                          .eod = c->eod,

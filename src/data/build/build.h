@@ -21,6 +21,7 @@
 enum build_dedup {
     BUILD_DEDUP_REPORT, /* count documents whose text occurred before */
     BUILD_DEDUP_EXACT,  /* count and remove them: the first one stays */
+    BUILD_DEDUP_NEAR,   /* remove also documents that are like one that stays: data/build/dedup.h */
     BUILD_DEDUP_OFF,    /* no check: saves 20 to 25 bytes of memory per document */
 };
 enum build_val { BUILD_VAL_NONE, BUILD_VAL_HASH, BUILD_VAL_EVERY, BUILD_VAL_TAIL };

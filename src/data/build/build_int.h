@@ -168,7 +168,7 @@ struct build {
     struct build_pipe pipe;
     struct corpus *corpus;
     struct dedup *dedup;     /* NULL: no check for duplicates */
-    struct dedup_near *near; /* NULL: no report of near duplicates */
+    struct dedup_near *near; /* NULL: nobody looks for near duplicates */
     struct build_progress progress;
     int64_t tail_at;         /* TAIL: input byte from which documents are validation */
     int64_t skipped, empty;

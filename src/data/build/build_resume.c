@@ -126,7 +126,10 @@ static status open_files(struct build *b, const struct build_journal *j)
     path_of(b, "hashes", path);
     if (c->dedup != BUILD_DEDUP_OFF) TRY(dedup_open(&b->dedup, path, j ? j->hashes : 0));
     path_of(b, "sketches", path);
-    if (c->near_report) TRY(dedup_near_open(&b->near, path, j ? j->sketches : 0));
+    const bool removes = c->dedup == BUILD_DEDUP_NEAR;
+    if (removes || c->near_report)
+        TRY(dedup_near_open(&b->near, path, j ? j->sketches : 0,
+                            removes ? DEDUP_NEAR_FIND : DEDUP_NEAR_REPORT));
     return STATUS_OK;
 }
 

@@ -142,7 +142,11 @@ static status read_inputs(struct manifest *m, const char *path, const json_t *ro
     m->duplicates.counted = true;
     m->duplicates.removed = json_is_true(json_object_get(o, "removed"));
     TRY(want_int(path, o, "documents", 0, INT64_MAX, &m->duplicates.documents));
-    return want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes);
+    TRY(want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes));
+    m->duplicates.near_removed = json_object_get(o, "near_documents") != NULL;
+    if (!m->duplicates.near_removed) return STATUS_OK;
+    TRY(want_int(path, o, "near_documents", 0, INT64_MAX, &m->duplicates.near_documents));
+    return want_int(path, o, "near_text_bytes", 0, INT64_MAX, &m->duplicates.near_text_bytes);
 }
 
 static status read_row(const char *path, const json_t *o, struct manifest *m)
@@ -284,8 +288,12 @@ static json_t *inputs_json(const struct manifest *m)
 static json_t *duplicates_json(const struct manifest_duplicates *d)
 {
     if (!d->counted) return NULL;
-    return json_pack("{s:b, s:I, s:I}", "removed", d->removed, "documents", (json_int_t)d->documents,
-                     "text_bytes", (json_int_t)d->text_bytes);
+    json_t *o = json_pack("{s:b, s:I, s:I}", "removed", d->removed, "documents", (json_int_t)d->documents,
+                          "text_bytes", (json_int_t)d->text_bytes);
+    if (!o || !d->near_removed) return o;
+    json_object_set_new(o, "near_documents", json_integer(d->near_documents));
+    json_object_set_new(o, "near_text_bytes", json_integer(d->near_text_bytes));
+    return o;
 }
 
 json_t *manifest_to_json(const struct manifest *m)

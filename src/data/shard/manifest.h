@@ -28,6 +28,8 @@ struct manifest_input {
 struct manifest_duplicates {
     bool counted, removed;
     int64_t documents, text_bytes; /* counts of the input text */
+    bool near_removed; /* documents that are like an earlier one were removed, too: */
+    int64_t near_documents, near_text_bytes;
 };
 struct manifest {
     char tokenizer_dir[512]; /* as written: absolute, or relative to the manifest's directory; "": unknown */
