@@ -3,7 +3,7 @@
 # INGOT_STATIC=ON takes the libraries' archives (lib*.a), so that the program needs the C library alone, wherever it is taken. That is what
 # packages are made of; a build for this machine has the shared ones.
 option(INGOT_STATIC "link archives: the program needs no shared library but the C library's" OFF)
-set(INGOT_MODULES yaml-0.1 jansson libxxhash zlib libzstd liblz4)
+set(INGOT_MODULES yaml-0.1 jansson libxxhash zlib libzstd liblz4 libbrotlidec)
 
 if(INGOT_STATIC AND NOT CMAKE_C_COMPILER_ID STREQUAL GNU)
   message(FATAL_ERROR "INGOT_STATIC=ON needs GCC, whose OpenMP library is an archive, too: use -DCMAKE_C_COMPILER=gcc or -DINGOT_STATIC=OFF")

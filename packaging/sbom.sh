@@ -17,7 +17,7 @@ command -v dpkg-query >/dev/null || fail "dpkg-query is not there: it names the 
 # The licence of a library (not of its tools or tests), as its source says. A library that is not listed is looked up and added by a person.
 licence_of() {
     case $1 in
-    libyaml* | libjansson*) echo MIT ;;
+    libyaml* | libjansson* | libbrotli*) echo MIT ;;
     libxxhash* | liblz4*) echo BSD-2-Clause ;;
     libzstd*) echo BSD-3-Clause ;;
     zlib1g*) echo Zlib ;;

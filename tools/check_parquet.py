@@ -61,7 +61,7 @@ def write(rng, path):
     required = rng.random() < 0.2 and array.null_count == 0
     table = pa.table([other, array, other], schema=pa.schema(
         [pa.field("a", pa.float64()), pa.field("text", array.type, nullable=not required), pa.field("z", pa.float64())]))
-    codec = rng.choice(["none", "snappy", "gzip", "zstd", "lz4"])
+    codec = rng.choice(["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
     options = {}
     is_ids = isinstance(values[0] if values and values[0] is not None else next((v for v in values if v is not None), ""), list)
     dictionary = rng.random() < 0.5

@@ -2,6 +2,7 @@
 """Writes tests/fixtures/parquet/*.parquet with pyarrow. tests/data/test_parquet.c computes the same rows:
 
     row i of `text`: null when i % 7 == 3, else "row i" and (i * i) % 23 times " und é"
+    row i of `a.text`: the same; where i % 14 == 3 the struct `a` is null
     row i of `ids`:  null when i % 7 == 3, else (i * i) % 23 ids; id j is (i * 1000 + j) % 50021
 
     tools/gen_parquet_fixtures.py [DIRECTORY]
@@ -28,7 +29,7 @@ def main():
     os.makedirs(directory, exist_ok=True)
 
     def write(name, array, **options):
-        column = "text" if pa.types.is_string(array.type) else "ids"
+        column = "text" if pa.types.is_string(array.type) else "a" if pa.types.is_struct(array.type) else "ids"
         table = pa.table({"n": pa.array(range(ROWS)), column: array})
         pq.write_table(table, os.path.join(directory, name + ".parquet"), row_group_size=options.pop("row_group_size", 128),
                        write_statistics=False, store_schema=False, write_batch_size=8, **options)
@@ -44,6 +45,10 @@ def main():
     write("text_dictionary_v2", text, compression="zstd", data_page_version="2.0", data_page_size=256)
     for encoding in ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
         write("text_" + encoding.lower(), text, compression="zstd", column_encoding={"text": encoding}, **plain)
+    write("text_brotli_v1", text, compression="brotli", **plain)
+    inner = [None if i % 14 == 3 else {"k": i, "text": t} for i, t in enumerate(texts())]
+    nested = pa.array(inner, pa.struct([("k", pa.int64()), ("text", pa.string())]))
+    write("nested_brotli_v2", nested, compression="brotli", data_page_version="2.0", **plain)
     write("ids32_plain_v1", ids(pa.int32()), compression="none", **plain)
     write("ids32_dictionary_v2", ids(pa.int32()), compression="zstd", data_page_version="2.0", data_page_size=512)
     write("ids64_snappy_v1", ids(pa.int64()), compression="snappy", data_page_size=256)

@@ -148,10 +148,12 @@ static status take_output(const struct build_flags *f, struct build_config *c)
                     "--format %s: ingot, llmc, megatron or npy is expected (--input names what is read)",
                     f->format);
     c->format = (enum shard_format)format;
-    static const char *const dedups[] = {
-        [BUILD_DEDUP_REPORT] = "report", [BUILD_DEDUP_EXACT] = "exact", [BUILD_DEDUP_OFF] = "off"};
+    static const char *const dedups[] = {[BUILD_DEDUP_REPORT] = "report",
+                                         [BUILD_DEDUP_EXACT] = "exact",
+                                         [BUILD_DEDUP_NEAR] = "near",
+                                         [BUILD_DEDUP_OFF] = "off"};
     int dedup = word_of(f->dedup, dedups, COUNT(dedups));
-    if (dedup < 0) return FAIL(STATUS_CONFIG, "--dedup %s: report, exact or off is expected", f->dedup);
+    if (dedup < 0) return FAIL(STATUS_CONFIG, "--dedup %s: report, exact, near or off is expected", f->dedup);
     c->dedup = (enum build_dedup)dedup;
     c->near_report = strcmp(f->dedup_report, "near") == 0;
     if (!c->near_report && strcmp(f->dedup_report, "exact") != 0)
@@ -215,14 +217,24 @@ static json_t *near_json(const struct dedup_near_report *r)
                      "examples", examples);
 }
 
+static json_t *duplicates_json(const struct manifest_duplicates *d)
+{
+    json_t *o = json_pack("{s:I, s:I, s:b}", "documents", (json_int_t)d->documents, "text_bytes",
+                          (json_int_t)d->text_bytes, "removed", d->removed);
+    if (!o || !d->near_removed) return o;
+    json_object_set_new(o, "near_documents", json_integer(d->near_documents));
+    json_object_set_new(o, "near_text_bytes", json_integer(d->near_text_bytes));
+    return o;
+}
+
 static void print_json(const struct build_flags *f, const struct build_config *c,
                        const struct build_report *r, double seconds)
 {
-    json_t *o = json_pack(
-        "{s:s, s:f, s:I, s:{s:I, s:I, s:b}, s:o*, s:o, s:o}", "prefix", f->out, "seconds", seconds, "skipped",
-        (json_int_t)r->skipped, "duplicates", "documents", (json_int_t)r->duplicates.documents, "text_bytes",
-        (json_int_t)r->duplicates.text_bytes, "removed", r->duplicates.removed, "near",
-        c->near_report ? near_json(&r->near) : NULL, "train", sum_json(&r->train), "val", sum_json(&r->val));
+    json_t *o =
+        json_pack("{s:s, s:f, s:I, s:I, s:o, s:o*, s:o, s:o}", "prefix", f->out, "seconds", seconds,
+                  "skipped", (json_int_t)r->skipped, "empty", (json_int_t)r->empty, "duplicates",
+                  duplicates_json(&r->duplicates), "near", c->near_report ? near_json(&r->near) : NULL,
+                  "train", sum_json(&r->train), "val", sum_json(&r->val));
     if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     puts("");
@@ -238,6 +250,9 @@ static void print_duplicates(const struct build_report *r, const struct build_co
                d->documents == 0 ? ""
                : d->removed      ? ", left out"
                                  : "; --dedup exact leaves them out");
+    if (d->near_removed)
+        printf("near duplicates: %lld documents that are like one before them (%s), left out\n",
+               (long long)d->near_documents, text_bytes(bytes, (double)d->near_text_bytes));
     const struct dedup_near_report *n = &r->near;
     if (!c->near_report) return;
     printf("near duplicates: %lld of %lld documents are like one before them (estimated Jaccard of 5-word "
@@ -300,6 +315,7 @@ static status run_build(const struct build_flags *f, const struct inputs *in)
     meter.next_ns = meter.start_ns + (meter.terminal ? TERMINAL_MS : LINE_MS) * 1000000ll;
     struct build_config c = {.inputs = (const char *const *)in->paths,
                              .input_count = in->count,
+                             .words = in->words,
                              .progress = show_progress,
                              .ctx = &meter};
     TRY(take_flags(f, &c));
@@ -315,6 +331,7 @@ static status run_build(const struct build_flags *f, const struct inputs *in)
     if (meter.terminal) wipe();
     TRY(st);
     if (r.skipped > 0) log_warn("%lld documents could not be read and were left out", (long long)r.skipped);
+    if (r.empty > 0) log_info("%lld documents are empty or null and were passed over", (long long)r.empty);
     if (c.val == BUILD_VAL_NONE) log_info("no validation part; --val-fraction 0.05 makes one");
     print_report(f, &c, &r, (double)(clock_ns() - meter.start_ns) * 1e-9);
     return STATUS_OK;

@@ -21,8 +21,10 @@ static void add(struct inputs *in, const char *path)
     if (in->count == in->room) {
         in->room = in->room ? 2 * in->room : 16;
         in->paths = realloc(in->paths, (size_t)in->room * sizeof *in->paths);
-        MEMORY_CHECK(in->paths, "no memory for %d names", in->room);
+        in->words = realloc(in->words, (size_t)in->room * sizeof *in->words);
+        MEMORY_CHECK(in->paths && in->words, "no memory for %d names", in->room);
     }
+    in->words[in->count] = in->word;
     MEMORY_CHECK(in->paths[in->count++] = strdup(path), "no memory for a name");
 }
 
@@ -150,6 +152,7 @@ static status add_standard(struct inputs *in, const char *spool)
 status inputs_expand(struct inputs *in, char **words, int count, const char *spool, bool shards)
 {
     for (int i = 0; i < count; i++) {
+        in->word = i;
         if (strcmp(words[i], "-") == 0)
             TRY(add_standard(in, spool));
         else if (is_directory(words[i]))
@@ -166,5 +169,6 @@ void inputs_free(struct inputs *in)
 {
     for (int i = 0; i < in->count; i++) free(in->paths[i]);
     free(in->paths);
+    free(in->words);
     *in = (struct inputs){0};
 }

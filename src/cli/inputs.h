@@ -7,7 +7,8 @@
 
 struct inputs {
     char **paths; /* owned */
-    int count, room;
+    int *words; /* owned: the word that each path is of, from 0 */
+    int count, room, word;
     bool standard; /* "-" is among them */
 };
 /* Expands the words, sorted within each:

@@ -223,6 +223,161 @@ static void shards_of_nobody_need_a_vocabulary(void **state)
     stream_free(&got);
 }
 
+/* Shards of four bytes per id: llm.c's version 7, what ingot writes above 65,536 ids. */
+static void a_wide_shard_is_known_by_its_name_alone(void **state)
+{
+    (void)state;
+    const int32_t raw[] = {70000, 1, 2, 3, 70000, 4, 5};
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("wide.raw"));
+    temp_write(path, raw, sizeof raw);
+    struct build_config c = config_for(path, "v");
+    struct build_report r;
+    c.tokenizer_dir = NULL;
+    c.vocab_size = 100000;
+    c.eod = EOD_BEFORE;
+    c.hints = (struct shard_hints){.type = SHARD_TYPE_I32, .eot = 70000, .eod = EOD_BEFORE};
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    snprintf(path, sizeof path, "%s", temp_path("v_train_000000.bin"));
+    c = config_for(path, "v2");
+    c.tokenizer_dir = NULL;
+    c.eod = EOD_BEFORE;
+    c.skip_errors = true;
+    if (build_run(&c, &r) != STATUS_OK) fail_msg("%s", status_message());
+    struct stream got = read_stream(temp_path("v2_train_*.bin"));
+    assert_int_equal(got.documents, 2);
+    assert_int_equal(got.count, 7);
+    assert_memory_equal(got.ids, raw, sizeof raw);
+    stream_free(&got);
+}
+
+static void without_end_of_text_tokens_each_file_is_a_document(void **state)
+{
+    (void)state;
+    struct build_report r;
+    char pattern[1024];
+    snprintf(pattern, sizeof pattern, "%s", temp_path("q_train_*.npy"));
+    struct build_config c = config_for(lines_path, "q");
+    c.format = SHARD_NPY;
+    c.eod = EOD_NONE;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    int64_t shards = r.train.shards, tokens = r.train.tokens;
+    assert_true(shards > 3);
+    assert_int_equal(unlink(temp_path("q_manifest.json")), 0); /* shards of nobody */
+    c = config_for(pattern, "q2");
+    c.eod = EOD_NONE;
+    assert_int_equal(build_run(&c, &r), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "--input-eod none"));
+    c.hints.eod = EOD_NONE;
+    if (build_run(&c, &r) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(r.train.documents, shards);
+    assert_int_equal(r.train.tokens, tokens);
+}
+
+static void an_input_that_is_skipped_as_a_whole_fails(void **state)
+{
+    (void)state;
+    char bad[1024], good[1024];
+    snprintf(bad, sizeof bad, "%s", temp_path("latin1.txt"));
+    snprintf(good, sizeof good, "%s", temp_path("fine.txt"));
+    temp_write(bad, "caf\xe9\nth\xe9\n", 9);
+    temp_write(good, "fine\n\xff\n", 7);
+    const char *both[] = {good, bad};
+    struct build_config c = config_for(bad, "z");
+    struct build_report r;
+    c.inputs = both, c.input_count = 2;
+    c.skip_errors = true;
+    for (int resumed = 0; resumed < 2; resumed++) { /* also when a stop came between its documents */
+        c.reader.batch_bytes = resumed ? 8 : 0;
+        c.force = true;
+        c.sync_s = resumed ? -1 : 0;
+        int batches = 1;
+        c.stop = resumed ? stop_after : NULL;
+        c.ctx = &batches;
+        status st;
+        while ((st = build_run(&c, &r)) == STATUS_STOPPED) batches = 1;
+        assert_int_equal(st, STATUS_DATA);
+        assert_non_null(strstr(status_message(), "latin1.txt: none of its 2 documents"));
+    }
+    const int one_word[] = {0, 0}; /* a directory */
+    c = config_for(bad, "z2");
+    c.inputs = both, c.input_count = 2, c.words = one_word;
+    c.skip_errors = true;
+    assert_int_equal(build_run(&c, &r), STATUS_OK);
+    assert_int_equal(r.skipped, 3);
+    assert_int_equal(r.train.documents, 1);
+}
+
+static void null_and_empty_are_passed_over_and_counted(void **state)
+{
+    (void)state;
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("null.jsonl"));
+    FILE *f = fopen(path, "wb");
+    fputs(
+        "{\"a\": {\"text\": \"one\"}}\n{\"a\": {\"text\": null}}\n{\"a\": null}\n{\"a\": {\"text\": \"\"}}\n",
+        f);
+    fclose(f);
+    struct build_config c = config_for(path, "n");
+    struct build_report r;
+    c.reader.key = "a.text";
+    if (build_run(&c, &r) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(r.train.documents, 1);
+    assert_int_equal(r.empty, 3);
+    struct manifest m;
+    assert_int_equal(manifest_read(&m, temp_path("n_manifest.json")), STATUS_OK);
+    assert_int_equal(m.empty, 3);
+    manifest_free(&m);
+}
+
+/* Line i is the text before it, but for a word, when i % 3 != 0; every tenth of them twice. */
+static void near_duplicates_are_removed_also_after_stops_and_on_many_threads(void **state)
+{
+    (void)state;
+    enum { TEXTS = 300 };
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("near.txt"));
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; i < TEXTS; i++) {
+        char line[2048];
+        add_words(line, (uint64_t)(1000 + i / 3), 120);
+        fprintf(f, "%s and %s%d\n", line, i % 3 == 2 ? "then " : "", i % 3 == 1 && i % 10 == 0 ? i - 1 : i);
+        if (i % 30 == 0) fprintf(f, "%s and %d\n", line, i);
+    }
+    fclose(f);
+    struct stream want = {0};
+    for (int round = 0; round < 3; round++) {
+        parallel_threads_set(round == 1 ? 1 : 4);
+        struct build_config c = config_for(path, "near");
+        struct build_report r;
+        int batches = 3;
+        c.dedup = BUILD_DEDUP_NEAR;
+        c.force = round > 0;
+        c.sync_s = round == 2 ? -1 : 0;
+        c.stop = round == 2 ? stop_after : NULL;
+        c.ctx = &batches;
+        status st;
+        while ((st = build_run(&c, &r)) == STATUS_STOPPED) batches = 3;
+        if (st != STATUS_OK) fail_msg("%s", status_message());
+        assert_int_equal(r.train.documents, TEXTS / 3);
+        assert_int_equal(r.duplicates.documents + r.duplicates.near_documents,
+                         TEXTS + TEXTS / 30 - TEXTS / 3);
+        assert_int_equal(r.duplicates.documents, 2 * (TEXTS / 30));
+        assert_true(r.duplicates.removed && r.duplicates.near_removed);
+        struct manifest m;
+        assert_int_equal(manifest_read(&m, temp_path("near_manifest.json")), STATUS_OK);
+        assert_int_equal(m.duplicates.near_documents, r.duplicates.near_documents);
+        assert_int_equal(m.duplicates.near_text_bytes, r.duplicates.near_text_bytes);
+        manifest_free(&m);
+        struct stream got = read_stream(temp_path("near_train_*.bin"));
+        if (round == 0) want = got;
+        assert_same_stream(&got, &want);
+        if (round > 0) stream_free(&got);
+    }
+    parallel_threads_set(0);
+    stream_free(&want);
+}
+
 /* Ids of the whole text, encoded at once. */
 static int32_t *encode_whole(int64_t *count)
 {
@@ -318,6 +473,11 @@ int main(void)
         cmocka_unit_test(every_format_holds_the_same_documents_also_after_stops),
         cmocka_unit_test(shards_of_every_format_are_input),
         cmocka_unit_test(shards_of_nobody_need_a_vocabulary),
+        cmocka_unit_test(a_wide_shard_is_known_by_its_name_alone),
+        cmocka_unit_test(without_end_of_text_tokens_each_file_is_a_document),
+        cmocka_unit_test(an_input_that_is_skipped_as_a_whole_fails),
+        cmocka_unit_test(near_duplicates_are_removed_also_after_stops_and_on_many_threads),
+        cmocka_unit_test(null_and_empty_are_passed_over_and_counted),
         cmocka_unit_test(a_long_document_has_the_ids_of_the_whole),
         cmocka_unit_test(a_long_document_is_divided_and_dropped_as_a_whole),
         cmocka_unit_test(a_fault_in_a_long_document_is_skipped_or_named),

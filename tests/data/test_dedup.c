@@ -136,7 +136,7 @@ static void the_report_finds_similar_documents_and_no_others(void **state)
     struct dedup_sketcher *s;
     static char text[20000];
     uint32_t sketch[DEDUP_PERMUTATIONS];
-    assert_int_equal(dedup_near_open(&d, path, 0), STATUS_OK);
+    assert_int_equal(dedup_near_open(&d, path, 0, DEDUP_NEAR_REPORT), STATUS_OK);
     assert_int_equal(dedup_sketcher_open(&s), STATUS_OK);
     for (int i = 0; i < 2 * FAMILIES; i++) {
         /* Of families 0 to 99 the second text is nearly the first (Jaccard 0.97), of the others a half is (0.3). */
@@ -144,7 +144,7 @@ static void the_report_finds_similar_documents_and_no_others(void **state)
         if (i == FAMILIES + 7) {
             assert_int_equal(dedup_near_sync(d), STATUS_OK);
             dedup_near_close(&d, true);
-            assert_int_equal(dedup_near_open(&d, path, i), STATUS_OK);
+            assert_int_equal(dedup_near_open(&d, path, i, DEDUP_NEAR_REPORT), STATUS_OK);
         }
         make_text(text, sizeof text, family, i / FAMILIES, WORDS, shared);
         dedup_sketch(s, text, strlen(text), sketch);
@@ -169,6 +169,44 @@ static void the_report_finds_similar_documents_and_no_others(void **state)
     assert_false(io_exists(path));
 }
 
+/* The first of each family stays; what is found does not depend on a pause. */
+static void a_look_up_finds_similar_documents_and_no_others(void **state)
+{
+    (void)state;
+    enum { FAMILIES = 1500, WORDS = 200 };
+    char path[1024];
+    snprintf(path, sizeof path, "%s", temp_path("f"));
+    struct dedup_near *d;
+    struct dedup_sketcher *s;
+    static char text[20000];
+    uint32_t sketch[DEDUP_PERMUTATIONS];
+    bool like;
+    assert_int_equal(dedup_near_open(&d, path, 0, DEDUP_NEAR_FIND), STATUS_OK);
+    assert_int_equal(dedup_sketcher_open(&s), STATUS_OK);
+    for (int i = 0; i < 3 * FAMILIES; i++) {
+        const int family = i % FAMILIES, shared = family < 500 ? 197 : 98;
+        if (i == FAMILIES + 7 || i == 2 * FAMILIES) { /* on disk, and half in the buffer */
+            const int64_t count = dedup_near_count(d);
+            assert_int_equal(dedup_near_sync(d), STATUS_OK);
+            dedup_near_close(&d, true);
+            assert_int_equal(dedup_near_open(&d, path, count, DEDUP_NEAR_FIND), STATUS_OK);
+        }
+        make_text(text, sizeof text, family, i / FAMILIES, WORDS, shared);
+        dedup_sketch(s, text, strlen(text), sketch);
+        assert_int_equal(dedup_near_find(d, sketch, &like), STATUS_OK);
+        if (like != (i >= FAMILIES && family < 500)) fail_msg("document %d: %d", i, like);
+        if (!like) assert_int_equal(dedup_near_add(d, i, sketch), STATUS_OK);
+    }
+    dedup_sketch(s, "!", 1, sketch);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dedup_near_find(d, sketch, &like), STATUS_OK);
+        assert_false(like);
+        assert_int_equal(dedup_near_add(d, 1, sketch), STATUS_OK);
+    }
+    dedup_sketcher_close(s);
+    dedup_near_close(&d, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +214,7 @@ int main(void)
         cmocka_unit_test(the_table_takes_the_memory_that_is_said),
         cmocka_unit_test(estimates_of_similarity_are_unbiased),
         cmocka_unit_test(words_are_what_the_header_says),
+        cmocka_unit_test(a_look_up_finds_similar_documents_and_no_others),
         cmocka_unit_test(the_report_finds_similar_documents_and_no_others),
     };
     return cmocka_run_group_tests(tests, temp_open, temp_close);

@@ -18,12 +18,12 @@ static const char *const names[] = {
     "text_none_v1",          "text_crc_v2",      "text_gzip_v1",        "text_lz4_v1",
     "text_zstd_v2",          "text_fallback_v1", "text_dictionary_v2",  "text_delta_length_byte_array",
     "text_delta_byte_array", "ids32_plain_v1",   "ids32_dictionary_v2", "ids64_snappy_v1",
-    "ids64_delta_v2"};
+    "ids64_delta_v2",        "text_brotli_v1",   "nested_brotli_v2"};
 enum { NAME_COUNT = sizeof names / sizeof names[0] };
 
 static const char *key_of(const char *name)
 {
-    return strncmp(name, "ids", 3) == 0 ? "ids" : "text";
+    return strncmp(name, "ids", 3) == 0 ? "ids" : strncmp(name, "nested", 6) == 0 ? "a.text" : "text";
 }
 
 static const char *path_of(const char *name)

@@ -30,10 +30,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!ok && (fault.at > bytes || !fault.what)) abort();
     if (ok && !want && !is_its_limit(&error)) abort();
     if (ok && want &&
-        (!json_is_string(value) || json_string_length(value) != text.bytes ||
-         memcmp(json_string_value(value), text.text, text.bytes) != 0))
+        (json_is_null(value) ? text.bytes != 0
+                             : !json_is_string(value) || json_string_length(value) != text.bytes ||
+                                   memcmp(json_string_value(value), text.text, text.bytes) != 0))
         abort();
-    if (!ok && json_is_string(value) && !has_nul && !strstr(fault.what, "deeper")) abort();
+    if (!ok && (json_is_string(value) || json_is_null(value)) && !has_nul && !strstr(fault.what, "deeper"))
+        abort();
     if (ok) free(text.owner);
     json_decref(want);
     return 0;

@@ -23,7 +23,7 @@ check "Debian's zsh finds the completion" test -s deb/usr/share/zsh/vendor-compl
 spdx=moved/share/doc/ingot/ingot.spdx.json
 check "SPDX 2.3" test "$(jq -r .spdxVersion $spdx)" = SPDX-2.3
 check "the list's program is this one" test "$(jq -r '.packages[0].checksums[0].checksumValue' $spdx)" = "$(sha256sum <moved/bin/ingot | cut -d' ' -f1)"
-for name in libjansson libyaml libxxhash libzstd liblz4 zlib1g libgcc glibc; do
+for name in libjansson libyaml libxxhash libzstd liblz4 libbrotli zlib1g libgcc glibc; do
     check "$name is on the list" test "$(jq "[.packages[] | select(.name | startswith(\"$name\"))] | length" $spdx)" -eq 1
 done
 check "each has a licence and a relation" test "$(jq '[.packages[] | select(.licenseDeclared == null or .licenseDeclared == "NOASSERTION")] | length' $spdx)" -eq 0

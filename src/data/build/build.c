@@ -19,17 +19,28 @@ static const double sync_s_default = 10;
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
+/* Counts a document that was there before, and decides whether it is dropped. */
+static status look_for_duplicate(struct build *b, const struct build_piece *piece, const uint32_t *sketch)
+{
+    const enum build_dedup rule = b->config->dedup;
+    struct manifest_duplicates *d = &b->duplicates;
+    bool seen = false, like = false;
+    if (b->dedup) TRY(dedup_add(b->dedup, piece->hash, &seen));
+    d->documents += seen;
+    d->text_bytes += seen ? piece->bytes : 0;
+    if (!seen && rule == BUILD_DEDUP_NEAR) TRY(dedup_near_find(b->near, sketch, &like));
+    d->near_documents += like;
+    d->near_text_bytes += like ? piece->bytes : 0;
+    b->dropping = like || (seen && rule != BUILD_DEDUP_REPORT);
+    return b->near && !seen && !like ? dedup_near_add(b->near, piece->record, sketch) : STATUS_OK;
+}
+
 /* A piece with its ids; *sketch continues from the sketch of a full piece. */
 static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids, bool ends,
                           const uint32_t **sketch)
 {
     if (piece->whole) {
-        bool seen = false;
-        if (b->dedup) TRY(dedup_add(b->dedup, piece->hash, &seen));
-        b->duplicates.documents += seen;
-        b->duplicates.text_bytes += seen ? piece->bytes : 0;
-        b->dropping = seen && b->config->dedup == BUILD_DEDUP_EXACT;
-        if (b->near && !seen) TRY(dedup_near_add(b->near, piece->record, *sketch));
+        TRY(look_for_duplicate(b, piece, *sketch));
         if (b->near) *sketch += DEDUP_PERMUTATIONS;
     }
     if (b->dropping) return STATUS_OK;
@@ -66,7 +77,12 @@ static status write_group(struct build *b, struct build_group *g)
     build_pipe_wait(&b->pipe, g);
     if (g->st != STATUS_OK) return FAIL(g->st, "%s", g->message);
     if (g->skipped > 0 && b->skipped < SKIPS_SHOWN) log_warn("skipped: %s", g->message);
+    if (g->skipped > 0 && b->tally.skipped == 0)
+        snprintf(b->first_skip, sizeof b->first_skip, "%s", g->message);
     b->skipped += g->skipped;
+    b->tally.skipped += g->skipped;
+    b->tally.read += g->end - g->begin - g->skipped;
+    b->empty += g->empty;
     if (g->part_count > 0) return write_parts(b, g);
     const int32_t *ids = g->out.ids;
     const uint32_t *sketch = g->out.sketches;
@@ -85,6 +101,24 @@ static bool is_due(const struct build *b)
     return s < 0 || (double)(clock_ns() - b->durable_ns) * 1e-9 >= (s > 0 ? s : sync_s_default);
 }
 
+static int word_of(const struct build_config *c, int input)
+{
+    return c->words ? c->words[input] : input;
+}
+
+/* The word of `input` has ended: it is an error if documents were skipped and none was read. */
+static status end_word(struct build *b, int input)
+{
+    const struct build_tally t = b->tally;
+    b->tally = (struct build_tally){0};
+    if (t.read > 0 || t.skipped == 0) return STATUS_OK;
+    return FAIL(
+        STATUS_DATA,
+        "%s: none of its %lld documents can be read, and --on-error skip leaves out no whole input%s%s",
+        b->config->inputs[input], (long long)t.skipped, b->first_skip[0] ? "; the first: " : "",
+        b->first_skip);
+}
+
 /* *mark: the end of the input. */
 static status write_slots(struct build *b, struct build_mark *mark)
 {
@@ -92,6 +126,8 @@ static status write_slots(struct build *b, struct build_mark *mark)
     *mark = b->pipe.from;
     while ((slot = build_pipe_next(&b->pipe))) {
         if (slot->st != STATUS_OK) return FAIL(slot->st, "%s", slot->message);
+        if (word_of(b->config, slot->after.input) != word_of(b->config, mark->input))
+            TRY(end_word(b, mark->input));
         for (int64_t i = 0; i < slot->group_count; i++) {
             status st = write_group(b, &slot->groups[i]);
             if (st == STATUS_STOPPED) return FAIL(st, "stopped; the same command resumes it");
@@ -105,7 +141,7 @@ static status write_slots(struct build *b, struct build_mark *mark)
         if (stop || is_due(b)) TRY(build_resume_save(b, *mark));
         if (stop) return FAIL(STATUS_STOPPED, "stopped; the same command resumes it");
     }
-    return STATUS_OK;
+    return end_word(b, mark->input);
 }
 
 /* --- start ---------------------------------------------------------------------------------------------- */
@@ -235,7 +271,8 @@ static status start(struct build *b)
     b->progress.bytes_total = b->inputs.bytes;
     b->tail_at = b->inputs.bytes - (int64_t)(c->val_fraction * (double)b->inputs.bytes);
     b->duplicates.counted = c->dedup != BUILD_DEDUP_OFF;
-    b->duplicates.removed = c->dedup == BUILD_DEDUP_EXACT;
+    b->duplicates.removed = c->dedup == BUILD_DEDUP_EXACT || c->dedup == BUILD_DEDUP_NEAR;
+    b->duplicates.near_removed = c->dedup == BUILD_DEDUP_NEAR;
     TRY(build_inputs_hash(&b->inputs, b->inputs.hashed));
     return build_pipe_start(b);
 }
@@ -264,6 +301,7 @@ static status check_parts(const struct build *b)
 static void take_report(const struct manifest *m, struct build_report *report)
 {
     report->skipped = m->skipped;
+    report->empty = m->empty;
     report->duplicates = m->duplicates;
     report->train = manifest_split(m, "train");
     report->val = manifest_split(m, "val");
@@ -272,11 +310,12 @@ static void take_report(const struct manifest *m, struct build_report *report)
 static status finish(struct build *b, struct build_report *report)
 {
     const struct build_config *c = b->config;
-    if (b->near) TRY(dedup_near_report(b->near, &report->near));
+    if (c->near_report) TRY(dedup_near_report(b->near, &report->near));
     struct manifest m = {.vocab_size = b->vocab_size,
                          .eot = b->eot,
                          .eod = c->eod,
                          .skipped = b->skipped,
+                         .empty = b->empty,
                          .duplicates = b->duplicates};
     memcpy(m.tokenizer_hash, b->tokenizer_hash, sizeof m.tokenizer_hash);
     const char *slash = strrchr(c->prefix, '/');

@@ -21,6 +21,7 @@
 enum build_dedup {
     BUILD_DEDUP_REPORT, /* count documents whose text occurred before */
     BUILD_DEDUP_EXACT,  /* count and remove them: the first one stays */
+    BUILD_DEDUP_NEAR,   /* remove also documents that are like one that stays: data/build/dedup.h */
     BUILD_DEDUP_OFF,    /* no check: saves 20 to 25 bytes of memory per document */
 };
 enum build_val { BUILD_VAL_NONE, BUILD_VAL_HASH, BUILD_VAL_EVERY, BUILD_VAL_TAIL };
@@ -32,6 +33,7 @@ struct build_progress {
 struct build_config {
     const char *const *inputs;
     int input_count;
+    const int *words; /* [input_count], ascending: the word of the user that each input is of; NULL: one each */
     const char *prefix; /* shards are PREFIX_train_000000.bin, ... */
     const char *tokenizer_dir; /* NULL: the inputs are token ids */
     int64_t vocab_size;        /* for token ids without a tokenizer; 0: the value of the shards' manifests */
@@ -47,7 +49,7 @@ struct build_config {
     int64_t val_every;   /* EVERY: 2 or more */
     enum eod eod;
     int64_t shard_tokens;
-    bool skip_errors; /* skip and count documents that cannot be read */
+    bool skip_errors; /* skip and count documents that cannot be read; a word of which none can be read still fails */
     bool force;       /* replace an existing corpus; discard an interrupted build of other inputs or settings */
     double sync_s;    /* maximum time of work lost by a kill; 0: 10 s; negative: a durable point after every batch */
     bool (*stop)(void *ctx); /* called between batches; true stops the build; NULL: never */
@@ -56,7 +58,7 @@ struct build_config {
 };
 struct build_report {
     struct manifest_sum train, val;
-    int64_t skipped;
+    int64_t skipped, empty;
     struct manifest_duplicates duplicates;
     struct dedup_near_report near; /* set with near_report */
 };

@@ -137,6 +137,8 @@ static status encode_record(struct build_worker *w, const struct build_slot *slo
         piece.whole = false;
         piece.split = CORPUS_VAL;
         if (st == STATUS_OK && cut < units) st = add_piece(w, &g->out, &d, cut, units, piece, true);
+    } else {
+        g->empty++;
     }
     if (st != STATUS_OK) { /* a skipped document leaves nothing */
         g->out.count = before.count;
@@ -180,7 +182,10 @@ static status open_parts(struct build_worker *w, struct build_slot *slot, struct
     size_t units;
     int64_t room = 0;
     TRY(open_document(w, slot, g->begin, &g->document, &units));
-    if (units == 0) return STATUS_OK;
+    if (units == 0) {
+        g->empty++;
+        return STATUS_OK;
+    }
     size_t cut = g->document.text ? tail_cut(w->build, slot, g->begin, &g->document) : units;
     struct build_piece piece = first_piece(w, &g->out, slot, g->begin, &g->document);
     cut_document(w, g, &room, 0, cut, piece);

@@ -87,7 +87,7 @@ struct build_group {
     bool is_long;       /* a single record that is encoded in parts */
     bool done;          /* encoded, or split into parts */
     struct build_ids out;
-    int64_t skipped;
+    int64_t skipped, empty;
     status st;         /* error that ended the group */
     char message[512]; /* message of st, or of the first skipped record */
     struct reader_document document;
@@ -168,10 +168,12 @@ struct build {
     struct build_pipe pipe;
     struct corpus *corpus;
     struct dedup *dedup;     /* NULL: no check for duplicates */
-    struct dedup_near *near; /* NULL: no report of near duplicates */
+    struct dedup_near *near; /* NULL: nobody looks for near duplicates */
     struct build_progress progress;
     int64_t tail_at;         /* TAIL: input byte from which documents are validation */
-    int64_t skipped;
+    int64_t skipped, empty;
+    struct build_tally tally;
+    char first_skip[512]; /* message of the first document of the tally that this process skipped; "": none */
     bool dropping; /* the document being written is a duplicate and is dropped */
     struct manifest_duplicates duplicates;
     int lock;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { VERSION = 1, JOURNAL_BYTES_MAX = 256 << 20, SUM_BYTES = 18 /* newline, 16 digits, newline */ };
+enum { VERSION = 2, JOURNAL_BYTES_MAX = 256 << 20, SUM_BYTES = 18 /* newline, 16 digits, newline */ };
 
 static void sum_text(const char *data, size_t bytes, char out[SUM_BYTES + 1])
 {
@@ -76,6 +76,9 @@ static status read_root(struct build_journal *j, const char *path, const json_t 
     TRY(want(path, mark, "at", 0, INT64_MAX, &j->mark.at.at));
     TRY(want(path, mark, "row", 0, INT64_MAX, &j->mark.at.row));
     TRY(want(path, mark, "records", 0, INT64_MAX, &j->mark.records));
+    const json_t *word = json_object_get(root, "word");
+    TRY(want(path, word, "read", 0, INT64_MAX, &j->tally.read));
+    TRY(want(path, word, "skipped", 0, INT64_MAX, &j->tally.skipped));
     TRY(want(path, root, "hashed", 0, j->state.rows.input_count, &n));
     j->hashed = (int)n;
     TRY(want(path, root, "bytes_done", 0, INT64_MAX, &j->bytes_done));
@@ -118,12 +121,13 @@ status build_journal_write(const struct build_journal *j, const char *path)
     for (int i = 0; i < j->state.rows.input_count; i++)
         json_array_append_new(mtimes, json_integer(j->mtimes_ns[i]));
     json_t *root = json_pack(
-        "{s:s, s:i, s:s, s:o, s:i, s:{s:i, s:I, s:I, s:I}, s:I, s:I, s:I, s:[b, b], s:o}", "format",
-        "ingot-build", "version", VERSION, "settings", j->settings, "mtimes_ns", mtimes, "hashed", j->hashed,
-        "mark", "input", j->mark.input, "at", (json_int_t)j->mark.at.at, "row", (json_int_t)j->mark.at.row,
-        "records", (json_int_t)j->mark.records, "bytes_done", (json_int_t)j->bytes_done, "hashes",
-        (json_int_t)j->hashes, "sketches", (json_int_t)j->sketches, "open", j->state.open[CORPUS_TRAIN],
-        j->state.open[CORPUS_VAL], "corpus", corpus);
+        "{s:s, s:i, s:s, s:o, s:i, s:{s:i, s:I, s:I, s:I}, s:{s:I, s:I}, s:I, s:I, s:I, s:[b, b], s:o}",
+        "format", "ingot-build", "version", VERSION, "settings", j->settings, "mtimes_ns", mtimes, "hashed",
+        j->hashed, "mark", "input", j->mark.input, "at", (json_int_t)j->mark.at.at, "row",
+        (json_int_t)j->mark.at.row, "records", (json_int_t)j->mark.records, "word", "read",
+        (json_int_t)j->tally.read, "skipped", (json_int_t)j->tally.skipped, "bytes_done",
+        (json_int_t)j->bytes_done, "hashes", (json_int_t)j->hashes, "sketches", (json_int_t)j->sketches,
+        "open", j->state.open[CORPUS_TRAIN], j->state.open[CORPUS_VAL], "corpus", corpus);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(root);
     if (!text) return FAIL(STATUS_CONFIG, "%s: a name or a separator is not UTF-8", path);

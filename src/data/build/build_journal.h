@@ -10,11 +10,15 @@ struct build_mark { /* position where reading resumes */
     struct reader_mark at;
     int64_t records; /* records before it, over all inputs */
 };
+struct build_tally { /* documents of the word that is being read */
+    int64_t read, skipped;
+};
 struct build_journal {
     char *settings; /* all settings that determine the output, except the inputs */
     int64_t *mtimes_ns; /* [state.rows.input_count] */
     int hashed;         /* number of inputs with a known hash */
     struct build_mark mark;
+    struct build_tally tally;
     int64_t bytes_done, hashes, sketches; /* bytes done of all inputs; entries in the files of hashes and sketches */
     struct corpus_state state; /* the rows include inputs, skipped and duplicates */
 };

@@ -61,7 +61,7 @@ static void make_groups(struct build_slot *s)
         struct build_group *g = &s->groups[s->group_count];
         g->begin = i;
         g->is_long = batch->records[i].bytes >= LONG_BYTES;
-        g->out.count = g->out.piece_count = g->out.sketch_count = g->skipped = 0;
+        g->out.count = g->out.piece_count = g->out.sketch_count = g->skipped = g->empty = 0;
         g->done = false;
         g->st = STATUS_OK;
         size_t bytes = 0;

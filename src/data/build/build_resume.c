@@ -126,7 +126,10 @@ static status open_files(struct build *b, const struct build_journal *j)
     path_of(b, "hashes", path);
     if (c->dedup != BUILD_DEDUP_OFF) TRY(dedup_open(&b->dedup, path, j ? j->hashes : 0));
     path_of(b, "sketches", path);
-    if (c->near_report) TRY(dedup_near_open(&b->near, path, j ? j->sketches : 0));
+    const bool removes = c->dedup == BUILD_DEDUP_NEAR;
+    if (removes || c->near_report)
+        TRY(dedup_near_open(&b->near, path, j ? j->sketches : 0,
+                            removes ? DEDUP_NEAR_FIND : DEDUP_NEAR_REPORT));
     return STATUS_OK;
 }
 
@@ -134,7 +137,9 @@ static void take(struct build *b, const struct build_journal *j)
 {
     const struct manifest *rows = &j->state.rows;
     b->pipe.from = j->mark;
+    b->tally = j->tally;
     b->skipped = rows->skipped;
+    b->empty = rows->empty;
     b->duplicates = rows->duplicates;
     for (int i = 0; i < j->hashed; i++) b->inputs.files[i].xxh64 = rows->inputs[i].xxh64;
     b->inputs.hashed = j->hashed;
@@ -170,7 +175,8 @@ status build_resume_open(struct build *b, const struct build_journal *j)
 
 status build_resume_save(struct build *b, struct build_mark mark)
 {
-    struct build_journal j = {.settings = b->settings, .mark = mark, .bytes_done = b->progress.bytes_done};
+    struct build_journal j = {
+        .settings = b->settings, .mark = mark, .tally = b->tally, .bytes_done = b->progress.bytes_done};
     char path[PATH_MAX];
     status st;
     path_of(b, "journal", path);
@@ -186,6 +192,7 @@ status build_resume_save(struct build *b, struct build_mark mark)
     rows->eot = b->eot;
     rows->eod = b->config->eod;
     rows->skipped = b->skipped;
+    rows->empty = b->empty;
     rows->duplicates = b->duplicates;
     j.hashed = build_inputs_hashed(&b->inputs);
     for (int i = 0; i < b->inputs.count; i++) {

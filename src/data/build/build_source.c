@@ -10,34 +10,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static status starts_with(const char *path, const char *const *magics, int count, bool *yes)
+enum { HEAD_BYTES = 8 };
+
+static status read_head(const char *path, char head[HEAD_BYTES])
 {
-    char head[8] = {0};
     int fd;
     int64_t bytes;
-    *yes = false;
+    memset(head, 0, HEAD_BYTES);
     TRY(io_open(path, LINKS_FOLLOW, &fd, &bytes));
-    status st = io_pread(fd, path, head, bytes < 8 ? (size_t)bytes : 8, 0);
+    status st = io_pread(fd, path, head, bytes < HEAD_BYTES ? (size_t)bytes : HEAD_BYTES, 0);
     io_close(&fd);
-    for (int i = 0; i < count; i++) *yes |= memcmp(head, magics[i], strlen(magics[i])) == 0;
     return st;
 }
 
 status build_source_is_shards(const struct build_config *config, const char *input, bool *shards)
 {
-    static const char *const heads[] = {"\x88\xd8\x34\x01", "\x81\xd9\x34\x01", "BIN.TOK\n", "\x93NUMPY"};
-    static const char *const index[] = {"MMIDIDX"};
     *shards = true;
     if (config->hints.type != SHARD_TYPE_UNKNOWN) return STATUS_OK;
     if (!io_exists(input)) { /* a pattern, or a wrong name, which the reader reports */
         *shards = strpbrk(input, "*?[") != NULL;
         return STATUS_OK;
     }
-    TRY(starts_with(input, heads, 4, shards));
-    char beside[4096];
+    char head[HEAD_BYTES], beside[4096];
+    TRY(read_head(input, head));
+    *shards = shard_begins(head, sizeof head);
     if (*shards || !shard_file(SHARD_MEGATRON, input, 1, beside, sizeof beside) || !io_exists(beside))
         return STATUS_OK;
-    return starts_with(beside, index, 1, shards);
+    TRY(read_head(beside, head));
+    *shards = memcmp(head, "MMIDIDX", strlen("MMIDIDX")) == 0;
+    return STATUS_OK;
 }
 
 status build_source_set(const struct build_config *config, const char *input, struct shard_set *set)
@@ -64,11 +65,24 @@ static void warn_of_cut(const struct build_source *s, const char *input)
     corpus_index_close(&index);
 }
 
+/* --input-eod none: nothing in the tokens ends a document, so each file is one. */
+static status whole_files(const struct shard_set *set, struct document_index *out)
+{
+    *out = (struct document_index){.starts = malloc(((size_t)set->count + 1) * sizeof *out->starts)};
+    if (!out->starts) return FAIL(STATUS_FIT, "no memory for the documents of %d shards", set->count);
+    for (int i = 0; i < set->count; i++)
+        if (set->shards[i].count > 0) out->starts[out->count++] = set->starts[i];
+    out->starts[out->count] = set->tokens;
+    return STATUS_OK;
+}
+
 static status open_shards(struct build_source *s, const char *input, struct reader_mark at)
 {
     TRY(build_source_set(s->config, input, &s->set));
-    status st = shard_set_documents(&s->set, &s->documents);
-    if (st != STATUS_OK) return status_wrap(st, "--eot ID and --input-eod before|after may help");
+    const bool whole = !s->set.bounded && s->config->hints.eod == EOD_NONE;
+    status st = whole ? whole_files(&s->set, &s->documents) : shard_set_documents(&s->set, &s->documents);
+    if (st != STATUS_OK)
+        return status_wrap(st, "--eot ID with --input-eod before|after, or --input-eod none may help");
     if (at.at > s->documents.count)
         return FAIL(STATUS_DATA, "%s: document %lld of %lld", input, (long long)at.at,
                     (long long)s->documents.count);

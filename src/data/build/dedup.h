@@ -7,8 +7,9 @@
  * Near: MinHash over the shingles of 5 words (Broder 1997), with 112 permutations in 14 bands of 8, as in the FineWeb
  * recipe. Two documents whose sets of shingles have the Jaccard similarity s share a band with probability 1 - (1 -
  * s^8)^14: 0.5 at s = 0.72, 0.92 at 0.8, 0.0009 at 0.3. The sketches are written to a file, 456 bytes per document;
- * the report sorts one band after another, 16 bytes per document in memory. It counts and reports, and removes
- * nothing.
+ * the report sorts one band after another, 16 bytes per document in memory. A build that removes near duplicates looks
+ * each document up before it adds it, in input order, and adds only what it keeps: 280 to 420 bytes of memory per
+ * document (data/build/dedup_index.h).
  *
  * A word is a run of ASCII letters in lower case, of digits and of characters from U+00C0 to U+1FFF, or any single
  * character from U+3000 on (which gives Chinese and Japanese text shingles too). A text of fewer than 5 words is one
@@ -48,7 +49,13 @@ void dedup_sketch(struct dedup_sketcher *s, const char *text, size_t bytes, uint
 double dedup_similarity(const uint32_t *a, const uint32_t *b);
 
 struct dedup_near;
-status dedup_near_open(struct dedup_near **d, const char *path, int64_t count) WARN_UNUSED;
+enum dedup_near_use { DEDUP_NEAR_REPORT, DEDUP_NEAR_FIND };
+/* Opens the file `path` and keeps its first `count` sketches; DEDUP_NEAR_FIND also enters them into the table that
+ * dedup_near_find needs. STATUS_DATA: the file has fewer. */
+status dedup_near_open(struct dedup_near **d, const char *path, int64_t count, enum dedup_near_use use) WARN_UNUSED;
+/* *like: a document added before is similar, at least 0.8 by estimate. Only the first and the last document of each
+ * band are compared, so that the cost does not grow with the number of pages that share a template. */
+status dedup_near_find(struct dedup_near *d, const uint32_t sketch[DEDUP_PERMUTATIONS], bool *like) WARN_UNUSED;
 /* `record` is the number of the input document, for the report. */
 status dedup_near_add(struct dedup_near *d, int64_t record, const uint32_t sketch[DEDUP_PERMUTATIONS]) WARN_UNUSED;
 status dedup_near_sync(struct dedup_near *d) WARN_UNUSED;

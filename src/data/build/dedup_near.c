@@ -1,6 +1,7 @@
 #include "data/build/dedup.h"
 
 #include "base/io.h"
+#include "data/build/dedup_index.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -111,17 +112,50 @@ struct row {
 };
 struct dedup_near {
     struct io_file file;
+    enum dedup_near_use use;
+    struct dedup_index index;
     int64_t count;
     size_t buffered;
     struct row buffer[BUFFER_ROWS];
 };
 
-status dedup_near_open(struct dedup_near **out, const char *path, int64_t count)
+/* A text without words: no band of it means anything. */
+static bool is_wordless(const uint32_t *sketch)
+{
+    return sketch[0] == UINT32_MAX && sketch[1] == UINT32_MAX;
+}
+
+static status enter(struct dedup_near *d, int64_t at, const uint32_t *sketch)
+{
+    if (d->use != DEDUP_NEAR_FIND || is_wordless(sketch)) return STATUS_OK;
+    if (at > UINT32_MAX) return FAIL(STATUS_FIT, "--dedup near can tell at most 2^32 documents apart");
+    return dedup_index_put(&d->index, sketch, (uint32_t)at);
+}
+
+static status read_back(struct dedup_near *d)
+{
+    int fd;
+    int64_t bytes;
+    TRY(io_open(d->file.temp, LINKS_REFUSE, &fd, &bytes));
+    status st = STATUS_OK;
+    for (int64_t at = 0; st == STATUS_OK && at < d->count; at += BUFFER_ROWS) {
+        const int64_t n = d->count - at < BUFFER_ROWS ? d->count - at : BUFFER_ROWS;
+        st = io_pread(fd, d->file.temp, d->buffer, (size_t)n * sizeof *d->buffer,
+                      at * (int64_t)sizeof *d->buffer);
+        for (int64_t i = 0; st == STATUS_OK && i < n; i++) st = enter(d, at + i, d->buffer[i].sketch);
+    }
+    io_close(&fd);
+    return st;
+}
+
+status dedup_near_open(struct dedup_near **out, const char *path, int64_t count, enum dedup_near_use use)
 {
     struct dedup_near *d = *out = calloc(1, sizeof *d);
     MEMORY_CHECK(d, "no memory for sketches");
     d->count = count;
+    d->use = use;
     status st = io_reopen(&d->file, path, path, count * (int64_t)sizeof(struct row));
+    if (st == STATUS_OK && count > 0 && use == DEDUP_NEAR_FIND) st = read_back(d);
     if (st != STATUS_OK) dedup_near_close(out, true);
     return st;
 }
@@ -135,11 +169,40 @@ static status flush(struct dedup_near *d)
 
 status dedup_near_add(struct dedup_near *d, int64_t record, const uint32_t sketch[DEDUP_PERMUTATIONS])
 {
+    TRY(enter(d, d->count, sketch));
     struct row *row = &d->buffer[d->buffered++];
     row->record = record;
     memcpy(row->sketch, sketch, SKETCH_BYTES);
     d->count++;
     return d->buffered == BUFFER_ROWS ? flush(d) : STATUS_OK;
+}
+
+static status is_like(const struct dedup_near *d, int64_t at, const uint32_t *sketch, bool *like)
+{
+    const int64_t on_disk = d->count - (int64_t)d->buffered;
+    struct row row;
+    const struct row *other = &row;
+    if (at >= on_disk)
+        other = &d->buffer[at - on_disk];
+    else
+        TRY(io_pread(d->file.fd, d->file.temp, &row, sizeof row, at * (int64_t)sizeof row));
+    *like = dedup_similarity(other->sketch, sketch) >= threshold;
+    return STATUS_OK;
+}
+
+status dedup_near_find(struct dedup_near *d, const uint32_t sketch[DEDUP_PERMUTATIONS], bool *like)
+{
+    CHECK(d->use == DEDUP_NEAR_FIND, "sketches that were opened for a report");
+    int64_t looked = -1;
+    *like = false;
+    for (int band = 0; band < DEDUP_BANDS && !*like && !is_wordless(sketch); band++) {
+        const struct dedup_index_slot *slot = dedup_index_find(&d->index, sketch, band);
+        if (!slot) continue;
+        if (slot->first != looked) TRY(is_like(d, slot->first, sketch, like));
+        looked = slot->first; /* most bands name the same document */
+        if (!*like && slot->last != slot->first) TRY(is_like(d, slot->last, sketch, like));
+    }
+    return STATUS_OK;
 }
 
 status dedup_near_sync(struct dedup_near *d)
@@ -156,6 +219,7 @@ int64_t dedup_near_count(const struct dedup_near *d)
 void dedup_near_close(struct dedup_near **out, bool keep_file)
 {
     if (!*out) return;
+    dedup_index_free(&(*out)->index);
     if (keep_file)
         io_leave(&(*out)->file);
     else
@@ -215,7 +279,7 @@ static void scan_band(const struct row *rows, int64_t count, int band, struct en
     int64_t n = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t *part = rows[i].sketch + band * DEDUP_ROWS;
-        if (part[0] == UINT32_MAX && part[1] == UINT32_MAX) continue; /* no words */
+        if (is_wordless(part)) continue;
         entries[n++] = (struct entry){XXH3_64bits(part, DEDUP_ROWS * sizeof *part), i};
     }
     r->documents = n;

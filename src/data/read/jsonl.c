@@ -273,23 +273,36 @@ static char *unescape(const struct span *s, size_t *bytes)
     return out;
 }
 
-static bool key_equals(const struct span *s, const char *key, size_t key_bytes)
+/* What remains of `key` behind a member's name: "" for the whole key, "b" of "a.b" behind "a"; NULL: another name. */
+static const char *key_rest(const struct span *s, const char *key)
 {
-    size_t bytes = (size_t)(s->end - s->begin);
-    if (!s->escaped) return bytes == key_bytes && memcmp(s->begin, key, bytes) == 0;
-    if (bytes < key_bytes || bytes > 6 * key_bytes) return false;
-    char *plain = unescape(s, &bytes);
-    bool equal = bytes == key_bytes && memcmp(plain, key, bytes) == 0;
+    size_t bytes = (size_t)(s->end - s->begin), key_bytes = strlen(key);
+    if (bytes > (s->escaped ? 6 * key_bytes : key_bytes)) return NULL;
+    char *plain = s->escaped ? unescape(s, &bytes) : NULL;
+    const bool begins = bytes <= key_bytes && memcmp(plain ? plain : s->begin, key, bytes) == 0;
     free(plain);
-    return equal;
+    if (begins && key[bytes] == '.') return key + bytes + 1;
+    return begins && bytes == key_bytes ? key + bytes : NULL;
 }
 
-enum found { NOTHING, NO_TEXT, TEXT };
+enum found { NOTHING, NO_TEXT, NULL_TEXT, TEXT };
 
-/* Parses the record and finds the text under `key`. */
+static bool object(struct cursor *c, const char *key, struct span *text, enum found *found);
+
+/* The value of a member whose name is the key (`rest` is "") or begins it. */
+static bool value_under(struct cursor *c, const char *rest, struct span *text, enum found *found)
+{
+    *found = peek(c) == 'n' ? NULL_TEXT : *rest ? NOTHING : NO_TEXT;
+    if (*rest) return peek(c) == '{' ? object(c, rest, text, found) : value(c);
+    if (peek(c) != '"') return value(c);
+    *found = TEXT;
+    return string(c, text);
+}
+
+/* Parses an object and finds the text under `key`. A name that is the whole key wins over a path. */
 static bool object(struct cursor *c, const char *key, struct span *text, enum found *found)
 {
-    size_t key_bytes = strlen(key);
+    bool whole = false;
     *found = NOTHING;
     c->p++;
     space(c);
@@ -298,15 +311,28 @@ static bool object(struct cursor *c, const char *key, struct span *text, enum fo
         struct span name;
         if (!member(c, &name)) return false;
         space(c);
-        bool ours = key_equals(&name, key, key_bytes), is_text = ours && peek(c) == '"';
-        if (!(is_text ? string(c, text) : value(c))) return false;
-        if (ours) *found = is_text ? TEXT : NO_TEXT;
+        const char *rest = key_rest(&name, key);
+        struct span inner;
+        enum found got = NOTHING;
+        if (!(rest ? value_under(c, rest, &inner, &got) : value(c))) return false;
+        if (rest && (!*rest || !whole)) {
+            whole = !*rest;
+            *found = got;
+            if (got == TEXT) *text = inner;
+        }
         space(c);
         if (peek(c) == '}') break;
         if (peek(c) != ',') return fault(c, c->p, "',' or '}' is expected");
         c->p++;
     }
     c->p++;
+    return true;
+}
+
+/* Parses the record, which is one object. */
+static bool outermost(struct cursor *c, const char *key, struct span *text, enum found *found)
+{
+    if (!object(c, key, text, found)) return false;
     space(c);
     return c->p == c->end || fault(c, c->p, "something follows the object");
 }
@@ -329,9 +355,13 @@ bool jsonl_read(const char *record, size_t bytes, const char *key, struct jsonl_
                                       c.what ? c.what : "a JSON object is expected"};
         return false;
     }
-    if (!object(&c, key, &text, &found)) {
+    if (!outermost(&c, key, &text, &found)) {
         *f = (struct jsonl_fault){JSONL_SYNTAX, (size_t)(c.p - record), c.what};
         return false;
+    }
+    if (found == NULL_TEXT) {
+        out->text = "";
+        return true;
     }
     if (found != TEXT) {
         *f = (struct jsonl_fault){JSONL_NO_TEXT, 0, found == NOTHING ? "nothing" : "not text"};

@@ -19,7 +19,8 @@ struct jsonl_fault {
     size_t at;        /* byte offset in the record */
     const char *what; /* SYNTAX: the reason; NO_OBJECT: an additional detail; NO_TEXT: "nothing" or "not text" */
 };
-/* Returns false and fills *fault on an error. `key` is compared only with the keys of the outermost object. */
+/* Returns false and fills *fault on an error. `key` is a name in the outermost object, or a path of names ("a.b"); a
+ * name that is the whole key wins. A null, also where the path expects an object, is an empty text. */
 bool jsonl_read(const char *record, size_t bytes, const char *key, struct jsonl_text *out,
                 struct jsonl_fault *fault);
 #endif

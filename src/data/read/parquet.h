@@ -4,7 +4,7 @@
  *   pages         data v1 and v2, dictionary; other pages are skipped; checksums are verified where present
  *   encodings     PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
  *                 DELTA_BYTE_ARRAY; levels in RLE
- *   codecs        none, snappy, gzip, zstd, lz4_raw
+ *   codecs        none, snappy, gzip, brotli, zstd, lz4_raw
  *   nulls         an empty row, counted; a null inside a list is a fault of its row
  *
  * Everything else is an error that names the feature. Memory: the pages of one call (`bytes` of them, decompressed,

@@ -9,7 +9,14 @@
 
 /* The numbers are those of the format. */
 enum { PARQUET_INT32 = 1, PARQUET_INT64 = 2, PARQUET_BYTE_ARRAY = 6 };
-enum { PARQUET_NONE = 0, PARQUET_SNAPPY = 1, PARQUET_GZIP = 2, PARQUET_ZSTD = 6, PARQUET_LZ4_RAW = 7 };
+enum {
+    PARQUET_NONE = 0,
+    PARQUET_SNAPPY = 1,
+    PARQUET_GZIP = 2,
+    PARQUET_BROTLI = 4,
+    PARQUET_ZSTD = 6,
+    PARQUET_LZ4_RAW = 7
+};
 enum { PARQUET_DATA = 0, PARQUET_DICTIONARY = 2, PARQUET_DATA_V2 = 3 };
 enum {
     PARQUET_PLAIN = 0,

@@ -256,7 +256,7 @@ static const char *codec_name(int codec)
 static bool is_codec(int codec)
 {
     return codec == PARQUET_NONE || codec == PARQUET_SNAPPY || codec == PARQUET_GZIP ||
-           codec == PARQUET_ZSTD || codec == PARQUET_LZ4_RAW;
+           codec == PARQUET_BROTLI || codec == PARQUET_ZSTD || codec == PARQUET_LZ4_RAW;
 }
 
 /* `file_bytes`: up to the footer. */

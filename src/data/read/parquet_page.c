@@ -4,6 +4,7 @@
 #include "data/read/snappy.h"
 #include "data/read/thrift.h"
 
+#include <brotli/decode.h>
 #include <lz4.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,8 @@ static uint64_t growth_max(int codec)
     case PARQUET_SNAPPY: return 32; /* 64 bytes by a tag of 3 */
     case PARQUET_GZIP: return 1040;
     case PARQUET_LZ4_RAW: return 256;
-    default: return 1 << 16; /* zstd: a block of 128 KiB by 4 bytes */
+    case PARQUET_BROTLI: return 1 << 20; /* a meta-block of 16 MiB by some 16 bytes */
+    default: return 1 << 16;             /* zstd: a block of 128 KiB by 4 bytes */
     }
 }
 
@@ -175,6 +177,13 @@ static const char *unpack_gzip(struct parquet_unpacker *u, const uint8_t *in, si
     return result == Z_STREAM_END && z->avail_out == 0 ? NULL : "the gzip data is damaged";
 }
 
+static const char *unpack_brotli(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t bytes)
+{
+    size_t made = bytes;
+    const bool good = BrotliDecoderDecompress(in_bytes, in, &made, out) == BROTLI_DECODER_RESULT_SUCCESS;
+    return good && made == bytes ? NULL : "the brotli data is damaged";
+}
+
 const char *parquet_unpack(struct parquet_unpacker *u, const struct parquet_header *h, int codec,
                            const uint8_t *body, uint8_t *out)
 {
@@ -195,6 +204,7 @@ const char *parquet_unpack(struct parquet_unpacker *u, const struct parquet_head
         return snappy_decode(body, in_bytes, out, bytes) ? NULL : "the snappy data is damaged";
     case PARQUET_ZSTD: return unpack_zstd(u, body, in_bytes, out, bytes);
     case PARQUET_GZIP: return unpack_gzip(u, body, in_bytes, out, bytes);
+    case PARQUET_BROTLI: return unpack_brotli(body, in_bytes, out, bytes);
     default:
         n = LZ4_decompress_safe((const char *)body, (char *)out, (int)in_bytes, (int)bytes);
         return n >= 0 && (size_t)n == bytes ? NULL : "the lz4 data is damaged";

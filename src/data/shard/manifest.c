@@ -144,7 +144,11 @@ static status read_inputs(struct manifest *m, const char *path, const json_t *ro
     m->duplicates.counted = true;
     m->duplicates.removed = json_is_true(json_object_get(o, "removed"));
     TRY(want_int(path, o, "documents", 0, INT64_MAX, &m->duplicates.documents));
-    return want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes);
+    TRY(want_int(path, o, "text_bytes", 0, INT64_MAX, &m->duplicates.text_bytes));
+    m->duplicates.near_removed = json_object_get(o, "near_documents") != NULL;
+    if (!m->duplicates.near_removed) return STATUS_OK;
+    TRY(want_int(path, o, "near_documents", 0, INT64_MAX, &m->duplicates.near_documents));
+    return want_int(path, o, "near_text_bytes", 0, INT64_MAX, &m->duplicates.near_text_bytes);
 }
 
 /* 16 hexadecimal digits for each block of `bytes` bytes of tokens. */
@@ -238,6 +242,7 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
     if (block & (block - 1))
         return FAIL(STATUS_DATA, "%s: 'block_bytes' is %lld, a power of two is expected", path,
                     (long long)block);
+    if (json_object_get(root, "empty")) TRY(want_int(path, root, "empty", 0, INT64_MAX, &m->empty));
     const json_t *rows = json_object_get(root, "shards");
     if (!json_is_array(rows)) return FAIL(STATUS_DATA, "%s: 'shards' is missing or not a list", path);
     for (size_t i = 0; i < json_array_size(rows); i++) TRY(read_row(path, json_array_get(rows, i), block, m));
@@ -327,8 +332,12 @@ static json_t *inputs_json(const struct manifest *m)
 static json_t *duplicates_json(const struct manifest_duplicates *d)
 {
     if (!d->counted) return NULL;
-    return json_pack("{s:b, s:I, s:I}", "removed", d->removed, "documents", (json_int_t)d->documents,
-                     "text_bytes", (json_int_t)d->text_bytes);
+    json_t *o = json_pack("{s:b, s:I, s:I}", "removed", d->removed, "documents", (json_int_t)d->documents,
+                          "text_bytes", (json_int_t)d->text_bytes);
+    if (!o || !d->near_removed) return o;
+    json_object_set_new(o, "near_documents", json_integer(d->near_documents));
+    json_object_set_new(o, "near_text_bytes", json_integer(d->near_text_bytes));
+    return o;
 }
 
 json_t *manifest_to_json(const struct manifest *m)
@@ -336,13 +345,13 @@ json_t *manifest_to_json(const struct manifest *m)
     json_t *rows = json_array();
     for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m));
     return json_pack(
-        "{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:o*, s:o, s:{s:o, s:o}, s:i, s:o}", "format",
-        "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
+        "{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:I, s:o*, s:o, s:{s:o, s:o}, s:i, s:o}",
+        "format", "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
         m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod", eod_words[m->eod],
         "token_bytes", m->width, "shard_format", shard_format_word(m->format), "skipped",
-        (json_int_t)m->skipped, "duplicates", duplicates_json(&m->duplicates), "inputs", inputs_json(m),
-        "splits", "train", sum_json(m, "train"), "val", sum_json(m, "val"), "block_bytes", SHARD_BLOCK_BYTES,
-        "shards", rows);
+        (json_int_t)m->skipped, "empty", (json_int_t)m->empty, "duplicates", duplicates_json(&m->duplicates),
+        "inputs", inputs_json(m), "splits", "train", sum_json(m, "train"), "val", sum_json(m, "val"),
+        "block_bytes", SHARD_BLOCK_BYTES, "shards", rows);
 }
 
 status manifest_write(const struct manifest *m, const char *path)

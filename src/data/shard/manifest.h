@@ -29,6 +29,8 @@ struct manifest_input {
 struct manifest_duplicates {
     bool counted, removed;
     int64_t documents, text_bytes; /* counts of the input text */
+    bool near_removed; /* documents that are like an earlier one were removed, too: */
+    int64_t near_documents, near_text_bytes;
 };
 struct manifest {
     char tokenizer_dir[512]; /* as written: absolute, or relative to the manifest's directory; "": unknown */
@@ -39,6 +41,7 @@ struct manifest {
     enum shard_format format; /* LLMC, NPY, MEGATRON */
     int width;
     int64_t skipped; /* documents skipped by --on-error skip */
+    int64_t empty;   /* documents passed over because their text is empty or null */
     struct manifest_duplicates duplicates;
     struct manifest_shard *shards;
     int count;

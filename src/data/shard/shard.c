@@ -97,6 +97,15 @@ int shard_width(int64_t vocab_size)
     return vocab_size <= 65536 ? 2 : 4;
 }
 
+bool shard_begins(const void *head, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
+        if (bytes >= (size_t)headers[i].count &&
+            memcmp(head, headers[i].bytes, (size_t)headers[i].count) == 0)
+            return true;
+    return false;
+}
+
 /* What begins as a text does: UTF-8 without control characters. */
 static bool is_text(const uint8_t *data, int64_t bytes)
 {

@@ -69,6 +69,7 @@ status shard_open_as(struct shard *s, const char *path, enum shard_type type) WA
 /* The same for bytes in memory, which must outlive the shard; `index` is NAME.idx, or NULL. */
 status shard_open_memory(struct shard *s, const char *name, enum shard_type type, const void *data, int64_t bytes,
                          const void *index, int64_t index_bytes) WARN_UNUSED;
+bool shard_begins(const void *head, size_t bytes); /* is this the start of a shard with a header? 8 bytes tell */
 void shard_close(struct shard *s); /* accepts a zeroed or closed shard */
 /* Copies tokens [at, at+n) as int32. STATUS_DATA names file and position of an id that is negative or >= vocab_size
  * (0: unknown, the limit is 2^31). */
@@ -76,8 +77,7 @@ status shard_read(const struct shard *s, int64_t at, int64_t n, int64_t vocab_si
 /* XXH64 of the token bytes, as in the manifest. */
 uint64_t shard_hash(const struct shard *s);
 
-/* Bytes per token for a vocabulary: 2 up to 65536 ids, else 4. */
-int shard_width(int64_t vocab_size);
+int shard_width(int64_t vocab_size); /* bytes per token of a vocabulary: 2 up to 65536 ids, else 4 */
 
 /* Writer of llmc, megatron and npy (the other formats are read only): temporary file, header last, fsync, rename.
  * After an error only shard_abandon may follow. */
