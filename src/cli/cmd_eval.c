@@ -2,6 +2,7 @@
 #include "base/parallel.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/cmd_eval.h"
 #include "cli/print_json.h"
 #include "cli/sample.h"
 #include "observe/progress.h"
@@ -49,17 +50,10 @@ static status evaluate(struct trainer *t, const struct shard_set *val, int64_t t
     return st;
 }
 
-status cmd_eval(struct args *a)
+/* On the run's validation shards. */
+static status eval_shards(const struct args *a, int64_t tokens, bool accept, bool json)
 {
-    bool json = false, accept = false;
-    int64_t tokens = -1;
-    const char *run;
-    const struct flag flags[] = {FLAG("tokens", &tokens), FLAG("accept-data-change", &accept),
-                                 FLAG("json", &json)};
-    TRY(args_parse(a, flags, 3));
-    if (a->help) return STATUS_OK;
-    TRY(args_words(a, 1, 1));
-    run = a->words[0];
+    const char *run = a->words[0];
     struct trainer t;
     struct shard_set val;
     struct eval_result r;
@@ -94,27 +88,64 @@ status cmd_eval(struct args *a)
     return st;
 }
 
-static void print_piece(void *ctx, const char *bytes, size_t count)
+status cmd_eval(struct args *a)
+{
+    int64_t tokens = -1;
+    struct eval_tasks e = {.run = NULL};
+    const struct flag flags[] = {FLAG("tokens", &tokens),    FLAG("tasks", &e.tasks),
+                                 FLAG("limit", &e.limit),    FLAG("samples", &e.samples),
+                                 FLAG("per-token", &e.each), FLAG("accept-data-change", &e.accept_data),
+                                 FLAG("json", &e.json)};
+    TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, 1, 1));
+    e.run = a->words[0];
+    e.override_count = a->key_count;
+    e.overrides = a->keys;
+    if (e.tasks.count && tokens >= 0)
+        return FAIL(STATUS_CONFIG, "--tokens is of the validation shards; --limit shortens --tasks");
+    if (e.tasks.count) return eval_tasks(&e);
+    if (e.limit || e.samples || e.each)
+        return FAIL(STATUS_CONFIG, "--limit, --samples and --per-token go with --tasks NAME=FILE");
+    return eval_shards(a, tokens, e.accept_data, e.json);
+}
+
+static void print_piece(void *ctx, const struct sample_token *token)
 {
     (void)ctx;
-    fwrite(bytes, 1, count, stdout);
+    fwrite(token->bytes.data, 1, token->bytes.bytes, stdout);
     fflush(stdout);
 }
 
+/* A token may end within a character: bytes that are no text are replaced. */
+static json_t *clean_json(const char *bytes, size_t count)
+{
+    char *clean = utf8_clean(bytes, count);
+    json_t *j = json_string(clean);
+    free(clean);
+    return j;
+}
+
+static void collect_token(void *ctx, const struct sample_token *token)
+{
+    json_array_append_new(ctx, json_pack("{s:i, s:o, s:f}", "id", (int)token->id, "text",
+                                         clean_json(token->bytes.data, token->bytes.bytes), "logprob",
+                                         token->logprob));
+}
+
 /* One text; with `rows` it goes there, else to stdout while it comes to be. */
-static status generate_one(struct trainer *t, const struct tokenizer *tok, const struct sample_config *c,
+static status generate_one(struct trainer *t, const struct tokenizer *tok, struct sample_config *c,
                            json_t *rows)
 {
     char *text = NULL;
-    TRY(sample_text(t, tok, c, &text));
-    if (rows) {
-        char *clean = utf8_clean(text, strlen(text)); /* it may end within a character */
-        json_array_append_new(rows,
-                              json_pack("{s:I, s:s}", "seed", (json_int_t)c->sampling.seed, "text", clean));
-        free(clean);
-    }
+    json_t *tokens = c->ctx = rows ? json_array() : NULL;
+    status st = sample_text(t, tok, c, &text);
+    if (st == STATUS_OK && rows)
+        json_array_append_new(rows, json_pack("{s:I, s:o, s:O}", "seed", (json_int_t)c->sampling.seed, "text",
+                                              clean_json(text, strlen(text)), "tokens", tokens));
+    json_decref(tokens);
     free(text);
-    return STATUS_OK;
+    return st;
 }
 
 static status generate(struct trainer *t, struct sample_config *c, int64_t samples, json_t *rows)
@@ -166,7 +197,8 @@ status cmd_generate(struct args *a)
     struct sample_config c = {
         .prompt = prompt,
         .tokens = tokens,
-        .emit = json ? NULL : print_piece,
+        .emit = json ? collect_token : print_piece,
+        .logprobs = json,
         .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = (uint64_t)seed}};
     json_t *rows = json ? json_array() : NULL;
     status st = generate(&t, &c, samples, rows);

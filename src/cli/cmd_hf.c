@@ -91,30 +91,6 @@ static status load_beside(struct tokenizer **tok, const char *dir)
     return st == STATUS_DATA ? STATUS_OK : st;
 }
 
-struct ends {
-    int32_t bos, eos; /* -1: none */
-};
-
-/* As tokenizer_config.json names them: a text, or an object with the text as "content". */
-static int32_t named_token(const json_t *config, const char *key, const struct tokenizer *tok)
-{
-    const json_t *named = json_object_get(config, key);
-    if (json_is_object(named)) named = json_object_get(named, "content");
-    return json_is_string(named) ? tokenizer_special(tok, json_string_value(named)) : -1;
-}
-
-static struct ends find_ends(const struct tokenizer *tok, const char *dir)
-{
-    char path[PATH_BYTES + 64];
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    json_t *config = json_load_file(path, 0, NULL);
-    struct ends e = {.bos = named_token(config, "bos_token", tok),
-                     .eos = named_token(config, "eos_token", tok)};
-    if (e.eos < 0) e.eos = tokenizer_eot(tok);
-    json_decref(config);
-    return e;
-}
-
 /* ---- import ---- */
 
 static status refuse_run(const char *run)
@@ -253,7 +229,7 @@ status cmd_ckpt_import(struct args *a)
 
 /* ---- export ---- */
 
-static status write_generation_config(const char *dir, struct ends ends)
+static status write_generation_config(const char *dir, struct tokenizer_ends ends)
 {
     char path[PATH_BYTES + 64];
     json_t *j = json_pack("{s:b}", "_from_model_config", 1);
@@ -280,7 +256,7 @@ static status write_model(const struct trainer *t, const struct export *e, const
 {
     struct tokenizer_place place;
     struct tokenizer *tok = NULL;
-    struct ends ends = {-1, -1};
+    struct tokenizer_ends ends = {-1, -1};
     TRY(hf_weights_write(&t->decoder, dir, e->dt, e->shard_bytes));
     if (restore_tokenizer_place(&t->spec, &place) == STATUS_OK) {
         status st = restore_tokenizer(t, &place, &tok);
@@ -288,7 +264,7 @@ static status write_model(const struct trainer *t, const struct export *e, const
             return status_wrap(st, "the run's tokenizer (--data.tokenizer=DIR names another, "
                                    "--data.tokenizer= none)");
         st = copy_tokenizer(tok, place.dir, dir);
-        ends = find_ends(tok, dir);
+        ends = tokenizer_ends_of(tok, dir);
         tokenizer_free(tok);
         TRY(st);
     } else {

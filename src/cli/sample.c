@@ -1,5 +1,6 @@
 #include "cli/sample.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,14 @@ static status encode_prompt(const struct tokenizer *tok, const char *prompt, int
     return st;
 }
 
+static double logprob_of(const float *logits, int64_t vocab, int32_t id)
+{
+    double most = (double)logits[0], sum = 0;
+    for (int64_t k = 1; k < vocab; k++) most = fmax(most, (double)logits[k]);
+    for (int64_t k = 0; k < vocab; k++) sum += exp((double)logits[k] - most);
+    return (double)logits[id] - most - log(sum);
+}
+
 /* Tokens one by one, appended to text as bytes. */
 static status continue_text(struct generator *g, const struct tokenizer *tok, const struct sample_config *c,
                             int64_t tokens, char **text, size_t *bytes)
@@ -40,8 +49,11 @@ static status continue_text(struct generator *g, const struct tokenizer *tok, co
     for (int64_t i = 0; i < tokens; i++) {
         int32_t id = generate_sample(g->logits.data, vocab, &c->sampling, (uint64_t)i);
         if (id == eot) break;
-        struct text piece = tokenizer_bytes(tok, id);
-        if (c->emit) c->emit(c->ctx, piece.data, piece.bytes);
+        const struct sample_token token = {
+            .id = id,
+            .bytes = tokenizer_bytes(tok, id),
+            .logprob = c->logprobs ? logprob_of(g->logits.data, g->decoder->spec.vocab_size, id) : NAN};
+        if (c->emit) c->emit(c->ctx, &token);
         TRY(tokenizer_decode(tok, &id, 1, text, bytes));
         if (i + 1 < tokens) TRY(generate_append(g, &id, 1));
     }

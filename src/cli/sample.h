@@ -5,13 +5,19 @@
 #include "infer/generate.h"
 #include "train/trainer.h"
 
+struct sample_token {
+    int32_t id;
+    struct text bytes;
+    double logprob; /* nats, by the model: before temperature, top-k and top-p; NaN unless config.logprobs */
+};
 struct sample_config {
     const char *prompt; /* UTF-8; empty: starts from the end-of-text token, or id 0 */
     int64_t tokens; /* maximum; 0: the positions of the model, at most 128. Stops at end of text */
     struct sampling sampling;
-    void (*emit)(void *ctx, const char *bytes,
-                 size_t count); /* called with the bytes of each token as it is generated; NULL: none */
+    /* Called with each token as it is generated; NULL: none. */
+    void (*emit)(void *ctx, const struct sample_token *token);
     void *ctx;
+    bool logprobs;
 };
 /* Generates text. *text is the continuation without the prompt, malloc'd. */
 status sample_text(struct trainer *t, const struct tokenizer *tok, const struct sample_config *c,

@@ -23,29 +23,38 @@ static status open_forward(struct trainer *t, struct spec *spec, const struct re
     args.use = PLAN_FORWARD;
     args.positions = spec->model.context_length;
     args.micro_count = 1;
-    if (o->sequences != RESTORE_AS_RUN) {
+    if (o->rows) {
+        args.documents = true;
+        args.tokens = args.docs_max = args.len_max = o->rows;
+    } else if (o->sequences != RESTORE_AS_RUN) {
         args.tokens = o->sequences * spec->run.train_sequence_length;
         args.docs_max = args.documents ? args.tokens : o->sequences;
     }
     return trainer_open(t, spec, &args, o->isa);
 }
 
-status restore_open(struct trainer *t, const char *path, const struct restore_options *o)
+status restore_spec(struct spec *spec, const char *path, const struct restore_options *o)
 {
     struct checkpoint *c = NULL;
     bool found = false;
-    struct spec spec;
     TRY(checkpoint_open(&c, path, &found));
     if (!found)
         return FAIL(STATUS_CKPT,
                     "%s: no checkpoint there; give a run directory or one of its ckpt/step-* directories",
                     path);
-    status st = config_of(c, o, &spec);
+    status st = config_of(c, o, spec);
     checkpoint_close(c);
-    TRY(st);
-    TRY(o->sequences == 0 ? trainer_open_weights(t, &spec) : open_forward(t, &spec, o));
+    return st;
+}
+
+status restore_open(struct trainer *t, const char *path, const struct restore_options *o)
+{
+    bool found = false;
+    struct spec spec;
+    TRY(restore_spec(&spec, path, o));
+    TRY(o->sequences == 0 && o->rows == 0 ? trainer_open_weights(t, &spec) : open_forward(t, &spec, o));
     t->accept_data = o->accept_data;
-    st = trainer_restore(t, path, &found);
+    status st = trainer_restore(t, path, &found);
     if (st != STATUS_OK) trainer_close(t);
     return st;
 }

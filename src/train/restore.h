@@ -6,8 +6,9 @@
 struct tokenizer; /* data/tokenizer/tokenizer.h */
 enum { RESTORE_AS_RUN = -1 };
 struct restore_options {
-    /* Sequences of a batch; 0: master weights alone; RESTORE_AS_RUN: the run's micro_batch. */
+    /* Sequences of a batch; 0: master weights alone, unless `rows` is set; RESTORE_AS_RUN: the run's micro_batch. */
     int64_t sequences;
+    int64_t rows; /* with sequences 0: tokens of a batch of documents of any length; 0: no batch */
     int override_count; /* "--data.val=...", applied to the checkpoint's config */
     char **overrides;
     const char *isa;
@@ -16,6 +17,8 @@ struct restore_options {
 /* Opens the newest checkpoint of a run, or the given one; reads its config; lays out memory for forward only; reads the
  * weights. STATUS_CKPT when there is none. t->step is the step of the checkpoint. */
 status restore_open(struct trainer *t, const char *path, const struct restore_options *o) WARN_UNUSED;
+/* Only the config of that checkpoint, with the overrides. */
+status restore_spec(struct spec *spec, const char *path, const struct restore_options *o) WARN_UNUSED;
 /* Whether a directory contains a run: metrics, or a checkpoint, sound or not. A missing directory contains none. */
 status restore_holds_run(const char *dir, bool *held) WARN_UNUSED;
 /* Where the tokenizer of a spec is: data.tokenizer, or the directory that the manifest of its training or validation

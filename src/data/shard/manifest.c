@@ -296,7 +296,7 @@ static json_t *hash_json(uint64_t hash)
 static json_t *blocks_json(const struct shard_blocks *b)
 {
     char *text = malloc((size_t)b->count * 16 + 1);
-    CHECK(text, "no memory for %lld checksums", (long long)b->count);
+    MEMORY_CHECK(text, "no memory for %lld checksums", (long long)b->count);
     for (int64_t i = 0; i < b->count; i++)
         snprintf(text + 16 * i, 17, "%016llx", (unsigned long long)b->xxh3[i]);
     json_t *o = json_stringn(text, (size_t)b->count * 16);

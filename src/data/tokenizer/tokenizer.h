@@ -49,6 +49,10 @@ int32_t tokenizer_vocab_size(const struct tokenizer *t);                /* large
 int32_t tokenizer_special(const struct tokenizer *t, const char *text); /* id, or -1 */
 /* End-of-text token: "<|endoftext|>" or "<|end_of_text|>" when present, else -1. */
 int32_t tokenizer_eot(const struct tokenizer *t);
+/* Tokens at both ends of a text: those that DIR/tokenizer_config.json names, beside the tokenizer; where it names no end
+ * of text, tokenizer_eot. -1: none. */
+struct tokenizer_ends { int32_t bos, eos; };
+struct tokenizer_ends tokenizer_ends_of(const struct tokenizer *t, const char *dir);
 /* SHA-256 (hex) of the canonical contents: equal exactly when encode and decode are equal. */
 void tokenizer_hash(const struct tokenizer *t, char out[65]);
 
