@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct comm; /* comm/comm.h */
 enum doctor_level { DOCTOR_QUICK, DOCTOR_FULL, DOCTOR_ACCEPT };
 enum doctor_verdict { DOCTOR_PASS, DOCTOR_SKIP, DOCTOR_WARN, DOCTOR_FAIL };
 struct doctor_check {
@@ -29,6 +30,7 @@ struct doctor_how {
     const char *state;   /* file of counters at the last look; NULL: ingot/doctor-HOST.json in XDG_STATE_HOME or ~/.local/state */
     const char *script;  /* NULL, or a made-up host: faults.def */
     bool alone;          /* for a job of this host alone: failures of its network are warnings */
+    struct comm *comm;   /* of ranks that all run the doctor, one per host; NULL: this host alone */
     bool fresh;          /* neither reads nor writes the state */
 };
 struct doctor;

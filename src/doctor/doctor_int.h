@@ -27,6 +27,7 @@ enum { CARDS_MAX = 32, FINDINGS_MAX = 512, NAMES_MAX = 128 };
 struct doctor {
     enum doctor_level level;
     bool alone;
+    struct comm *comm;
     struct hostfs fs;
     struct system_values system;
     char host[128], driver[96], storage[1024];

@@ -160,6 +160,7 @@ status facts_read(struct doctor *d, const struct doctor_how *how)
 {
     d->level = how->level;
     d->alone = how->alone;
+    d->comm = how->comm;
     d->counters = json_object();
     d->rates = json_array();
     d->before_s = NAN;

@@ -104,6 +104,25 @@ says 'not fit for a run'
 check "what and what to do" grep -q 'could not be remapped' err
 INGOT_NVML_SCRIPT=gpus run 0 launch --no-doctor -n 2 -- bench collectives --max-bytes 4096 --runs 1
 
+# ---- ranks, each as if it were a host of its own: one says what is wrong with another, and what differs
+printf 'cards=1\ndriver=580.1\n' >gpus0
+printf 'cards=1\ndriver=590.2\ncard 0 rows_failed=1\n' >gpus1
+port=$((20000 + $$ % 10000))
+for r in 0 1; do
+    RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port INGOT_NVML_SCRIPT=gpus$r \
+        "$ingot" doctor --json --storage disk --fresh >out.$r 2>err.$r &
+    pids[r]=$!
+done
+wait "${pids[0]}"
+code=$?
+wait "${pids[1]}"
+cp out.0 out
+check "rank 0 knows of rank 1's failure: $code" [ $code -eq 10 ]
+check "and says it" grep -q '(rank 1): rows: gpu0: a row' out
+check "what differs" grep -q 'driver of .*: 590.2; of .*: 580.1' out
+expect skew pass
+check "rank 1 is silent" [ ! -s out.1 ]
+
 # ---- slips
 run 2 doctor --quick --full
 says 'one of --quick'
