@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "model/safetensors.h"
 #include "train/ckpt_int.h"
 
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- leftovers of dead processes ---- */
@@ -229,8 +231,8 @@ static void remove_after_failure(const char *tmp, status st)
 /* ---- retention ---- */
 
 /* Deletes checkpoints older than the newest `keep` sound ones up to `step`. Later steps are from an abandoned
- * continuation. */
-static status retain(const char *dir, int64_t step, int keep)
+ * continuation. *deleted (NULL: not asked) is how many. */
+static status retain(const char *dir, int64_t step, int keep, int *deleted)
 {
     int64_t *steps;
     int count, sound = 0;
@@ -242,6 +244,7 @@ static status retain(const char *dir, int64_t step, int keep)
         ckpt_step_path(path, dir, steps[i]);
         if (sound >= keep) {
             st = discard(dir, path, steps[i]);
+            if (deleted) ++*deleted;
             continue;
         }
         struct checkpoint *c = NULL;
@@ -254,20 +257,27 @@ static status retain(const char *dir, int64_t step, int keep)
 
 /* ---- save ---- */
 
-static status check_space(const char *dir, int64_t bytes)
+/* With the manifest, and with what a file system needs besides. */
+static int64_t bytes_needed(const struct ckpt_manifest *m)
 {
-    int64_t free_bytes = io_free_bytes(dir), need = bytes + bytes / 10;
+    return m->files[0].bytes + m->files[0].bytes / 10;
+}
+
+static status check_space(const char *dir, int64_t need)
+{
+    const int64_t free_bytes = io_free_bytes(dir);
+    char a[32], b[32];
     if (free_bytes >= 0 && free_bytes < need)
-        return FAIL(STATUS_IO,
-                    "a checkpoint needs %.2f GB in '%s', where %.2f GB are free; free space, or keep fewer",
-                    (double)need / 1e9, dir, (double)free_bytes / 1e9);
+        return FAIL(
+            STATUS_IO, "a checkpoint needs %s in '%s', where %s are free (%s); free space, or keep fewer",
+            text_bytes(a, (double)need), dir, text_bytes(b, (double)free_bytes), strerrordesc_np(ENOSPC));
     return STATUS_OK;
 }
 
 static status save_planned(struct ckpt_manifest *m, const char *dir, const char *header)
 {
     char tmp[CKPT_PATH_MAX + 64];
-    TRY(check_space(dir, m->files[0].bytes));
+    TRY(check_space(dir, bytes_needed(m)));
     snprintf(tmp, sizeof tmp, "%s/.tmp-%lld-%d", dir, (long long)m->step, (int)getpid());
     status st = write_all(m, tmp, header);
     if (st == STATUS_OK) st = place(dir, tmp, m->step);
@@ -275,33 +285,110 @@ static status save_planned(struct ckpt_manifest *m, const char *dir, const char 
     return st;
 }
 
-status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
-                         const json_t *meta, int keep, int64_t chunk_bytes)
+/* ---- a full disk ---- */
+
+enum { POLL_NS = 200 * 1000 * 1000, TRY_S = 5, SAY_S = 600 };
+
+/* The reason is in the message alone, which may come from another thread. */
+static bool says_full(void)
+{
+    return strstr(status_message(), strerrordesc_np(ENOSPC)) ||
+           strstr(status_message(), strerrordesc_np(EDQUOT));
+}
+
+/* Waits for space, or for TRY_S: a quota is not seen. False: it may not wait any longer. */
+static bool wait_for_space(const char *dir, int64_t need, ckpt_may_wait_fn *may_wait)
+{
+    const struct timespec poll = {.tv_nsec = POLL_NS};
+    const double begin = clock_s();
+    do {
+        if (!may_wait()) return false;
+        (void)nanosleep(&poll, NULL);
+    } while (clock_s() - begin < TRY_S && check_space(dir, need) != STATUS_OK);
+    return true;
+}
+
+static void say_full(const struct ckpt_manifest *m, const char *dir)
+{
+    char a[32], b[32];
+    log_warn("the disk is full: checkpoint %lld needs %s, %s are free in '%s'; it is saved when there is "
+             "space (or "
+             "end the run, or take ckpt.on_full=stop)",
+             (long long)m->step, text_bytes(a, (double)bytes_needed(m)),
+             text_bytes(b, (double)io_free_bytes(dir)), dir);
+}
+
+static status save_waiting(struct ckpt_manifest *m, const char *dir, const char *header, int keep,
+                           ckpt_may_wait_fn *may_wait)
+{
+    char last[1024];
+    double said = 0;
+    for (;;) {
+        status st = save_planned(m, dir, header);
+        if (st != STATUS_IO || !may_wait || !says_full()) return st;
+        snprintf(last, sizeof last, "%s", status_message());
+        int deleted = 0;
+        if (retain(dir, m->step - 1, keep > 1 ? keep - 1 : 1, &deleted) != STATUS_OK)
+            log_warn("%s", status_message());
+        if (deleted > 0) {
+            log_info("the disk is full: %d old checkpoint%s deleted before step %lld is saved", deleted,
+                     deleted > 1 ? "s" : "", (long long)m->step);
+            continue;
+        }
+        if (said == 0 || clock_s() - said > SAY_S) say_full(m, dir), said = clock_s();
+        if (!wait_for_space(dir, bytes_needed(m), may_wait)) return FAIL(STATUS_IO, "%s", last);
+    }
+}
+
+static bool can_repeat(const struct ckpt_item *items, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (items[i].fill) return false;
+    return true;
+}
+
+struct saving {
+    const char *run_dir;
+    int keep;
+    int64_t chunk_bytes;
+    ckpt_may_wait_fn *may_wait;
+};
+static status save_as(const struct saving *s, int64_t step, const struct ckpt_item *items, int count,
+                      const json_t *meta)
 {
     CHECK(step >= 0, "step %lld", (long long)step);
-    CHECK(keep >= 1, "keep %d", keep);
+    CHECK(s->keep >= 1, "keep %d", s->keep);
     char dir[CKPT_PATH_MAX], *header = NULL;
-    if (strlen(run_dir) > CKPT_PATH_MAX - 64)
-        return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", run_dir);
-    snprintf(dir, sizeof dir, "%s/ckpt", run_dir);
-    struct ckpt_manifest m = {.step = step, .chunk_bytes = chunk_bytes};
+    if (strlen(s->run_dir) > CKPT_PATH_MAX - 64)
+        return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", s->run_dir);
+    snprintf(dir, sizeof dir, "%s/ckpt", s->run_dir);
+    struct ckpt_manifest m = {.step = step, .chunk_bytes = s->chunk_bytes};
     TRY(check_items(items, count));
     TRY(io_make_dirs(dir));
     if (sweep(dir) != STATUS_OK) log_warn("%s; left for the next save", status_message());
     m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
     status st = read_run_id(dir, m.run_id);
     if (st == STATUS_OK) st = plan_tensors(&m, items, count, &header);
-    if (st == STATUS_OK) st = save_planned(&m, dir, header);
+    if (st == STATUS_OK)
+        st = save_waiting(&m, dir, header, s->keep, can_repeat(items, count) ? s->may_wait : NULL);
     free(header);
     ckpt_manifest_free(&m);
     if (st != STATUS_OK) return st;
-    if (retain(dir, step, keep) != STATUS_OK)
+    if (retain(dir, step, s->keep, NULL) != STATUS_OK)
         log_warn("%s; old checkpoints are left for the next save", status_message());
     return STATUS_OK;
 }
 
-status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
-                       const json_t *meta, int keep)
+status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                         const json_t *meta, int keep, int64_t chunk_bytes)
 {
-    return ckpt_save_chunked(run_dir, step, items, count, meta, keep, CKPT_CHUNK_BYTES);
+    const struct saving s = {.run_dir = run_dir, .keep = keep, .chunk_bytes = chunk_bytes};
+    return save_as(&s, step, items, count, meta);
+}
+
+status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                       const json_t *meta, int keep, ckpt_may_wait_fn *may_wait)
+{
+    const struct saving s = {run_dir, keep, CKPT_CHUNK_BYTES, may_wait};
+    return save_as(&s, step, items, count, meta);
 }

@@ -39,9 +39,14 @@ struct ckpt_item {              /* one logical tensor in memory */
  * ones beyond the newest `keep` >= 1 sound ones; that a deletion failed is a warning. `meta` (NULL: none) is
  * stored in the manifest. STATUS_IO when the disk is full or fails: what was written is removed, older
  * checkpoints are untouched. Names: letters, digits and . _ - / only, unique. One caller at a time per run
- * directory (train/runlock.h). */
+ * directory (train/runlock.h).
+ * A full disk (also a quota) is waited for: the oldest checkpoints go that will not be needed once this one is
+ * there, but never the last sound one; then the save is tried again until there is space. `may_wait` (NULL: fail)
+ * is called a few times per second; false ends the wait with STATUS_IO. A save of tensors with `fill` cannot be
+ * repeated, and fails. */
+typedef bool ckpt_may_wait_fn(void);
 status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
-                       const json_t *meta, int keep) WARN_UNUSED;
+                            const json_t *meta, int keep, ckpt_may_wait_fn *may_wait) WARN_UNUSED;
 
 /* Sorts tensors into file order. */
 void checkpoint_order(struct ckpt_item *items, int count);

@@ -149,6 +149,7 @@ static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tens
 
 status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
 {
+    for (int i = 0; i < m->tensor_count; i++) m->tensors[i].hash = 0; /* of a write that failed */
     for (int i = 0, end; i < m->tensor_count; i = end) {
         for (end = i; end < m->tensor_count && !m->tensors[end].item.fill; end++) {}
         if (end > i) {

@@ -12,6 +12,7 @@
 #include "parallel/fp8.h"
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
+#include "train/signals.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -304,6 +305,11 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
     return meta;
 }
 
+static bool no_signal(void)
+{
+    return signals_pending() == 0;
+}
+
 status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
@@ -320,7 +326,8 @@ status trainer_save(struct trainer *t, const char *run_dir)
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
         meta = checkpoint_metadata(t, algorithms);
         st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
-                                    (int)t->spec.run.ckpt_keep)
+                                    (int)t->spec.run.ckpt_keep,
+                                    t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL)
                   : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     }
     json_decref(algorithms);

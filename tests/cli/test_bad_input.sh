@@ -194,7 +194,7 @@ for k in 15 25 40 80 130 190 260; do
 done
 for k in 60 75 90 112 140 170 200; do
     dir=runs/full.$k
-    INGOT_IO_FAULT=$k:ENOSPC "$ingot" train r.yaml --run.dir=$dir --train.steps=8 >out 2>err
+    INGOT_IO_FAULT=$k:ENOSPC "$ingot" train r.yaml --run.dir=$dir --train.steps=8 --ckpt.on_full=stop >out 2>err
     code=$?
     [ $code -eq 0 ] || { [ $code -eq 74 ] && says "No space left on device"; } || fail "training, full disk at call $k: exit code $code"
     # When the run came to its end, one record of metrics or log was lost, which a warning says.
