@@ -124,7 +124,7 @@ status io_create(struct io_file *f, const char *path)
         if (SYS(getrandom(&random, sizeof random, 0)) != sizeof random)
             return FAIL_ERRNO("draw a temporary name for", path);
         snprintf(f->temp, sizeof f->temp, "%s.tmp-%d-%08x", path, (int)getpid(), random);
-        f->fd = (int)SYS(open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+        f->fd = (int)SYS(open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
         if (f->fd >= 0) return STATUS_OK;
         if (errno != EEXIST) break;
     }
@@ -153,7 +153,7 @@ status io_reopen(struct io_file *f, const char *path, const char *temp, int64_t 
         return FAIL(STATUS_IO, "path of %zu bytes is too long: '%.60s...'; %s", strlen(temp), temp,
                     io_int_advice(ENAMETOOLONG));
     snprintf(f->path, sizeof f->path, "%s", path);
-    f->fd = (int)SYS(open(temp, O_RDWR | (keep ? 0 : O_CREAT) | O_NOFOLLOW | O_CLOEXEC, 0644));
+    f->fd = (int)SYS(open(temp, O_RDWR | (keep ? 0 : O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
     if (f->fd < 0 && errno == ENOENT && keep > 0) return FAIL(STATUS_DATA, "'%s' is not there", temp);
     if (f->fd < 0) return FAIL_ERRNO("open", temp);
     f->stays = true;
@@ -264,6 +264,32 @@ status io_open(const char *path, enum io_links links, int *fd, int64_t *bytes)
     return st;
 }
 
+status io_open_own(const char *path, int flags, int *fd, int64_t *bytes)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct stat s;
+    *fd = -1;
+    io_int_parent(path, parent);
+    int dir = (int)SYS(open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (dir < 0) return FAIL_ERRNO("open", path);
+    /* O_NONBLOCK: a pipe without a reader is refused at once. */
+    *fd = (int)SYS(openat(dir, name, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+    status st = STATUS_OK;
+    if (*fd < 0)
+        st = errno == ENXIO ? FAIL(STATUS_IO, "'%s' is not a regular file", path) : FAIL_ERRNO("open", path);
+    else if (SYS(fstat(*fd, &s)) != 0)
+        st = FAIL_ERRNO("stat", path);
+    else if (!S_ISREG(s.st_mode))
+        st = FAIL(STATUS_IO, "'%s' is not a regular file", path);
+    io_close(&dir);
+    if (st != STATUS_OK)
+        io_close(fd);
+    else
+        *bytes = s.st_size;
+    return st;
+}
+
 void io_close(int *fd)
 {
     if (*fd >= 0) close(*fd);
@@ -291,21 +317,15 @@ status io_pread(int fd, const char *path, void *data, size_t bytes, int64_t at)
 
 status io_read_file(const char *path, size_t bytes_max, char **data, size_t *bytes)
 {
+    int fd;
+    int64_t there;
     *data = NULL;
     *bytes = 0;
-    int fd = (int)SYS(open(path, O_RDONLY | O_CLOEXEC));
-    if (fd < 0) return FAIL_ERRNO("open", path);
+    TRY(io_open(path, LINKS_FOLLOW, &fd, &there));
     status st = STATUS_OK;
-    struct stat s;
     size_t used = 0, size = 4096;
-    char *buffer = NULL;
-    if (SYS(fstat(fd, &s)) != 0) {
-        st = FAIL_ERRNO("stat", path);
-        goto out;
-    }
-    if (s.st_size > 0 && (uint64_t)s.st_size <= bytes_max)
-        size = (size_t)s.st_size + 1; /* + 1 to see the end */
-    buffer = malloc(size + 1);
+    if (there > 0 && (uint64_t)there <= bytes_max) size = (size_t)there + 1; /* + 1 to see the end */
+    char *buffer = malloc(size + 1);
     while (buffer) {
         size_t ask = size - used;
         ssize_t n = io_int_fault(&ask) ? -1 : read(fd, buffer + used, ask);
@@ -318,7 +338,7 @@ status io_read_file(const char *path, size_t bytes_max, char **data, size_t *byt
                       bytes_max);
             break;
         }
-        if (used == size) { /* a pipe, or a file that grew */
+        if (used == size) { /* the file grew, or is one of /proc */
             size *= 2;
             char *larger = realloc(buffer, size + 1);
             if (!larger) free(buffer);
@@ -326,7 +346,6 @@ status io_read_file(const char *path, size_t bytes_max, char **data, size_t *byt
         }
     }
     if (!buffer) st = FAIL(STATUS_FIT, "no memory for the %zu bytes of '%s'", size, path);
-out:
     io_close(&fd);
     if (st != STATUS_OK) {
         free(buffer);

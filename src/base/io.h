@@ -40,8 +40,11 @@ enum io_links { LINKS_FOLLOW, LINKS_REFUSE };
 status io_open(const char *path, enum io_links links, int *fd, int64_t *bytes) WARN_UNUSED;
 status io_pread(int fd, const char *path, void *data, size_t bytes, int64_t at) WARN_UNUSED;
 void io_close(int *fd);
+/* Opens, or creates, a file that grows in place, such as a log: from its directory, a regular file, no link. Links on
+ * the way to the directory are followed. `flags`: O_WRONLY or O_RDWR, O_APPEND, O_TRUNC, O_EXCL. */
+status io_open_own(const char *path, int flags, int *fd, int64_t *bytes) WARN_UNUSED;
 
-/* Whole small files. io_read_file returns a malloc'd copy with a NUL after *bytes; a file above `bytes_max` is an
+/* Whole small regular files. io_read_file returns a malloc'd copy with a NUL after *bytes; a file above `bytes_max` is an
  * error. io_write_file creates, writes and commits. */
 status io_read_file(const char *path, size_t bytes_max, char **data, size_t *bytes) WARN_UNUSED;
 status io_write_file(const char *path, const void *data, size_t bytes) WARN_UNUSED;

@@ -20,7 +20,7 @@ static status sync_parent(const char *path)
 
 status io_make_dir(const char *path)
 {
-    if (SYS(mkdir(path, 0755)) != 0) return FAIL_ERRNO("create directory", path);
+    if (SYS(mkdir(path, 0777)) != 0) return FAIL_ERRNO("create directory", path);
     return STATUS_OK;
 }
 
@@ -34,7 +34,7 @@ status io_make_dirs(const char *path)
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, i);
         part[i] = 0;
-        if (SYS(mkdir(part, 0755)) == 0)
+        if (SYS(mkdir(part, 0777)) == 0)
             TRY(sync_parent(part));
         else if (errno != EEXIST)
             return FAIL_ERRNO("create directory", part);

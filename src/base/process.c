@@ -30,7 +30,7 @@ status process_run(const char *const argv[], const char *in_path, const char *ou
     pid_t pid;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, in_path ? in_path : "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out_path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     /* posix_spawnp does not change the strings; its prototype is older than const */
     int err = posix_spawnp(&pid, argv[0], &files, NULL, (char *const *)argv, environ);
     posix_spawn_file_actions_destroy(&files);

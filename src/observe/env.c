@@ -101,6 +101,8 @@ static void set_first(json_t *o, const char *run_dir)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/env.json", run_dir);
+    enum io_kind kind;
+    if (io_kind(path, &kind) != STATUS_OK || kind != IO_FILE) return;
     json_t *old = json_load_file(path, 0, NULL), *first = json_object_get(old, "first");
     json_t *from = json_is_object(first) ? first : old, *kept = json_object();
     static const char *const keys[] = {"command", "start"};
@@ -140,19 +142,59 @@ static void set_data(json_t *o, const struct env_run *run)
     json_object_set_new(o, "data", data);
 }
 
-/* Settings that change how the libraries below ingot compute. */
+/* Variables that change how ingot and the libraries below it compute. A list of names, and no pattern: a user's other variables may be
+ * secrets. */
+static const char *const settings_kept[] = {
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "OMP_SCHEDULE",
+    "OMP_DYNAMIC",
+    "OMP_STACKSIZE",
+    "OMP_THREAD_LIMIT",
+    "GOMP_SPINCOUNT",
+    "GOMP_CPU_AFFINITY",
+    "GOMP_STACKSIZE",
+    "DNNL_VERBOSE",
+    "DNNL_MAX_CPU_ISA",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "ONEDNN_VERBOSE",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MODULE_LOADING",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
+    "NCCL_IB_HCA",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_NET",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_BUFFSIZE",
+    "NCCL_NTHREADS",
+    "NCCL_CROSS_NIC",
+    "NCCL_TOPO_FILE",
+    "NCCL_DEBUG",
+    "INGOT_LOG",
+    "INGOT_RENDEZVOUS_S",
+};
+
 static void set_settings(json_t *o)
 {
-    static const char *const prefixes[] = {"OMP_", "GOMP_", "DNNL_", "ONEDNN_", "CUDA_", "NCCL_"};
     json_t *settings = json_object();
-    for (char **e = environ; *e; e++)
-        for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-            char name[128];
-            const char *equals = strchr(*e, '=');
-            if (equals == NULL || strncmp(*e, prefixes[i], strlen(prefixes[i])) != 0) continue;
-            snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
-            set_text(settings, name, equals + 1);
-        }
+    for (size_t i = 0; i < sizeof settings_kept / sizeof settings_kept[0]; i++)
+        set_text(settings, settings_kept[i], getenv(settings_kept[i]));
     json_object_set_new(o, "settings", settings);
 }
 

@@ -133,7 +133,11 @@ static bool read_record(struct report_data *d, const json_t *o, struct clock_sta
 /* Reads the last tail_bytes (0: all), from the first whole line on. */
 static bool read_metrics(struct report_data *d, const char *path, int64_t tail_bytes)
 {
-    FILE *in = fopen(path, "re");
+    int fd;
+    int64_t bytes;
+    if (io_open(path, LINKS_FOLLOW, &fd, &bytes) != STATUS_OK) return false;
+    FILE *in = fdopen(fd, "re");
+    if (in == NULL) io_close(&fd);
     if (in == NULL) return false;
     char *line = NULL;
     size_t room = 0;
@@ -178,7 +182,7 @@ static bool is_locked(const char *run_dir)
 {
     char path[1200];
     snprintf(path, sizeof path, "%s/lock", run_dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return false;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const bool locked = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

@@ -12,16 +12,8 @@ status sink_open(struct sink *s, const char *path, enum sink_mode mode)
     *s = (struct sink){.file.fd = -1};
     if (snprintf(s->file.path, sizeof s->file.path, "%s", path) >= (int)sizeof s->file.path)
         return FAIL(STATUS_IO, "%.80s...: the path is too long", path);
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-                (mode == SINK_NEW        ? O_EXCL
-                 : mode == SINK_TRUNCATE ? O_TRUNC
-                                         : 0);
-    s->file.fd = open(path, flags, 0666);
-    if (s->file.fd < 0)
-        return FAIL(status_of_errno(errno), "%s: cannot be opened for writing: %s", path, strerror(errno));
-    struct stat info;
-    if (fstat(s->file.fd, &info) == 0) s->good = info.st_size;
-    return STATUS_OK;
+    const int how = mode == SINK_NEW ? O_EXCL : mode == SINK_TRUNCATE ? O_TRUNC : 0;
+    return io_open_own(path, O_WRONLY | O_APPEND | how, &s->file.fd, &s->good);
 }
 
 static void refused(struct sink *s, const char *doing)

@@ -21,6 +21,7 @@
 #include "train/stop.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -106,6 +107,24 @@ static status verify_data(const struct loop *l)
     return data_sources_verify(&l->val, 1, r, rank, ranks);
 }
 
+/* What is written below them must stay in the run: no links. */
+static status directories_are_own(const char *dir)
+{
+    static const char *const names[] = {"ckpt", "trace"};
+    char path[SPEC_TEXT + 32];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        enum io_kind kind;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        TRY(io_kind(path, &kind));
+        if (kind != IO_NONE && kind != IO_DIR)
+            return FAIL(STATUS_IO,
+                        "'%s' is no directory, and a run follows no link in its own; let the run's directory "
+                        "(run.dir) be the link",
+                        path);
+    }
+    return STATUS_OK;
+}
+
 static status open_run_dir(struct loop *l, const struct loop_options *o)
 {
     const char *dir = l->spec.run.run_dir;
@@ -119,9 +138,14 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
         return FAIL(
             STATUS_CONFIG,
             "%s already holds a run; add --resume to continue it, or --run.name=OTHER to start another", dir);
+    TRY(directories_are_own(dir));
     snprintf(path, sizeof path, "%s/log.txt", dir);
-    l->log = fopen(path, "a");
-    if (l->log == NULL) return FAIL(status_of_errno(errno), "%s: %s", path, strerror(errno));
+    int fd;
+    int64_t bytes;
+    TRY(io_open_own(path, O_WRONLY | O_APPEND, &fd, &bytes));
+    l->log = fdopen(fd, "a");
+    if (l->log == NULL) io_close(&fd);
+    if (l->log == NULL) return FAIL(STATUS_FIT, "no memory to write %s", path);
     log_file_set(l->log);
     return STATUS_OK;
 }

@@ -39,10 +39,8 @@ status runlock_take(const char *run_dir, int *fd)
     char path[PATH_MAX];
     TRY(io_make_dirs(run_dir));
     snprintf(path, sizeof path, "%s/lock", run_dir);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (*fd < 0)
-        return FAIL(STATUS_IO, "cannot open '%s': %s; check owner and permissions", path,
-                    strerrordesc_np(errno));
+    int64_t bytes;
+    TRY(io_open_own(path, O_RDWR, fd, &bytes));
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(*fd, F_OFD_SETLK, &lock) == 0) {
         sign(*fd);

@@ -3,9 +3,11 @@
 #define INGOT_TESTS_OBSERVE_SCRATCH_H
 #include "base/io.h"
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct scratch {
@@ -62,5 +64,14 @@ static inline int scratch_find(const struct scratch *s, const char *part, int k,
     }
     free(list);
     return found;
+}
+/* Files of this process may not grow beyond this; RLIM_INFINITY: they may. */
+static inline void file_size_limit(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 #endif

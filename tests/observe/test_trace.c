@@ -159,10 +159,15 @@ static void a_trace_that_was_cut_off_lacks_only_its_bracket(void **state)
 static void a_trace_on_a_full_disk_stops_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(trace_start("/dev/full"), STATUS_OK);
+    struct scratch s = scratch_make();
+    assert_int_equal(trace_start("/dev/full"), STATUS_IO); /* no file */
+    assert_int_equal(trace_start(scratch_path(&s, "trace.json")), STATUS_OK);
+    file_size_limit(0);
     one_step(1);
     trace_stop();
+    file_size_limit(RLIM_INFINITY);
     trace_stop(); /* stopped already: fine */
+    scratch_remove(&s);
     assert_int_equal(trace_start("/nowhere/trace.json"), STATUS_IO);
 }
 

@@ -149,7 +149,7 @@ static status lock_path(const char *path, int *fd, bool *again)
     struct stat held, there;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     *again = false;
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (*fd < 0)
         return FAIL(STATUS_IO, "cannot open '%s': %s; check owner and permissions", path,
                     strerrordesc_np(errno));
