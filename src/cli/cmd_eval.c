@@ -92,10 +92,10 @@ status cmd_eval(struct args *a)
 {
     int64_t tokens = -1;
     struct eval_tasks e = {.run = NULL};
-    const struct flag flags[] = {FLAG("tokens", &tokens),    FLAG("tasks", &e.tasks),
-                                 FLAG("limit", &e.limit),    FLAG("samples", &e.samples),
-                                 FLAG("per-token", &e.each), FLAG("accept-data-change", &e.accept_data),
-                                 FLAG("json", &e.json)};
+    const struct flag flags[] = {
+        FLAG("tokens", &tokens),     FLAG("tasks", &e.tasks),    FLAG("limit", &e.limit),
+        FLAG("samples", &e.samples), FLAG("per-token", &e.each), FLAG("accept-data-change", &e.accept_data),
+        FLAG("watch", &e.watch),     FLAG("every", &e.every),    FLAG("json", &e.json)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 1, 1));
@@ -104,6 +104,8 @@ status cmd_eval(struct args *a)
     e.overrides = a->keys;
     if (e.tasks.count && tokens >= 0)
         return FAIL(STATUS_CONFIG, "--tokens is of the validation shards; --limit shortens --tasks");
+    if (e.watch) return eval_watch(&e);
+    if (e.every) return FAIL(STATUS_CONFIG, "--every goes with --watch");
     if (e.tasks.count) return eval_tasks(&e);
     if (e.limit || e.samples || e.each)
         return FAIL(STATUS_CONFIG, "--limit, --samples and --per-token go with --tasks NAME=FILE");

@@ -14,7 +14,7 @@
 
 enum { TASKS_MAX = 64, ROWS_LEAST = 2048 };
 
-struct session {
+struct eval_session {
     const struct eval_tasks *options;
     struct harness_task tasks[TASKS_MAX];
     int count;
@@ -26,7 +26,7 @@ struct session {
 /* ---- what to do */
 
 /* "NAME=FILE" */
-static status read_one(struct session *s, const char *word)
+static status read_one(struct eval_session *s, const char *word)
 {
     const char *equal = strchr(word, '=');
     char name[64];
@@ -38,7 +38,7 @@ static status read_one(struct session *s, const char *word)
     return harness_read(&s->tasks[s->count++], name, equal + 1, s->options->limit);
 }
 
-static status read_tasks(struct session *s)
+static status read_tasks(struct eval_session *s)
 {
     status st = STATUS_OK;
     for (int i = 0; i < s->options->tasks.count && st == STATUS_OK; i++) {
@@ -50,7 +50,7 @@ static status read_tasks(struct session *s)
     return st;
 }
 
-static status encode_tasks(struct session *s, const char *tokenizer_dir)
+static status encode_tasks(struct eval_session *s, const char *tokenizer_dir)
 {
     const struct tokenizer_ends ends = tokenizer_ends_of(s->tokenizer, tokenizer_dir);
     const struct harness_encoding e = {.tokenizer = s->tokenizer,
@@ -98,10 +98,11 @@ static json_t *task_json(const struct harness_task *t)
     return j;
 }
 
-static void print_line(const struct harness_task *t, const char *group)
+static void print_line(const struct harness_task *t, const char *group, int64_t step)
 {
     struct harness_result r;
     harness_judge(t, group, &r);
+    if (step >= 0) printf("step=%lld ", (long long)step);
     printf("task=%s", t->name);
     if (group) printf(" group=%s", group);
     printf(" items=%lld", (long long)r.items);
@@ -112,21 +113,42 @@ static void print_line(const struct harness_task *t, const char *group)
     printf("\n");
 }
 
-static void print_tasks(const struct session *s, int64_t step)
+void eval_session_print(const struct eval_session *s, int64_t step)
 {
-    if (s->options->json) {
-        json_t *all = json_array();
-        for (int i = 0; i < s->count; i++) json_array_append_new(all, task_json(&s->tasks[i]));
-        print_json(
-            json_pack("{s:s, s:I, s:o}", "run", s->options->run, "step", (json_int_t)step, "tasks", all));
-        return;
-    }
     for (int i = 0; i < s->count; i++) {
         const char *group;
-        print_line(&s->tasks[i], NULL);
+        print_line(&s->tasks[i], NULL, step);
         for (int k = 0; (group = harness_group(&s->tasks[i], k)) != NULL; k++)
-            print_line(&s->tasks[i], group);
+            print_line(&s->tasks[i], group, step);
     }
+    fflush(stdout);
+}
+
+int eval_session_count(const struct eval_session *s)
+{
+    return s->count;
+}
+
+const char *eval_session_name(const struct eval_session *s, int task)
+{
+    return s->tasks[task].name;
+}
+
+const char *eval_session_file(const struct eval_session *s, int task)
+{
+    return s->tasks[task].path;
+}
+
+json_t *eval_session_result(const struct eval_session *s, int task)
+{
+    return task_json(&s->tasks[task]);
+}
+
+static void print_tasks_json(const struct eval_session *s, int64_t step)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < s->count; i++) json_array_append_new(all, task_json(&s->tasks[i]));
+    print_json(json_pack("{s:s, s:I, s:o}", "run", s->options->run, "step", (json_int_t)step, "tasks", all));
 }
 
 /* ---- samples */
@@ -141,7 +163,7 @@ static json_t *tokens_json(const struct score_request *q)
     return json_pack("{s:o, s:o}", "ids", ids, "logprobs", nats);
 }
 
-static json_t *sample_json(const struct session *s, const struct harness_task *t,
+static json_t *sample_json(const struct eval_session *s, const struct harness_task *t,
                            const struct harness_item *item)
 {
     const struct harness_verdict v = harness_item_judge(t, item);
@@ -163,7 +185,7 @@ static json_t *sample_json(const struct session *s, const struct harness_task *t
     return j;
 }
 
-static status write_samples(const struct session *s)
+static status write_samples(const struct eval_session *s)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -192,7 +214,7 @@ static status tick(void *ctx, int64_t done, int64_t count)
     return STATUS_OK;
 }
 
-static status score_tasks(struct session *s, struct trainer *t, int64_t rows)
+static status score_tasks(struct eval_session *s, struct trainer *t, int64_t rows)
 {
     const struct scorer by = {
         .decoder = &t->decoder, .acts = &t->acts, .feed = &t->feed, .run = &t->exec, .rows = rows};
@@ -208,47 +230,63 @@ static status score_tasks(struct session *s, struct trainer *t, int64_t rows)
     return st;
 }
 
-static status judge(struct session *s, struct restore_options *o)
-{
-    struct trainer t;
-    o->rows = ROWS_LEAST;
-    for (int i = 0; i < s->count; i++)
-        if (harness_longest(&s->tasks[i]) > o->rows) o->rows = harness_longest(&s->tasks[i]);
-    TRY(restore_open(&t, s->options->run, o));
-    status st =
-        data_identity_check_tokenizer(t.data, s->place.sha256, s->tokenizer, s->place.dir, t.accept_data);
-    if (st == STATUS_OK) st = score_tasks(s, &t, o->rows);
-    if (st == STATUS_OK) st = write_samples(s);
-    if (st == STATUS_OK) print_tasks(s, t.step);
-    trainer_close(&t);
-    return st;
-}
-
-static status open_tokenizer(struct session *s, const struct restore_options *o)
+static status open_tokenizer(struct eval_session *s, const char *path, const struct restore_options *o)
 {
     struct spec spec;
-    TRY(restore_spec(&spec, s->options->run, o));
+    TRY(restore_spec(&spec, path, o));
     s->positions = spec.model.context_length;
     TRY(restore_tokenizer_place(&spec, &s->place));
     TRY(tokenizer_load(&s->tokenizer, s->place.dir));
     return encode_tasks(s, s->place.dir);
 }
 
-status eval_tasks(const struct eval_tasks *e)
+status eval_session_judge(struct eval_session *s, const char *path, int64_t *step)
 {
-    struct session *s = calloc(1, sizeof *s);
+    struct trainer t;
+    struct restore_options o = {.rows = ROWS_LEAST,
+                                .override_count = s->options->override_count,
+                                .overrides = s->options->overrides,
+                                .accept_data = s->options->accept_data};
+    if (s->tokenizer == NULL) TRY(open_tokenizer(s, path, &o));
+    for (int i = 0; i < s->count; i++)
+        if (harness_longest(&s->tasks[i]) > o.rows) o.rows = harness_longest(&s->tasks[i]);
+    TRY(restore_open(&t, path, &o));
+    status st =
+        data_identity_check_tokenizer(t.data, s->place.sha256, s->tokenizer, s->place.dir, t.accept_data);
+    if (st == STATUS_OK) st = score_tasks(s, &t, o.rows);
+    *step = t.step;
+    trainer_close(&t);
+    return st;
+}
+
+status eval_session_open(struct eval_session **out, const struct eval_tasks *e)
+{
+    struct eval_session *s = *out = calloc(1, sizeof *s);
     MEMORY_CHECK(s, "no memory for %d tasks", TASKS_MAX);
-    struct restore_options o = {
-        .override_count = e->override_count, .overrides = e->overrides, .accept_data = e->accept_data};
     s->options = e;
-    status st = STATUS_OK;
     if (e->limit < 0 || (e->each && e->samples == NULL))
-        st = FAIL(STATUS_CONFIG, "--limit is not negative; --per-token needs --samples FILE");
-    if (st == STATUS_OK) st = read_tasks(s);
-    if (st == STATUS_OK) st = open_tokenizer(s, &o);
-    if (st == STATUS_OK) st = judge(s, &o);
+        return FAIL(STATUS_CONFIG, "--limit is not negative; --per-token needs --samples FILE");
+    return read_tasks(s);
+}
+
+void eval_session_close(struct eval_session *s)
+{
     for (int i = 0; i < s->count; i++) harness_free(&s->tasks[i]);
     tokenizer_free(s->tokenizer);
     free(s);
+}
+
+status eval_tasks(const struct eval_tasks *e)
+{
+    struct eval_session *s;
+    int64_t step;
+    status st = eval_session_open(&s, e);
+    if (st == STATUS_OK) st = eval_session_judge(s, e->run, &step);
+    if (st == STATUS_OK) st = write_samples(s);
+    if (st == STATUS_OK && e->json)
+        print_tasks_json(s, step);
+    else if (st == STATUS_OK)
+        eval_session_print(s, -1);
+    eval_session_close(s);
     return st;
 }

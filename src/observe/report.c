@@ -301,6 +301,7 @@ static void put_page(FILE *out, const struct report_data *d)
     put_cards(out, d);
     report_put_charts(out, one, 1);
     put_compression(out, d);
+    report_put_evals(out, d);
     put_samples(out, d);
     report_put_next(out, d);
     report_put_stages(out, d);

@@ -3,7 +3,9 @@
 #include "observe/report_int.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "observe/evals.h"
 #include "observe/observe_int.h"
+#include "observe/runs.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -177,8 +179,7 @@ static json_t *small_object(const char *run_dir, const char *name)
     return NULL;
 }
 
-/* Whether a process has the run's lock (train/runlock.h): then it runs. */
-static bool is_locked(const char *run_dir)
+bool run_is_locked(const char *run_dir)
 {
     char path[1200];
     snprintf(path, sizeof path, "%s/lock", run_dir);
@@ -199,6 +200,7 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
     for (size_t n = strlen(d->path); n > 1 && d->path[n - 1] == '/'; n--) d->path[n - 1] = 0;
     snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
     bool has_metrics = read_metrics(d, path, tail_bytes);
+    d->evals = evals_read(d->path);
     d->env = small_object(d->path, "env.json");
     d->exit = small_object(d->path, "exit.json");
     d->config = small_file(d->path, "config.yaml");
@@ -206,7 +208,7 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
         return FAIL(STATUS_DATA,
                     "%s: not a run directory: no metrics.jsonl, env.json, exit.json or config.yaml in it",
                     run_dir);
-    d->locked = is_locked(d->path);
+    d->locked = run_is_locked(d->path);
     snprintf(path, sizeof path, "%s/ckpt", d->path);
     d->has_checkpoints = io_exists(path);
     const char *whole = realpath(run_dir, full) ? full : run_dir, *slash = strrchr(whole, '/');
@@ -236,6 +238,7 @@ void report_data_free(struct report_data *d)
     free(d->config);
     json_decref(d->env);
     json_decref(d->exit);
+    json_decref(d->evals);
 }
 
 double report_data_fact(const struct report_data *d, const char *name)

@@ -39,6 +39,7 @@ struct report_data {
     int64_t sample_count, sample_room;
     json_t *env, *exit; /* NULL: missing or unreadable */
     char *config;       /* valid UTF-8; NULL: missing */
+    json_t *evals;      /* evals.h: an array */
 };
 /* Reads a run directory; of metrics.jsonl only the last tail_bytes (0: all). A missing file leaves its fields empty; a
  * directory with none of the four files is STATUS_DATA. */
@@ -79,6 +80,8 @@ extern const unsigned char report_css[], report_js[];
 void report_put_charts(FILE *out, const struct report_data *const *runs, int count);
 /* report_time.c: "Where the time went". */
 void report_put_stages(FILE *out, const struct report_data *d);
+/* report_evals.c: "Benchmarks". */
+void report_put_evals(FILE *out, const struct report_data *d);
 /* report_origin.c: "What it was made of" and "What next". */
 void report_put_origin(FILE *out, const struct report_data *d);
 void report_put_next(FILE *out, const struct report_data *d);

@@ -2,6 +2,7 @@
 #ifndef INGOT_OBSERVE_RUNS_H
 #define INGOT_OBSERVE_RUNS_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct run_summary {            /* NAN, 0 and "": not known */
@@ -16,6 +17,8 @@ struct run_summary {            /* NAN, 0 and "": not known */
     double tokens_per_s;        /* median of the last records */
     double last_s;              /* time of the last record, seconds since 1970 */
 };
+/* Whether a process has the run's lock (train/runlock.h): then it runs. */
+bool run_is_locked(const char *run_dir);
 /* Finds the runs below `dir` (itself, too), down to three directories deep; the one that wrote last is the first.
  * Reads only the end of each run's metrics. STATUS_IO when `dir` is no directory. The caller frees *list. */
 status runs_find(const char *dir, struct run_summary **list, int *count) WARN_UNUSED;
