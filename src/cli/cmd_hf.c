@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/print_json.h"
 #include "data/tokenizer/tokenizer.h"
+#include "model/gguf.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
 #include "ops/precision.h"
@@ -249,27 +250,38 @@ struct export
     const char *from, *to;
     dtype dt;
     int64_t shard_bytes;
+    bool accept; /* another tokenizer than the checkpoint's */
 };
+
+/* The run's tokenizer and its directory; *tok NULL and a notice when it names none. */
+static status load_tokenizer(const struct trainer *t, struct tokenizer **tok, struct tokenizer_place *place,
+                             struct tokenizer_ends *ends)
+{
+    *tok = NULL;
+    *ends = (struct tokenizer_ends){-1, -1};
+    if (restore_tokenizer_place(&t->spec, place) != STATUS_OK) {
+        log_warn("exported without a tokenizer: the run names none");
+        return STATUS_OK;
+    }
+    status st = restore_tokenizer(t, place, tok);
+    if (st != STATUS_OK)
+        return status_wrap(st, "the run's tokenizer (--data.tokenizer=DIR names another, "
+                               "--data.tokenizer= none)");
+    *ends = tokenizer_ends_of(*tok, place->dir);
+    return st;
+}
 
 /* config.json last: what lacks it is no model. */
 static status write_model(const struct trainer *t, const struct export *e, const char *dir)
 {
     struct tokenizer_place place;
-    struct tokenizer *tok = NULL;
-    struct tokenizer_ends ends = {-1, -1};
+    struct tokenizer *tok;
+    struct tokenizer_ends ends;
     TRY(hf_weights_write(&t->decoder, dir, e->dt, e->shard_bytes));
-    if (restore_tokenizer_place(&t->spec, &place) == STATUS_OK) {
-        status st = restore_tokenizer(t, &place, &tok);
-        if (st != STATUS_OK)
-            return status_wrap(st, "the run's tokenizer (--data.tokenizer=DIR names another, "
-                                   "--data.tokenizer= none)");
-        st = copy_tokenizer(tok, place.dir, dir);
-        ends = tokenizer_ends_of(tok, dir);
-        tokenizer_free(tok);
-        TRY(st);
-    } else {
-        log_warn("exported without a tokenizer: the run names none");
-    }
+    TRY(load_tokenizer(t, &tok, &place, &ends));
+    status st = tok ? copy_tokenizer(tok, place.dir, dir) : STATUS_OK;
+    tokenizer_free(tok);
+    TRY(st);
     TRY(write_generation_config(dir, ends));
     return hf_config_write(&t->spec.model, dir, e->dt, ends.bos, ends.eos);
 }
@@ -318,39 +330,94 @@ static status tell_family(const struct model_spec *m, const char **family)
     return STATUS_OK;
 }
 
+/* ---- GGUF */
+
+static status export_gguf(const struct trainer *t, const char *path, enum gguf_type type)
+{
+    struct tokenizer_place place;
+    struct tokenizer *tok;
+    struct tokenizer_ends ends;
+    const char *slash = strrchr(path, '/');
+    TRY(load_tokenizer(t, &tok, &place, &ends));
+    status st = gguf_write(&(struct gguf_source){.d = &t->decoder,
+                                                 .tokenizer = tok,
+                                                 .bos = ends.bos,
+                                                 .eos = ends.eos,
+                                                 .name = slash ? slash + 1 : path,
+                                                 .type = type},
+                           path);
+    tokenizer_free(tok);
+    return st;
+}
+
+static void print_export(const struct trainer *t, const struct export *e, const char *type, const char *dt,
+                         bool json)
+{
+    if (json)
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:s}", "model", e->to, "type", type, "step",
+                             (json_int_t)t->step, "parameters", (json_int_t)t->decoder.params.unique, "dtype",
+                             dt));
+    else
+        printf("model=%s type=%s step=%lld parameters=%lld dtype=%s\n", e->to, type, (long long)t->step,
+               (long long)t->decoder.params.unique, dt);
+}
+
+static status open_run(struct trainer *t, const struct args *a, const struct export *e)
+{
+    return restore_open(t, e->from,
+                        &(struct restore_options){
+                            .override_count = a->key_count, .overrides = a->keys, .accept_data = e->accept});
+}
+
+static status run_gguf(const struct args *a, const struct export *e, const char *dt, bool json)
+{
+    const int type = gguf_type_find(strcmp(dt, "fp32") == 0 ? "f32" : dt);
+    if (type < 0) return FAIL(STATUS_CONFIG, "--dtype of GGUF is f32, f16, bf16 or q8_0, not '%s'", dt);
+    if (io_exists(e->to)) return FAIL(STATUS_CKPT, "%s exists already; name another file with -o", e->to);
+    struct trainer t;
+    const char *arch = "";
+    TRY(open_run(&t, a, e));
+    status st = gguf_architecture(&t.decoder, &arch);
+    if (st == STATUS_OK) st = export_gguf(&t, e->to, (enum gguf_type)type);
+    if (st == STATUS_OK) print_export(&t, e, arch, gguf_type_word((enum gguf_type)type), json);
+    trainer_close(&t);
+    return st;
+}
+
+static status run_hf(const struct args *a, struct export *e, const char *dt, double shard_gib, bool json)
+{
+    if (strcmp(dt, "bf16") != 0 && strcmp(dt, "fp32") != 0)
+        return FAIL(STATUS_CONFIG, "--dtype is bf16 or fp32, not '%s'; --format gguf has f16 and q8_0, too",
+                    dt);
+    if (!(shard_gib > 0 && shard_gib <= 1e6)) return FAIL(STATUS_CONFIG, "--shard-gib is in (0, 1e6]");
+    e->dt = strcmp(dt, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    e->shard_bytes = (int64_t)(shard_gib * 0x1p30);
+    struct trainer t;
+    const char *family = "";
+    TRY(check_free(e->to));
+    TRY(open_run(&t, a, e));
+    status st = export_model(&t, e);
+    if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
+    if (st == STATUS_OK) print_export(&t, e, family, dt, json);
+    trainer_close(&t);
+    return st;
+}
+
 status cmd_ckpt_export(struct args *a)
 {
     struct export e = {0};
-    const char *type = "fp32";
+    const char *type = "fp32", *format = "hf";
     double shard_gib = 5;
-    bool json = false, accept = false;
-    const struct flag flags[] = {FLAG("out", &e.to), FLAG("dtype", &type), FLAG("shard-gib", &shard_gib),
-                                 FLAG("accept-data-change", &accept), FLAG("json", &json)};
-    TRY(args_parse(a, flags, 5));
+    bool json = false;
+    const struct flag flags[] = {
+        FLAG("out", &e.to),   FLAG("accept-data-change", &e.accept), FLAG("format", &format),
+        FLAG("dtype", &type), FLAG("shard-gib", &shard_gib),         FLAG("json", &json)};
+    TRY(args_parse(a, flags, 6));
     if (a->help)
         print_families("writes the first of these that holds the model exactly (ingot: no other does)");
     if (a->help) return STATUS_OK;
     TRY(take_source(a, &e.from, e.to));
-    if (strcmp(type, "bf16") != 0 && strcmp(type, "fp32") != 0)
-        return FAIL(STATUS_CONFIG, "--dtype is bf16 or fp32, not '%s'", type);
-    if (!(shard_gib > 0 && shard_gib <= 1e6)) return FAIL(STATUS_CONFIG, "--shard-gib is in (0, 1e6]");
-    e.dt = strcmp(type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
-    e.shard_bytes = (int64_t)(shard_gib * 0x1p30);
-    struct trainer t;
-    const char *family = "";
-    TRY(check_free(e.to));
-    TRY(restore_open(&t, e.from,
-                     &(struct restore_options){
-                         .override_count = a->key_count, .overrides = a->keys, .accept_data = accept}));
-    status st = export_model(&t, &e);
-    if (st == STATUS_OK) st = tell_family(&t.spec.model, &family);
-    if (st == STATUS_OK && json)
-        print_json(json_pack("{s:s, s:s, s:I, s:I, s:s}", "model", e.to, "type", family, "step",
-                             (json_int_t)t.step, "parameters", (json_int_t)t.decoder.params.unique, "dtype",
-                             type));
-    else if (st == STATUS_OK)
-        printf("model=%s type=%s step=%lld parameters=%lld dtype=%s\n", e.to, family, (long long)t.step,
-               (long long)t.decoder.params.unique, type);
-    trainer_close(&t);
-    return st;
+    if (strcmp(format, "gguf") == 0) return run_gguf(a, &e, type, json);
+    if (strcmp(format, "hf") != 0) return FAIL(STATUS_CONFIG, "--format is hf or gguf, not '%s'", format);
+    return run_hf(a, &e, type, shard_gib, json);
 }

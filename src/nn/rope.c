@@ -57,8 +57,7 @@ static double scale_yarn(const struct model_spec *m, double *inv, int64_t half)
     return yarn_mscale(m->rope_factor, 1);
 }
 
-/* inv[R/2] after rope_scaling; returns the factor on cos and sin. */
-static double frequencies(const struct model_spec *m, double *inv, int64_t half)
+double rope_frequencies(const struct model_spec *m, double *inv, int64_t half)
 {
     for (int64_t i = 0; i < half; i++) inv[i] = pow(m->rope_theta, -2.0 * (double)i / (2.0 * (double)half));
     switch ((enum scaling)m->rope_scaling) {
@@ -76,7 +75,7 @@ static double frequencies(const struct model_spec *m, double *inv, int64_t half)
 static void fill(const struct rope_table *t, const struct model_spec *m, double *inv, void *cosines,
                  void *sines)
 {
-    const double factor = frequencies(m, inv, t->half);
+    const double factor = rope_frequencies(m, inv, t->half);
     const dtype acc = t->cos.dt;
     PARALLEL_CHUNKS(p, t->cos.shape[0])
     {

@@ -27,6 +27,9 @@ struct rope_lay_args {
 };
 status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a) WARN_UNUSED;
 
+/* inv [half] after rope_scaling; returns the factor on cos and sin. */
+double rope_frequencies(const struct model_spec *m, double *inv, int64_t half);
+
 /* DeepSeek also multiplies the scale of the scores by (0.1 mscale_all_dim ln factor + 1)^2 if rope is scaled and
  * mscale_all_dim is set. */
 double rope_softmax_factor(const struct model_spec *m);

@@ -32,6 +32,20 @@ int dtype_from_name(const char *name)
     return -1;
 }
 
+uint16_t f16_from_f32(float f)
+{
+    const uint16_t sign = signbit(f) ? 0x8000 : 0;
+    const float v = fabsf(f);
+    if (isnan(f)) return (uint16_t)(sign | 0x7e00);
+    if (v == 0) return sign;
+    if (v >= 65520) return (uint16_t)(sign | 0x7c00);
+    int exponent;
+    frexpf(v, &exponent);                                  /* v < 2^exponent */
+    const int step = exponent < -13 ? -24 : exponent - 11; /* of the last bit, as a power of two */
+    const int units = (int)nearbyintf(ldexpf(v, -step));
+    return (uint16_t)(sign | (step == -24 ? units : ((step + 24) << 10) + units));
+}
+
 float f16_to_f32(uint16_t h)
 {
     int exponent = h >> 10 & 31, mantissa = h & 1023;

@@ -39,6 +39,7 @@ static inline bf16 bf16_from_f32(float f)
     if ((u & 0x7fffffffu) > 0x7f800000u) return (bf16)(u >> 16 | 0x40);
     return (bf16)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+uint16_t f16_from_f32(float f);                 /* rounds to nearest even; beyond the range: infinity */
 float f16_to_f32(uint16_t h);                   /* for files only: no op computes in f16 */
 
 /* Generic element access for oracles and file conversion: any float dtype to and from double. */

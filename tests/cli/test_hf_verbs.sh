@@ -47,6 +47,18 @@ grep -q ' type=qwen3_next ' out || fail "no type of Qwen3-Next"
 good ckpt import --help
 grep -q 'qwen3_next' out || fail "--help names no families"
 
+# GGUF: one file, of a type; what has no counterpart is named, and nothing is left behind.
+good ckpt export llama --format gguf --dtype q8_0 -o llama.gguf
+grep -q '^model=llama.gguf type=llama step=0 parameters=[0-9]* dtype=q8_0$' out || fail "result of a GGUF export"
+[ "$(head -c 4 llama.gguf)" = GGUF ] || fail "no GGUF file"
+grep -q 'are f16: q8_0 needs rows' err || fail "no notice of rows that are no multiple of 32"
+refused 4 'llama.gguf exists already' ckpt export llama --format gguf -o llama.gguf
+refused 2 "--dtype of GGUF is f32, f16, bf16 or q8_0, not 'q4'" ckpt export llama --format gguf --dtype q4 -o no.gguf
+refused 2 'layer 0 (gdn) has no counterpart' ckpt export ingot_hybrid --format gguf -o no.gguf
+refused 2 '--format is hf or gguf' ckpt export llama --format onnx -o no.gguf
+refused 2 'gguf has f16' ckpt export llama --dtype f16 -o no.hf
+[ -e no.gguf ] && fail "a refused export left a file"
+
 # In several files, and from one checkpoint instead of the run.
 good ckpt export llama/ckpt/step-00000000 -o shards/ --shard-gib 0.00002
 [ -f shards/model.safetensors.index.json ] || fail "no index of shards"

@@ -196,6 +196,26 @@ bool tokenizer_added(const struct tokenizer *t, int32_t id)
     return kind == TOKEN_ADDED || kind == TOKEN_RAW;
 }
 
+const char *tokenizer_pattern(const struct tokenizer *t)
+{
+    return pretokenizer_name(&t->pretokenizer);
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    for (size_t i = 0; i < t->added_count; i++)
+        if (t->added[i].id == id) return t->added[i].special;
+    return false;
+}
+
+bool tokenizer_merge(const struct tokenizer *t, int64_t i, int32_t *left, int32_t *right)
+{
+    if (i < 0 || (size_t)i >= t->merge_count) return false;
+    *left = t->merges[i].left;
+    *right = t->merges[i].right;
+    return true;
+}
+
 static void hash_u32(struct sha256 *s, uint32_t value)
 {
     uint8_t le[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16), (uint8_t)(value >> 24)};

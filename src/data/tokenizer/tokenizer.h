@@ -62,6 +62,12 @@ struct text tokenizer_bytes(const struct tokenizer *t, int32_t id);
 /* True for added tokens, such as the end-of-text token. */
 bool tokenizer_added(const struct tokenizer *t, int32_t id);
 
+/* For writers of other formats. The name of the pretokenizer, NULL: none; whether an added token is marked special;
+ * the halves of merge i in order of priority, false behind the last. */
+const char *tokenizer_pattern(const struct tokenizer *t);
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+bool tokenizer_merge(const struct tokenizer *t, int64_t i, int32_t *left, int32_t *right);
+
 /* Per-thread encoding state (piece cache, output buffer). */
 struct encoder;
 /* Added tokens that the file does not mark as special are parsed in both modes, as HF does with split_special_tokens.
