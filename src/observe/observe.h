@@ -18,6 +18,7 @@
     X(tokens_per_s, "perf/tokens_per_s") /* sum over all ranks */                                      \
     X(step_s, "perf/step_s")                                                                           \
     X(bubble, "perf/pipeline_bubble") /* idle fraction of the pipeline's ranks */                      \
+    X(ckpt_stall_ms, "perf/ckpt_stall_ms") /* time that training waited for checkpoints since the last record */ \
     X(data_wait_s, "perf/data_wait_s") /* time the step waited for its batch */                        \
     X(targets, "data/targets") /* valid targets (documents, best_fit, pad) */                          \
     X(padding, "data/padding") /* fraction of padding tokens (best_fit, pad) */                        \
@@ -66,7 +67,7 @@ void observe_fact(struct observe *o, const char *name, double value);
 void observe_stages(struct observe *o, double total_s);
 /* Number of records that could not be written so far. */
 int64_t observe_failures(const struct observe *o);
-/* fsync of all sinks; call it at checkpoints. */
+/* fsync of all sinks; call it at checkpoints, from any thread. */
 void observe_flush(struct observe *o);
 void observe_close(struct observe *o);       /* accepts NULL */
 

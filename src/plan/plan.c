@@ -181,7 +181,7 @@ static double read_number(const char *path)
     return got ? strtod(text, NULL) : 0; /* "max" reads as 0: no limit */
 }
 
-static double host_bytes(void)
+double plan_host_bytes(void)
 {
     const double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     const double limit = read_number("/sys/fs/cgroup/memory.max");
@@ -241,7 +241,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank
     name_arenas(m);
     TRY(plan_lay(&count, d, rank, a, args));
     forget_counting(d, a);
-    TRY(check_fit(&count, args->bytes_max, host_bytes() / ranks_here(args->mesh), args));
+    TRY(check_fit(&count, args->bytes_max, plan_host_bytes() / ranks_here(args->mesh), args));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
 #define X(field, category, text) TRY(dev_arena_reserve(dev, &m->field, category, count.field.peak));
     MEMORY_LIST(X)
@@ -288,7 +288,15 @@ double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh
     const double libraries = 512 * 1048576.0;
     if (s->run.machine_memory_gib > 0) return s->run.machine_memory_gib * 1073741824.0;
     if (dev->kind == DEV_CUDA) return dev->bytes_free ? (double)dev->bytes_free - libraries : 0;
-    return host_bytes() / ranks_here(mesh);
+    return plan_host_bytes() / ranks_here(mesh);
+}
+
+/* What a copy of the state takes in host memory while a checkpoint is written (ckpt.async). */
+static double snapshot_bytes(const struct memory *m, const struct params *p)
+{
+    const bool whole = p->dt != DTYPE_BF16 && p->zero < 3; /* weights that are their own masters */
+    if (m->host.peak > 0) return (double)m->host.peak;     /* masters and moments */
+    return (double)(whole ? p->total : p->own) * sizeof(float) + (double)m->optim.peak;
 }
 
 static int64_t dp_ranks(const struct mesh *mesh)
@@ -549,6 +557,10 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     if (fp8_codes_bytes(&d->params) > 0)
         printf("  %s of parameters are FP8 codes of %d weights, and their transposes\n",
                text_bytes(a, (double)fp8_codes_bytes(&d->params)), d->params.fp8.count);
+    if (s->run.ckpt_async)
+        printf("  %-12s %12s   in host memory, not in the sum: a copy of the state while it is saved "
+               "(ckpt.async)\n",
+               "checkpoint", text_bytes(a, snapshot_bytes(m, &d->params)));
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     const char *apart = overlay_apart(&s->model, NULL, micro);
     if (apart)
@@ -583,10 +595,11 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     FLOP_LIST(X)
 #undef X
     json_t *root = json_pack(
-        "{s:I, s:I, s:o, s:I, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
+        "{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
         "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory, "memory_bytes_sum",
         (json_int_t)memory_peak(m), "gradients_overlaid_bytes", (json_int_t)grad_overlay_bytes(&d->params),
-        "host_bytes", (json_int_t)m->host.peak, "machine_bytes", have, "fits",
+        "host_bytes", (json_int_t)m->host.peak, "snapshot_bytes",
+        s->run.ckpt_async ? (json_int_t)snapshot_bytes(m, &d->params) : 0, "machine_bytes", have, "fits",
         have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
     if (fp8_codes_bytes(&d->params) > 0)
@@ -651,7 +664,7 @@ status plan_print(const struct spec *spec, const struct plan_outlook *outlook, i
         else
             print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
         if (!json && (have <= 0 || (double)memory_peak(&m) <= have)) print_time(&s, outlook, dev.kind);
-        st = check_fit(&m, have, dev.bytes_total > 0 ? host_bytes() : 0, &args);
+        st = check_fit(&m, have, dev.bytes_total > 0 ? plan_host_bytes() : 0, &args);
     }
     activations_fini(&a);
     decoder_fini(&d);

@@ -81,6 +81,8 @@ struct feed_shape plan_feed(const struct plan_lay_args *args);
  * the host: the smaller of physical memory and the cgroup limit, divided by the ranks of the host. 0: unknown. `mesh`
  * NULL: one rank. */
 double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh *mesh);
+/* Memory of this host: the smaller of physical memory and the cgroup's limit. */
+double plan_host_bytes(void);
 /* train.micro_batch=auto: sets the largest number of sequences that divides the step's number and fits in bytes_max
  * on all ranks of the mesh. STATUS_FIT: one sequence does not fit. Does not change a given number. */
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,

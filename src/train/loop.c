@@ -17,6 +17,7 @@
 #include "train/forecast.h"
 #include "train/restore.h"
 #include "train/runlock.h"
+#include "train/save.h"
 #include "train/signals.h"
 #include "train/stop.h"
 
@@ -275,25 +276,41 @@ static int64_t eval_parts(const struct loop *l, bool last)
     return (int64_t)ceil((double)tokens / eval_batch_tokens(l));
 }
 
+/* Durable before the checkpoint is. */
+static void flush_records(void *ctx)
+{
+    const struct loop *l = ctx;
+    if (l->lead) observe_flush(l->observe);
+}
+
 static status save(struct loop *l)
 {
     if (l->saved_step == l->trainer.step) return STATUS_OK;
     /* Times are recorded here, too: a kill loses no more of them than of the steps. */
     if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
-    if (l->lead) observe_flush(l->observe);
     progress_begin(WORK_SAVE, "saving", 0);
-    status st = trainer_save(&l->trainer, l->spec.run.run_dir);
+    status st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
     progress_end();
     TRY(st);
     l->saved_step = l->trainer.step;
     return STATUS_OK;
 }
 
+/* The same, and returns when it is on disk. */
+static status save_and_wait(struct loop *l)
+{
+    TRY(save(l));
+    progress_begin(WORK_SAVE, "saving", 0);
+    status st = save_end(&l->trainer);
+    progress_end();
+    return st;
+}
+
 /* Saves, and says why the run ends: STATUS_STOPPED. `dropped`: what was not finished, "" nothing. */
 static status save_and_stop(struct loop *l, const struct loop_options *o, const char *dropped)
 {
     const struct trainer *t = &l->trainer;
-    TRY(save(l));
+    TRY(save_and_wait(l));
     return FAIL(STATUS_STOPPED, "%s: saved at step %lld of %lld; %s%s",
                 l->stop.number ? signals_name(l->stop.number) : "train.max_minutes", (long long)t->step,
                 (long long)t->steps_total, dropped, o->again);
@@ -410,6 +427,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.fp8_saturated = s->fp8_saturated;
     m.fp8_headroom_x = s->fp8_headroom_x;
     m.fp8_headroom_dy = s->fp8_headroom_dy;
+    m.ckpt_stall_ms = save_stall_ms(&l->trainer);
     m.data_wait_s = cost->waited;
     if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
@@ -513,6 +531,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
             return save_and_stop(l, o, dropped);
         }
         TRY(st);
+        TRY(save_look(t));
         device_times_after(l);
         TRY(stop_look(&l->stop));
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
@@ -520,7 +539,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
     }
     TRY(evaluate(l, o));
-    return save(l);
+    return save_and_wait(l);
 }
 
 static void memory_facts(struct loop *l)
@@ -549,6 +568,8 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     char keep[1024];
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
+    if (save_end(&l->trainer) != STATUS_OK)
+        log_warn("%s", status_message()); /* a run that failed meanwhile */
     /* A run that was asked to go on otherwise than it began has ended as it had ended before. */
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
     if (l->observe) {

@@ -87,7 +87,7 @@ static void list_fp8(struct state *s)
                          state = {.dt = DTYPE_I64,
                                   .rank = 1,
                                   .shape = {2},
-                                  .data = &s->t->fp8.linears[i],
+                                  .data = s->linears ? &s->linears[i] : &s->t->fp8.linears[i],
                                   .tag = STATE_FP8};
         snprintf(history.name, sizeof history.name, "fp8/history/%s", name);
         snprintf(state.name, sizeof state.name, "fp8/state/%s", name);
@@ -97,6 +97,53 @@ static void list_fp8(struct state *s)
 }
 
 /* ---- arrays */
+
+/* Copies of what a later optimizer step changes. */
+static status open_copies(struct state *s, struct arena *memory)
+{
+    struct stream *stream = s->t->exec.stream;
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        const size_t bytes = array_bytes(s, &s->list[i]);
+        if (s->list[i].device == NULL) continue;
+        s->arrays[i] = arena_take(memory, bytes, s->list[i].prefix);
+        if (stream == NULL || s->list[i].host) continue;
+        TRY(i == 0 ? master_weights_get(&s->t->exec, s->arrays[i])
+                   : dev_download(stream, s->arrays[i], s->list[i].device, bytes));
+    }
+    TRY(open_map(s, STATE_SAVE));
+    TRY(open_fp8(s, STATE_SAVE));
+    if (s->fp8) {
+        const size_t bytes = (size_t)s->t->decoder.params.fp8.count * sizeof *s->linears;
+        s->linears = malloc(bytes);
+        if (s->linears == NULL) return FAIL(STATUS_FIT, "no memory for the state of FP8 linears");
+        memcpy(s->linears, s->t->fp8.linears, bytes);
+    }
+    return stream ? dev_sync(stream) : STATUS_OK;
+}
+
+status state_capture(const struct state *s)
+{
+    const bool gpu = s->t->exec.stream != NULL;
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        if (s->arrays[i] == NULL || (gpu && !s->list[i].host)) continue;
+        if (s->list[i].host)
+            memcpy(s->arrays[i], s->list[i].device, array_bytes(s, &s->list[i]));
+        else
+            TRY(i == 0 ? master_weights_get(&s->t->exec, s->arrays[i])
+                       : dev_download(NULL, s->arrays[i], s->list[i].device, array_bytes(s, &s->list[i])));
+    }
+    return STATUS_OK;
+}
+
+size_t state_bytes(struct trainer *t)
+{
+    struct state s = {.t = t};
+    struct arena count = {.name = "snapshot"};
+    list_arrays(&s);
+    for (int i = 0; i < STATE_ARRAYS; i++)
+        if (s.list[i].device) (void)arena_take(&count, array_bytes(&s, &s.list[i]), s.list[i].prefix);
+    return count.peak;
+}
 
 static status open_arrays(struct state *s, enum state_use use)
 {
@@ -362,10 +409,23 @@ status state_open(struct state *s, struct trainer *t, enum state_use use)
     return st;
 }
 
+status state_snapshot(struct state *s, struct trainer *t, struct arena *memory)
+{
+    CHECK(t->mesh.world == NULL, "a snapshot of a rank's part");
+    *s = (struct state){.t = t, .snapshot = true};
+    list_arrays(s);
+    arena_release(memory, 0);
+    status st = open_copies(s, memory);
+    if (st == STATUS_OK) st = list_items(s, STATE_SAVE);
+    if (st != STATUS_OK) state_close(s);
+    return st;
+}
+
 void state_close(struct state *s)
 {
     for (int i = 0; i < STATE_ARRAYS; i++)
-        if (!s->list[i].host) free(s->arrays[i]);
+        if (!s->list[i].host && !s->snapshot) free(s->arrays[i]);
+    free(s->linears);
     free(s->map);
     free(s->fp8);
     free(s->answers);

@@ -26,6 +26,8 @@ struct state_answer { int64_t from, count; }; /* elements of a row's slice that 
 struct state {
     struct trainer *t;
     struct state_array list[STATE_ARRAYS];
+    struct fp8_linear_state *linears; /* of a snapshot: a copy; NULL: the run's own */
+    bool snapshot;
     void *arrays[STATE_ARRAYS];     /* in host memory: the arrays themselves, or copies of a GPU's */
     int32_t *map;                   /* map/tokens, a copy; NULL: the model has none */
     float *fp8;                     /* [params.fp8.count][2][FP8_HISTORY]; NULL: no FP8 */
@@ -39,6 +41,11 @@ enum state_use { STATE_SAVE, STATE_LOAD };
 /* Collective when several ranks save. state_close is fine on a zeroed or opened struct. */
 status state_open(struct state *s, struct trainer *t, enum state_use use) WARN_UNUSED;
 void state_close(struct state *s);
+/* To save while training goes on, of one rank: copies in `memory`, which has state_bytes. A GPU's arrays are copied by
+ * state_snapshot, those in host memory by state_capture: until it returns, no optimizer may change them. */
+size_t state_bytes(struct trainer *t);
+status state_snapshot(struct state *s, struct trainer *t, struct arena *memory) WARN_UNUSED;
+status state_capture(const struct state *s) WARN_UNUSED; /* on any thread */
 /* STATUS_NUMERIC, on all ranks, when the state is not finite: a run could not resume from it. */
 status state_check(const struct state *s) WARN_UNUSED;
 /* While rank 0 saves: the other ranks send their parts. */

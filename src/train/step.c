@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "parallel/fp8.h"
+#include "train/save.h"
 #include "train/step_stats.h"
 
 #include <assert.h>
@@ -65,6 +66,7 @@ static status exec_step(struct trainer *t, int micro_count)
 {
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
+        TRY(save_captured(t));
         TRY(dev_graph_launch(&t->stream, &t->graph));
         zero_invalidate(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
         return STATUS_OK;
@@ -81,6 +83,7 @@ static status queue_step(struct trainer *t, int micro_count)
     TRY(offload_prefetch(&t->rank.offload, &t->exec));
     TRY(forward_backward(t, micro_count, &overlapped));
     TRY(reduce_gradients(t, overlapped));
+    TRY(save_captured(t));
     TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
                    t->spec.model.moe_balance_rate));
     TRY(zero_all_gather_weights(&t->rank.zero));

@@ -12,7 +12,7 @@
 #include "parallel/fp8.h"
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
-#include "train/signals.h"
+#include "train/save.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -238,6 +238,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 
 void trainer_close(struct trainer *t)
 {
+    save_close(t);
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->rank.offload);
     grad_overlap_close(&t->grad_overlap);
@@ -290,50 +291,6 @@ status trainer_init_weights(struct trainer *t)
     TRY(zero_all_gather_weights(&t->rank.zero));
     TRY(fp8_run_begin(t));
     return dev_sync(t->exec.stream);
-}
-
-static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
-{
-    char *config = spec_dump_text(&t->spec);
-    json_t *meta = config ? json_pack("{s:I, s:I, s:s, s:b}", "step", (json_int_t)t->step, "tokens",
-                                      (json_int_t)t->tokens, "config", config, "imported",
-                                      t->decoder.params.grad == NULL)
-                          : NULL;
-    if (meta) json_object_update(meta, algorithms);
-    if (meta && t->data) json_object_set(meta, "data", t->data);
-    free(config);
-    return meta;
-}
-
-static bool no_signal(void)
-{
-    return signals_pending() == 0;
-}
-
-status trainer_save(struct trainer *t, const char *run_dir)
-{
-    SCOPE("train.save", t->step);
-    struct state state;
-    json_t *meta = NULL, *algorithms = NULL;
-    TRY(state_open(&state, t, STATE_SAVE));
-    status st = state_check(&state);
-    if (st == STATUS_OK) {
-        char *mine = choose_algorithms(t->exec.stream);
-        st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
-        free(mine);
-    }
-    if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
-    if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
-        meta = checkpoint_metadata(t, algorithms);
-        st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
-                                    (int)t->spec.run.ckpt_keep,
-                                    t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL)
-                  : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
-    }
-    json_decref(algorithms);
-    json_decref(meta);
-    state_close(&state);
-    return st;
 }
 
 status trainer_write_config(const struct spec *spec, const char *run_dir)

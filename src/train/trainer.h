@@ -51,6 +51,7 @@ struct trainer {
     struct graph graph;
     enum step_mode mode; /* of the next step */
     struct trainer_pause pause;
+    struct save *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
 
     /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what
      * its checkpoint says. NULL: not known. Owned. */
