@@ -300,6 +300,7 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
                                       t->decoder.params.grad == NULL)
                           : NULL;
     if (meta) json_object_update(meta, algorithms);
+    if (meta && t->health.steps > 0) json_object_set_new(meta, "health", health_json(&t->health));
     if (meta && t->data) json_object_set(meta, "data", t->data);
     free(config);
     return meta;
@@ -308,6 +309,20 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
 static bool no_signal(void)
 {
     return signals_pending() == 0;
+}
+
+/* Says it once when a checkpoint is not sound, and again after sound ones. */
+static void tell_health(struct trainer *t, const char *run_dir)
+{
+    char why[HEALTH_WHY], stays[96] = "";
+    int64_t step = -1;
+    const bool sound = health_sound(&t->health, why), told = t->told_unsound;
+    t->told_unsound = !sound;
+    if (sound || told) return;
+    if (checkpoint_newest_sound(run_dir, &step) == STATUS_OK && step >= 0)
+        snprintf(stays, sizeof stays, "; that of step %lld is, and stays (--resume=%lld)", (long long)step,
+                 (long long)step);
+    log_warn("the checkpoint of step %lld is not sound: %s%s", (long long)t->step, why, stays);
 }
 
 status trainer_save(struct trainer *t, const char *run_dir)
@@ -329,6 +344,7 @@ status trainer_save(struct trainer *t, const char *run_dir)
                                     (int)t->spec.run.ckpt_keep,
                                     t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL)
                   : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+        if (st == STATUS_OK) tell_health(t, run_dir);
     }
     json_decref(algorithms);
     json_decref(meta);
@@ -497,6 +513,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(read_progress(t, c));
     TRY_OUT(take_identity(t, c, training));
     TRY_OUT(restore_algorithms(t, c));
+    if (training) health_read(&t->health, checkpoint_meta(c));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK && training) st = fp8_run_begin(t);
@@ -565,9 +582,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         goto out;
     }
     if (!isfinite(sum)) {
-        st = FAIL(STATUS_NUMERIC,
-                  "the validation loss after step %lld is not finite: training diverged; begin "
-                  "again with a lower optim.lr",
+        st = FAIL(STATUS_NUMERIC, "the validation loss after step %lld is not finite: training diverged",
                   (long long)t->step);
         goto out;
     }
