@@ -66,8 +66,12 @@ static void print_help(FILE *out, const struct row *verb)
         if (r->kind == ROW_NOTE) text_wrap(out, 0, 0, columns, r->text);
     for (const struct row *r = args_next_option(verb, NULL); r; r = args_next_option(verb, r)) {
         const char short_form[] = {'-', r->letter, ',', ' ', 0};
-        int at = snprintf(line, sizeof line, "  %s--%s%s%s ", r->letter ? short_form : "", r->name,
-                          r->arguments[0] ? " " : "", r->arguments);
+        const bool may = r->type == FLAG_OPTIONAL;
+        int at = snprintf(line, sizeof line, "  %s--%s%s%s%s ", r->letter ? short_form : "", r->name,
+                          may               ? "[="
+                          : r->arguments[0] ? " "
+                                            : "",
+                          r->arguments, may ? "]" : "");
         fputs(line, out);
         text_wrap(out, at, TEXT_COLUMN, columns, r->text);
     }
@@ -92,6 +96,7 @@ static status set_flag(const struct flag *f, const char *value)
     struct flag_list *list = f->to;
     switch (f->type) {
     case FLAG_SWITCH: good = text_to_bool(value, f->to); break;
+    case FLAG_OPTIONAL: *(struct flag_optional *)f->to = (struct flag_optional){true, value}; break;
     case FLAG_TEXT: *(const char **)f->to = value; break;
     case FLAG_INT: good = text_to_int(value, f->to); break;
     case FLAG_REAL: good = text_to_real(value, f->to); break;
@@ -102,6 +107,7 @@ static status set_flag(const struct flag *f, const char *value)
         break;
     }
     static const char *const want[] = {[FLAG_SWITCH] = "true or false",
+                                       [FLAG_OPTIONAL] = "text",
                                        [FLAG_TEXT] = "text",
                                        [FLAG_INT] = "a whole number (100, 4k, 1e6)",
                                        [FLAG_REAL] = "a number",
@@ -129,6 +135,7 @@ static status take_option(struct parse *p, const struct row *r, const char *valu
     const struct flag *f = p->flags;
     while (strcmp(f->name, r->name) != 0) f++; /* args_parse has seen that it is there */
     if (!value && f->type == FLAG_SWITCH) return set_flag(f, "true");
+    if (!value && f->type == FLAG_OPTIONAL) return set_flag(f, "");
     if (!value) value = next_value(p);
     if (!value)
         return FAIL(STATUS_CONFIG, "--%s has no value; write --%s=%s", f->name, f->name, r->arguments);

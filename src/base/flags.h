@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* SWITCH has no value; a LIST may be given many times. */
-enum flag_type { FLAG_SWITCH, FLAG_TEXT, FLAG_INT, FLAG_REAL, FLAG_LIST };
+/* SWITCH has no value; OPTIONAL may have one, behind a '='; a LIST may be given many times. */
+enum flag_type { FLAG_SWITCH, FLAG_OPTIONAL, FLAG_TEXT, FLAG_INT, FLAG_REAL, FLAG_LIST };
 /* PLAIN: options and words. KEYS: also --section.key=value, --section.key value, section.key=value. COMMAND: what
  * begins with the first word is another verb's. GROUP: verbs of two words ("data build") follow it. */
 enum verb_form { VERB_PLAIN, VERB_KEYS, VERB_COMMAND, VERB_GROUP };
@@ -35,6 +35,10 @@ struct flag_list {
     const char *items[FLAG_LIST_MAX];
     int count;
 };
+struct flag_optional {
+    bool given;
+    const char *value; /* "": none */
+};
 struct flag {
     const char *name;
     void *to;
@@ -42,7 +46,7 @@ struct flag {
 };
 #define FLAG(name, to)                                                                                                 \
     {name, to, _Generic((to), bool *: FLAG_SWITCH, const char **: FLAG_TEXT, int64_t *: FLAG_INT, double *: FLAG_REAL, \
-                        struct flag_list *: FLAG_LIST)}
+                        struct flag_optional *: FLAG_OPTIONAL, struct flag_list *: FLAG_LIST)}
 
 struct args {
     const struct row *verb;

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/print_json.h"
 #include "train/checkpoint.h"
+#include "train/health.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -45,13 +46,16 @@ static void list_one(const char *dir, const char *name, json_t *rows)
     bool sound = checkpoint_open(&c, path, &found) == STATUS_OK && found;
     int64_t bytes = 0;
     for (int i = 0; sound && i < checkpoint_count(c); i++) bytes += bytes_of(checkpoint_item(c, i));
-    const char *reason = sound ? "" : status_message();
+    const char *reason = sound ? "" : status_message(), *why = "";
+    const bool learned = sound && health_of_meta(checkpoint_meta(c), &why);
     if (rows)
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:s,s:I,s:i}", "name", name, "path", path,
-                                              "sound", sound, "reason", reason, "bytes", (json_int_t)bytes,
-                                              "tensors", sound ? checkpoint_count(c) : 0));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:i}", "name", name, "path", path,
+                                              "sound", sound, "reason", reason, "learned", learned, "why",
+                                              why, "bytes", (json_int_t)bytes, "tensors",
+                                              sound ? checkpoint_count(c) : 0));
     else if (sound)
-        printf("%-16s %10s  %5d tensors\n", name, text_bytes(size, (double)bytes), checkpoint_count(c));
+        printf("%-16s %10s  %5d tensors%s%s\n", name, text_bytes(size, (double)bytes), checkpoint_count(c),
+               learned ? "" : "; not sound: ", why);
     else
         printf("%-16s unusable: %s\n", name, reason);
     checkpoint_close(c);

@@ -145,7 +145,7 @@ static const struct row *option_named(const struct row *verb, const char *word)
 static bool takes_next_word(const struct row *verb, const char *word)
 {
     const struct row *r = option_named(verb, word);
-    return r && r->type != FLAG_SWITCH && !strchr(word, '=');
+    return r && r->type != FLAG_SWITCH && r->type != FLAG_OPTIONAL && !strchr(word, '=');
 }
 
 /* --name=now */

@@ -311,6 +311,7 @@ static status run(struct demo *d)
     TRY(configure(d, &spec, &resume));
     TRY(loop_run(&spec,
                  &(struct loop_options){.resume = resume,
+                                        .resume_step = -1,
                                         .step_s = d->step_s,
                                         .eval_batch_s = d->eval_batch_s,
                                         .again = "the same command resumes it",

@@ -284,8 +284,9 @@ static char **rank_command(const struct order *o, bool resume)
     if (list == NULL) return NULL;
     list[count++] = (char *)program; /* posix_spawn changes none of them */
     for (int i = 0; i < o->argc; i++) {
-        list[count++] = o->argv[i];
-        if (strcmp(o->argv[i], go_on) == 0) resume = false;
+        const bool back = strncmp(o->argv[i], "--resume=", 9) == 0; /* a restart goes on from the newest */
+        list[count++] = resume && back ? (char *)go_on : o->argv[i];
+        if (back || strcmp(o->argv[i], go_on) == 0) resume = false;
         if (strcmp(o->argv[i], as_json) == 0) json = false;
     }
     if (resume) list[count++] = (char *)go_on;

@@ -89,8 +89,9 @@ static void put_option(const struct row *r)
     put_in('B', "--");
     put_in('B', r->name);
     if (r->arguments[0]) {
-        putchar(' ');
+        fputs(r->type == FLAG_OPTIONAL ? "[=" : " ", stdout);
         put_in('I', r->arguments);
+        if (r->type == FLAG_OPTIONAL) putchar(']');
     }
     putchar('\n');
     put(r->text);

@@ -130,16 +130,33 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
 }
 
 struct train_options {
+    struct flag_optional go_on; /* --resume */
     bool resume, accept_data, trace, json;
+    int64_t step; /* to resume from; -1: the newest checkpoint's */
     const char *isa;
 };
 
+/* --resume, --resume=STEP; --resume=true and =false, as for a switch. */
+static status take_resume(struct train_options *f)
+{
+    const char *value = f->go_on.value;
+    const bool word = f->go_on.given && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
+    f->resume = f->go_on.given && strcmp(value, "false") != 0;
+    f->step = -1;
+    if (!f->go_on.given || word || !value[0]) return STATUS_OK;
+    if (!text_to_int(value, &f->step) || f->step < 0)
+        return FAIL(STATUS_CONFIG,
+                    "--resume=%s: the step of a checkpoint is a whole number, such as --resume=500", value);
+    return STATUS_OK;
+}
+
 static status parse(struct args *a, struct train_options *f)
 {
-    const struct flag flags[] = {FLAG("resume", &f->resume), FLAG("accept-data-change", &f->accept_data),
+    const struct flag flags[] = {FLAG("resume", &f->go_on), FLAG("accept-data-change", &f->accept_data),
                                  FLAG("trace", &f->trace), FLAG("isa", &f->isa), FLAG("json", &f->json)};
     *f = (struct train_options){0};
-    return args_parse(a, flags, 5);
+    TRY(args_parse(a, flags, 5));
+    return take_resume(f);
 }
 
 status cmd_train_spec(int argc, char **argv, struct spec *spec)
@@ -177,8 +194,12 @@ status cmd_train(struct args *a)
     TRY(comm_env_read(&env));
     if (env.ranks == 1)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
-    struct loop_options o = {
-        .resume = f.resume, .accept_data = f.accept_data, .trace = f.trace, .isa = f.isa, .again = again};
+    struct loop_options o = {.resume = f.resume,
+                             .resume_step = f.step,
+                             .accept_data = f.accept_data,
+                             .trace = f.trace,
+                             .isa = f.isa,
+                             .again = again};
     if (spec.run.log_sample_prompt[0]) {
         struct tokenizer_place place;
         TRY(restore_tokenizer_place(&spec, &place));

@@ -442,8 +442,9 @@ status optim_blame(const struct exec *r, struct comm *world)
         if (all[k] < mine) mine = all[k];
     if (mine == r->params->count)
         return FAIL(STATUS_NUMERIC, "the gradient norm is not finite, though every gradient is");
-    return FAIL(STATUS_NUMERIC,
-                "the gradient of %s is not finite; the last checkpoint is good: resume from it with a lower "
-                "optim.lr, or with train.precision=fp32 to see whether precision is the cause",
-                r->params->rows[mine].name);
+    return FAIL(
+        STATUS_NUMERIC,
+        "the gradient of %s is not finite (a short run with train.precision=fp32 shows whether precision is "
+        "the cause)",
+        r->params->rows[mine].name);
 }

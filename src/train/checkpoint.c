@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "model/safetensors.h"
 #include "train/ckpt_int.h"
+#include "train/health.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -230,29 +231,70 @@ static void remove_after_failure(const char *tmp, status st)
 
 /* ---- retention ---- */
 
-/* Deletes checkpoints older than the newest `keep` sound ones up to `step`. Later steps are from an abandoned
- * continuation. *deleted (NULL: not asked) is how many. */
-static status retain(const char *dir, int64_t step, int keep, int *deleted)
+/* Deletes checkpoints older than the newest `keep` that open, up to `step`. The newest one of a run that learned stays,
+ * too; `meta` (NULL: read it) is that of `step`. Later steps are from an abandoned continuation. *deleted (NULL: not
+ * asked) is how many. */
+static status retain(const char *dir, int64_t step, const json_t *meta, int keep, int *deleted)
 {
     int64_t *steps;
-    int count, sound = 0;
+    int count, whole = 0;
+    const char *why;
+    bool learned = false; /* one is among those that stay */
     TRY(ckpt_steps(dir, &steps, &count));
     status st = STATUS_OK;
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         char path[CKPT_PATH_MAX];
         if (steps[i] > step) continue;
         ckpt_step_path(path, dir, steps[i]);
-        if (sound >= keep) {
+        struct checkpoint *c = NULL;
+        const bool ours = meta && steps[i] == step, looks = !ours && (whole < keep || !learned);
+        if (looks) st = ckpt_open_dir(&c, path);
+        if (st != STATUS_OK && st != STATUS_CKPT) break; /* it may be sound: nothing is deleted now */
+        const bool opens = ours || (looks && st == STATUS_OK),
+                   good = opens && !learned && health_of_meta(ours ? meta : checkpoint_meta(c), &why);
+        checkpoint_close(c);
+        st = STATUS_OK;
+        if (whole >= keep && !good) {
             st = discard(dir, path, steps[i]);
             if (deleted) ++*deleted;
-            continue;
         }
-        struct checkpoint *c = NULL;
-        if (steps[i] == step || ckpt_open_dir(&c, path) == STATUS_OK) sound++;
-        checkpoint_close(c);
+        whole += opens;
+        learned = learned || good;
     }
     free(steps);
     return st;
+}
+
+/* ---- going back ---- */
+
+status checkpoint_go_back(const char *run_dir, int64_t step)
+{
+    char path[CKPT_PATH_MAX], text[32];
+    const int n = snprintf(text, sizeof text, "%lld\n", (long long)step);
+    snprintf(path, sizeof path, "%.*s/ckpt/back", CKPT_PATH_MAX - 64, run_dir);
+    return io_write_file(path, text, (size_t)n);
+}
+
+status checkpoint_drop_later(const char *run_dir)
+{
+    char dir[CKPT_PATH_MAX], path[CKPT_PATH_MAX];
+    int64_t *steps, back;
+    int count;
+    snprintf(dir, sizeof dir, "%.*s/ckpt", CKPT_PATH_MAX - 64, run_dir);
+    TRY(ckpt_back(dir, &back));
+    if (back == CKPT_NOT_BACK) return STATUS_OK;
+    TRY(ckpt_steps(dir, &steps, &count));
+    status st = STATUS_OK;
+    for (int i = 0; i < count && steps[i] > back && st == STATUS_OK; i++) {
+        ckpt_step_path(path, dir, steps[i]);
+        st = discard(dir, path, steps[i]);
+        if (st == STATUS_OK)
+            log_info("removed   %s: the run has gone back to step %lld", path, (long long)back);
+    }
+    free(steps);
+    snprintf(path, sizeof path, "%.*s/ckpt/back", CKPT_PATH_MAX - 64, run_dir);
+    if (st == STATUS_OK) st = io_remove_tree(path);
+    return st == STATUS_OK ? io_sync_dir(dir) : st;
 }
 
 /* ---- save ---- */
@@ -328,7 +370,7 @@ static status save_waiting(struct ckpt_manifest *m, const char *dir, const char 
         if (st != STATUS_IO || !may_wait || !says_full()) return st;
         snprintf(last, sizeof last, "%s", status_message());
         int deleted = 0;
-        if (retain(dir, m->step - 1, keep > 1 ? keep - 1 : 1, &deleted) != STATUS_OK)
+        if (retain(dir, m->step - 1, NULL, keep > 1 ? keep - 1 : 1, &deleted) != STATUS_OK)
             log_warn("%s", status_message());
         if (deleted > 0) {
             log_info("the disk is full: %d old checkpoint%s deleted before step %lld is saved", deleted,
@@ -374,7 +416,7 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
     free(header);
     ckpt_manifest_free(&m);
     if (st != STATUS_OK) return st;
-    if (retain(dir, step, s->keep, NULL) != STATUS_OK)
+    if (retain(dir, step, meta, s->keep, NULL) != STATUS_OK)
         log_warn("%s; old checkpoints are left for the next save", status_message());
     return STATUS_OK;
 }

@@ -36,7 +36,8 @@ struct ckpt_item {              /* one logical tensor in memory */
 };
 
 /* Writes ckpt/step-STEP below run_dir (one of the same step is replaced in one move), then deletes older
- * ones beyond the newest `keep` >= 1 sound ones; that a deletion failed is a warning. `meta` (NULL: none) is
+ * ones beyond the newest `keep` >= 1 that open, but never the newest one of a run that learned (train/health.h); that a
+ * deletion failed is a warning. `meta` (NULL: none) is
  * stored in the manifest. STATUS_IO when the disk is full or fails: what was written is removed, older
  * checkpoints are untouched. Names: letters, digits and . _ - / only, unique. One caller at a time per run
  * directory (train/runlock.h).
@@ -71,6 +72,15 @@ struct ckpt_ranks {
 status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_item *items, int count,
                           const struct ckpt_ranks *ranks, bool *found) WARN_UNUSED;
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
+
+/* The newest step whose checkpoint opens and was saved by a run that learned (train/health.h); -1: there is none. */
+status checkpoint_newest_sound(const char *run_dir, int64_t *step) WARN_UNUSED;
+/* Path of the checkpoint of a step; STATUS_CKPT with the steps that are there when it is not. */
+status checkpoint_at(const char *run_dir, int64_t step, char *path, size_t size) WARN_UNUSED;
+/* From now on the newest checkpoint of the run is that of `step`, as if later ones were not there. */
+status checkpoint_go_back(const char *run_dir, int64_t step) WARN_UNUSED;
+/* Removes these later ones, with a line for each; nothing to do unless the run has gone back. */
+status checkpoint_drop_later(const char *run_dir) WARN_UNUSED;
 
 int64_t checkpoint_step(const struct checkpoint *c);
 const json_t *checkpoint_meta(const struct checkpoint *c); /* borrowed */

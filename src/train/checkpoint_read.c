@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "model/safetensors.h"
 #include "train/ckpt_int.h"
+#include "train/health.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -47,6 +48,25 @@ status ckpt_steps(const char *dir, int64_t **steps, int *count)
     if (!*steps) return FAIL(STATUS_FIT, "no memory for the names in '%s'", dir);
     qsort(*steps, (size_t)*count, sizeof **steps, newest_first);
     return STATUS_OK;
+}
+
+status ckpt_back(const char *dir, int64_t *step)
+{
+    char path[CKPT_PATH_MAX + 16], *text;
+    size_t bytes;
+    enum io_kind kind;
+    *step = CKPT_NOT_BACK;
+    snprintf(path, sizeof path, "%s/back", dir);
+    TRY(io_kind(path, &kind));
+    if (kind == IO_NONE) return STATUS_OK;
+    TRY(io_read_file(path, 4096, &text, &bytes));
+    const bool good =
+        bytes > 1 && bytes < 20 && text[bytes - 1] == '\n' && strspn(text, "0123456789") == bytes - 1;
+    if (good) *step = strtoll(text, NULL, 10);
+    free(text);
+    return good ? STATUS_OK
+                : FAIL(STATUS_CKPT,
+                       "'%s' is damaged: it holds no step; remove it, and --resume=STEP names one", path);
 }
 
 /* ---- opening one ---- */
@@ -162,13 +182,14 @@ void checkpoint_close(struct checkpoint *c)
  * directory. */
 static status open_newest(struct checkpoint **c, const char *dir, int64_t below, bool *found)
 {
-    int64_t *steps;
+    int64_t *steps, back;
     int count, tried = 0;
+    TRY(ckpt_back(dir, &back));
     TRY(ckpt_steps(dir, &steps, &count));
     status st = STATUS_OK;
     for (int i = 0; i < count && !*c; i++) {
         char path[CKPT_PATH_MAX];
-        if (steps[i] >= below) continue;
+        if (steps[i] >= below || steps[i] > back) continue;
         ckpt_step_path(path, dir, steps[i]);
         tried++;
         st = ckpt_open_dir(c, path);
@@ -214,6 +235,46 @@ status checkpoint_open(struct checkpoint **c, const char *path, bool *found)
     TRY(ckpt_open_dir(c, path));
     *found = true;
     return STATUS_OK;
+}
+
+status checkpoint_newest_sound(const char *run_dir, int64_t *step)
+{
+    char dir[CKPT_PATH_MAX], path[CKPT_PATH_MAX];
+    const char *why;
+    int64_t *steps, back;
+    int count;
+    *step = -1;
+    snprintf(dir, sizeof dir, "%.*s/ckpt", CKPT_PATH_MAX - 64, run_dir);
+    TRY(ckpt_back(dir, &back));
+    TRY(ckpt_steps(dir, &steps, &count));
+    for (int i = 0; i < count && *step < 0; i++) {
+        struct checkpoint *c;
+        if (steps[i] > back) continue;
+        ckpt_step_path(path, dir, steps[i]);
+        if (ckpt_open_dir(&c, path) != STATUS_OK) continue;
+        if (health_of_meta(checkpoint_meta(c), &why)) *step = steps[i];
+        checkpoint_close(c);
+    }
+    free(steps);
+    return STATUS_OK;
+}
+
+status checkpoint_at(const char *run_dir, int64_t step, char *path, size_t size)
+{
+    enum { SHOWN = 8 };
+    char dir[CKPT_PATH_MAX], there[SHOWN * 21 + 8] = "";
+    int64_t *steps;
+    int count, at = 0, n = 0;
+    snprintf(dir, sizeof dir, "%.*s/ckpt", CKPT_PATH_MAX - 64, run_dir);
+    snprintf(path, size, "%s/step-%08lld", dir, (long long)step);
+    TRY(ckpt_steps(dir, &steps, &count));
+    while (at < count && steps[at] != step) at++;
+    for (int i = 0; i < count && i < SHOWN; i++)
+        n += snprintf(there + n, sizeof there - (size_t)n, "%s%lld", i ? ", " : "", (long long)steps[i]);
+    free(steps);
+    if (at < count) return STATUS_OK;
+    return FAIL(STATUS_CKPT, "%s has no checkpoint of step %lld; it has %s%s", run_dir, (long long)step,
+                count ? there : "none", count > SHOWN ? ", ..." : "");
 }
 
 int64_t checkpoint_step(const struct checkpoint *c)

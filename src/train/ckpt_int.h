@@ -34,6 +34,9 @@ status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_it
 
 /* Steps of the directories named step-N in `dir`, newest first; malloc'd. */
 status ckpt_steps(const char *dir, int64_t **steps, int *count) WARN_UNUSED;
+/* The step that the run has gone back to (ckpt/back). */
+#define CKPT_NOT_BACK INT64_MAX
+status ckpt_back(const char *dir, int64_t *step) WARN_UNUSED;
 /* Opens one checkpoint directory. */
 status ckpt_open_dir(struct checkpoint **c, const char *path) WARN_UNUSED;
 void ckpt_step_path(char out[CKPT_PATH_MAX], const char *dir, int64_t step);

@@ -168,7 +168,12 @@ static status fold_tokens(struct loop *l)
 static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
     bool found = false;
-    if (o->resume) TRY(trainer_restore(&l->trainer, l->spec.run.run_dir, &found));
+    char path[SPEC_TEXT + 64];
+    snprintf(path, sizeof path, "%s", l->spec.run.run_dir);
+    const bool back = o->resume && o->resume_step >= 0;
+    if (back) TRY(checkpoint_at(l->spec.run.run_dir, o->resume_step, path, sizeof path));
+    if (o->resume) TRY(trainer_restore(&l->trainer, path, &found));
+    if (back && l->lead) TRY(checkpoint_go_back(l->spec.run.run_dir, o->resume_step));
     if (found) {
         l->saved_step = l->trainer.step;
         return STATUS_OK;
@@ -289,7 +294,9 @@ static status save(struct loop *l)
     /* Times are recorded here, too: a kill loses no more of them than of the steps. */
     if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
     progress_begin(WORK_SAVE, "saving", 0);
-    status st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
+    status st = STATUS_OK;
+    if (l->lead) st = checkpoint_drop_later(l->spec.run.run_dir);
+    if (st == STATUS_OK) st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
     progress_end();
     TRY(st);
     l->saved_step = l->trainer.step;
@@ -807,6 +814,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     if (st == STATUS_OK) {
         if (l->lead) print_banner(l);
         st = run(l, o);
+        if (st == STATUS_NUMERIC) st = restore_advise(&l->spec.run, st);
     }
     progress_stop();
     host_record_stop(l->host);

@@ -17,6 +17,7 @@ struct loop_hooks {
     void (*finish)(void *ctx, struct observe *o, const struct eval_result *last);
 };
 struct loop_options {
+    int64_t resume_step; /* with resume: from the checkpoint of this step, -1: the newest */
     bool resume;     /* from the newest checkpoint of the run directory; without one, start */
     bool accept_data; /* resume even if shards or tokenizer are not those of the checkpoint; it is recorded */
     bool trace;      /* write RUN/trace/step-STEP.json; STEP is its first step */

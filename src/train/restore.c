@@ -1,6 +1,7 @@
 #include "train/restore.h"
 #include "train/data_identity.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "data/tokenizer/tokenizer.h"
 
 #include <string.h>
@@ -70,6 +71,23 @@ status restore_holds_run(const char *dir, bool *held)
     for (int i = 0; i < names.count; i++) *held = *held || strncmp(names.names[i], "step-", 5) == 0;
     io_list_free(&names);
     return STATUS_OK;
+}
+
+status restore_advise(const struct run_spec *r, status st)
+{
+    char what[768];
+    int64_t step = -1;
+    snprintf(what, sizeof what, "%s", status_message());
+    if (checkpoint_newest_sound(r->run_dir, &step) != STATUS_OK) log_warn("%s", status_message());
+    if (step < 0)
+        return FAIL(
+            st, "%s; there is no sound checkpoint to go back to: begin again with a lower optim.lr than %g",
+            what, r->optim_lr);
+    return FAIL(st,
+                "%s; step %lld is the last sound checkpoint: `ingot train %s --resume=%lld --optim.lr=...` "
+                "goes on from it, "
+                "with a lower rate than %g",
+                what, (long long)step, r->run_dir, (long long)step, r->optim_lr);
 }
 
 static void take_place(struct tokenizer_place *out, const struct shard_set *set)

@@ -21,6 +21,8 @@ status restore_open(struct trainer *t, const char *path, const struct restore_op
 status restore_spec(struct spec *spec, const char *path, const struct restore_options *o) WARN_UNUSED;
 /* Whether a directory contains a run: metrics, or a checkpoint, sound or not. A missing directory contains none. */
 status restore_holds_run(const char *dir, bool *held) WARN_UNUSED;
+/* After a divergence: adds to this thread's error which checkpoint to go back to, and how. Returns `st`. */
+status restore_advise(const struct run_spec *r, status st);
 /* Where the tokenizer of a spec is: data.tokenizer, or the directory that the manifest of its training or validation
  * shards names, with the hash that stands there ("": unknown). STATUS_DATA when none does. */
 struct tokenizer_place {

@@ -22,6 +22,7 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
                                       t->decoder.params.grad == NULL)
                           : NULL;
     if (meta) json_object_update(meta, algorithms);
+    if (meta && t->health.steps > 0) json_object_set_new(meta, "health", health_json(&t->health));
     if (meta && t->data) json_object_set(meta, "data", t->data);
     free(config);
     return meta;
@@ -30,6 +31,20 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
 static bool no_signal(void)
 {
     return signals_pending() == 0;
+}
+
+/* Says it once when a checkpoint is not sound, and again after sound ones. */
+static void tell_health(struct trainer *t, const char *run_dir)
+{
+    char why[HEALTH_WHY], stays[96] = "";
+    int64_t step = -1;
+    const bool sound = health_sound(&t->health, why), told = t->told_unsound;
+    t->told_unsound = !sound;
+    if (sound || told) return;
+    if (checkpoint_newest_sound(run_dir, &step) == STATUS_OK && step >= 0)
+        snprintf(stays, sizeof stays, "; that of step %lld is, and stays (--resume=%lld)", (long long)step,
+                 (long long)step);
+    log_warn("the checkpoint of step %lld is not sound: %s%s", (long long)t->step, why, stays);
 }
 
 status trainer_save(struct trainer *t, const char *run_dir)
@@ -51,6 +66,7 @@ status trainer_save(struct trainer *t, const char *run_dir)
                                     (int)t->spec.run.ckpt_keep,
                                     t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL)
                   : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+        if (st == STATUS_OK) tell_health(t, run_dir);
     }
     json_decref(algorithms);
     json_decref(meta);
@@ -212,6 +228,7 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     status st;
     if (t->spec.run.ckpt_async && t->mesh.world == NULL && has_memory(t)) {
         st = start(t, run_dir);
+        if (st == STATUS_OK) tell_health(t, run_dir);
     } else {
         if (flush) flush(ctx);
         st = trainer_save(t, run_dir);

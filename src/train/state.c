@@ -477,7 +477,6 @@ status state_check(const struct state *s)
         if (all[r] < first) first = all[r];
     if (first == (int64_t)STATE_ARRAYS * p->count) return STATUS_OK;
     return FAIL(STATUS_NUMERIC,
-                "%s/%s is not finite after step %lld: training diverged, and this is not saved; resume "
-                "from the last checkpoint with a lower optim.lr",
+                "%s/%s is not finite after step %lld: training diverged, and this is not saved",
                 s->list[first / p->count].prefix, p->rows[first % p->count].name, (long long)s->t->step);
 }

@@ -56,6 +56,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 
     *out = step_result_of(t, &counts, &s);
     TRY(fp8_run_after(t, out));
+    health_step(&t->health, out->loss, out->grad_norm);
     t->step++;
     t->tokens += (int64_t)counts.tokens;
     return STATUS_OK;

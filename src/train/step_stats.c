@@ -62,16 +62,13 @@ status step_gather_loads(const struct trainer *t, struct step_scalars *s)
 status step_check_finite(const struct trainer *t, const struct step_scalars *s)
 {
     if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum))
-        return FAIL(STATUS_NUMERIC,
-                    "the loss of step %lld is not finite; the last checkpoint is good: resume from it with a "
-                    "lower optim.lr",
-                    (long long)t->step);
+        return FAIL(STATUS_NUMERIC, "the loss of step %lld is not finite", (long long)t->step);
     if (!isfinite(s->grad_norm)) return optim_blame(&t->exec, t->mesh.world);
     if (s->fp8_overflow > 0)
         return FAIL(
             STATUS_NUMERIC,
             "an input or a gradient of a GEMM is not finite in step %lld, which FP8 codes hide from the "
-            "loss; the last checkpoint is good: resume from it with a lower optim.lr",
+            "loss",
             (long long)t->step);
     return STATUS_OK;
 }

@@ -454,6 +454,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(read_progress(t, c));
     TRY_OUT(take_identity(t, c, training));
     TRY_OUT(restore_algorithms(t, c));
+    if (training) health_read(&t->health, checkpoint_meta(c));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK && training) st = fp8_run_begin(t);
@@ -522,9 +523,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         goto out;
     }
     if (!isfinite(sum)) {
-        st = FAIL(STATUS_NUMERIC,
-                  "the validation loss after step %lld is not finite: training diverged; begin "
-                  "again with a lower optim.lr",
+        st = FAIL(STATUS_NUMERIC, "the validation loss after step %lld is not finite: training diverged",
                   (long long)t->step);
         goto out;
     }

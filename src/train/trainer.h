@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 #include "train/fp8_run.h"
+#include "train/health.h"
 #include "train/pipeline.h"
 
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph,
@@ -62,6 +63,8 @@ struct trainer {
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
+    struct health health; /* of the steps done */
+    bool told_unsound;    /* the log says that checkpoints are not sound */
 };
 
 /* Opens the spec's device and op set and reserves all memory: for training as the spec says (`args` NULL), or for
