@@ -14,9 +14,10 @@
 void *memory_get(size_t bytes);
 /* strdup, the same way. */
 char *memory_text(const char *text);
-/* open_memstream and its fclose. Either ends the process when memory is refused: the text is whole. */
+/* As open_memstream, but it ends the process when memory is refused: the text is whole. *text is complete after
+ * memory_stream_close, and the caller's to free. */
 FILE *memory_stream(char **text, size_t *bytes);
-void memory_stream_close(FILE *f, char *const *text);
+void memory_stream_close(FILE *f);
 /* Call once in main. OpenMP's runtime calls exit(1) when it gets no memory or no thread; the program then ends with 5. */
 void memory_guard_runtime(void);
 /* What the user can do, with the bytes that the process holds and that the machine has left. Returns buf. */

@@ -366,7 +366,7 @@ static json_t *id_json(const struct survey *s, int64_t id)
     size_t bytes = 0;
     FILE *f = s->tokenizer ? memory_stream(&text, &bytes) : NULL;
     if (f) cmd_data_put_token(s->tokenizer, (int32_t)id, f);
-    if (f) memory_stream_close(f, &text);
+    if (f) memory_stream_close(f);
     json_t *o = json_pack("{s:I, s:I, s:o}", "id", (json_int_t)id, "count", (json_int_t)s->tally.counts[id],
                           "text", text ? json_stringn(text, bytes) : json_null());
     free(text);

@@ -1,5 +1,6 @@
 #include "base/io.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cli/cmd_eval.h"
 #include "cli/print_json.h"
 #include "harness/harness.h"
@@ -190,8 +191,7 @@ static status write_samples(const struct eval_session *s)
     char *text = NULL;
     size_t bytes = 0;
     if (s->options->samples == NULL) return STATUS_OK;
-    FILE *out = open_memstream(&text, &bytes);
-    MEMORY_CHECK(out, "no memory for samples");
+    FILE *out = memory_stream(&text, &bytes);
     for (int i = 0; i < s->count; i++)
         for (int64_t k = 0; k < s->tasks[i].item_count; k++) {
             json_t *j = sample_json(s, &s->tasks[i], &s->tasks[i].items[k]);
@@ -199,7 +199,7 @@ static status write_samples(const struct eval_session *s)
             fputc('\n', out);
             json_decref(j);
         }
-    MEMORY_CHECK(fclose(out) == 0, "no memory for samples");
+    memory_stream_close(out);
     status st = io_write_file(s->options->samples, text, bytes);
     free(text);
     return st;

@@ -55,7 +55,7 @@ static char *quoted(const struct args *a)
         for (const char *c = word; *c; c++) fprintf(f, *c == '\'' ? "'\\''" : "%c", *c);
         if (!bare) fputc('\'', f);
     }
-    memory_stream_close(f, &text);
+    memory_stream_close(f);
     return text;
 }
 

@@ -1,3 +1,4 @@
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "data/text/unicode.h"
 #include "harness/harness_int.h"
@@ -84,12 +85,11 @@ char *harness_replace(const char *text, const char *from, const char *to)
     char *out = NULL;
     size_t bytes = 0;
     const size_t step = strlen(from);
-    FILE *f = open_memstream(&out, &bytes);
-    MEMORY_CHECK(f, "no memory for a text");
+    FILE *f = memory_stream(&out, &bytes);
     for (const char *at; (at = strstr(text, from)) != NULL; text = at + step)
         fprintf(f, "%.*s%s", (int)(at - text), text, to);
     fputs(text, f);
-    MEMORY_CHECK(fclose(f) == 0, "no memory for a text");
+    memory_stream_close(f);
     return out;
 }
 

@@ -65,7 +65,7 @@ status safetensors_write_header(const struct safetensors_source *sources, int co
     }
     fputc('}', out);
     for (long n = ftell(out); n % align; n++) fputc(' ', out);
-    memory_stream_close(out, header);
+    memory_stream_close(out);
     if (length - 8 > SAFETENSORS_HEADER_MAX) {
         free(*header);
         *header = NULL;

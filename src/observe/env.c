@@ -62,7 +62,7 @@ static void set_command(json_t *o)
         fprintf(out, "%s%s", w > words ? " " : "", word);
         free(word);
     }
-    memory_stream_close(out, &text);
+    memory_stream_close(out);
     set_text(o, "command", text);
     free(text);
 }

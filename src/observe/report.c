@@ -321,7 +321,7 @@ status report_write(const char *run_dir, const char *path)
     snprintf(own, sizeof own, "%s/report.html", d.path);
     FILE *out = memory_stream(&page, &bytes);
     put_page(out, &d);
-    memory_stream_close(out, &page);
+    memory_stream_close(out);
     status st = io_write_file(path ? path : own, page, bytes);
     free(page);
     report_data_free(&d);

@@ -205,7 +205,7 @@ status report_compare(const char *const *run_dirs, int count, const char *path)
         size_t bytes = 0;
         FILE *out = memory_stream(&page, &bytes);
         put_page(out, runs, count);
-        memory_stream_close(out, &page);
+        memory_stream_close(out);
         st = io_write_file(path, page, bytes);
         free(page);
     }

@@ -335,7 +335,7 @@ status gemm_choice_file_add(const struct gemm_choice_list *list, const struct ge
     FILE *out = memory_stream(&text, &bytes);
     if (old) print_kept(out, list, here, old, old_bytes);
     for (int i = 0; i < list->count; i++) gemm_choice_print(out, here, &list->items[i]);
-    memory_stream_close(out, &text);
+    memory_stream_close(out);
     status st = io_write_file(path, text, bytes);
     free(text);
     free(old);

@@ -270,7 +270,7 @@ bool sources_text(const struct sources *s, char text[SPEC_SOURCES_TEXT])
         fputc('}', out);
     }
     fputc(']', out);
-    memory_stream_close(out, &made);
+    memory_stream_close(out);
     bool fits = bytes < SPEC_SOURCES_TEXT;
     memset(text, 0, SPEC_SOURCES_TEXT);
     if (fits) memcpy(text, made, bytes);

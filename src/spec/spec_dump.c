@@ -38,7 +38,7 @@ char *spec_dump_text(const struct spec *s)
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
     spec_dump(s, NULL, out);
-    memory_stream_close(out, &text);
+    memory_stream_close(out);
     return text;
 }
 
@@ -93,7 +93,7 @@ static char *dump_json(const struct spec *s, const struct spec_origin *origin, i
         if (ends_section(i)) fputc('}', out);
     }
     fputc('}', out);
-    memory_stream_close(out, &text);
+    memory_stream_close(out);
     return text;
 }
 

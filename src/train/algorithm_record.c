@@ -98,6 +98,6 @@ char *algorithm_record_text(const json_t *record, int rank)
     append(out, json_object_get(record, "algorithms"));
     snprintf(name, sizeof name, "%d", rank);
     append(out, json_object_get(by_rank, name));
-    memory_stream_close(out, &text);
+    memory_stream_close(out);
     return text;
 }

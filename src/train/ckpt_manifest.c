@@ -328,7 +328,7 @@ status ckpt_manifest_format(const struct ckpt_manifest *m, char **text, size_t *
     *text = NULL;
     FILE *out = memory_stream(&body, &body_bytes);
     status st = print_body(out, m);
-    memory_stream_close(out, &body);
+    memory_stream_close(out);
     if (st == STATUS_OK) *text = ckpt_manifest_seal(body, body_bytes, bytes);
     free(body);
     if (st == STATUS_OK && !*text)

@@ -17,6 +17,7 @@
 #include "train/forecast.h"
 #include "train/restore.h"
 #include "train/runlock.h"
+#include "train/device_times.h"
 #include "train/save.h"
 #include "train/signals.h"
 #include "train/stop.h"
@@ -448,50 +449,6 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     observe_metrics(l->observe, &m);
 }
 
-/* Device times are recorded for some steps of a traced GPU run. Recording costs time and a hundred kilobytes
- * per step; the first steps load, measure and capture. */
-enum { RECORD_AFTER = 3, RECORD_STEPS = 10 };
-
-static void device_times_open(const struct loop *l)
-{
-    if (l->trainer.dev.kind != DEV_CUDA) return;
-    if (kernels_open() != STATUS_OK) log_warn("%s", status_message());
-}
-
-static void device_times_before(const struct loop *l)
-{
-    if (l->trainer.step - l->start_step == RECORD_AFTER && kernels_record(true) != STATUS_OK) {
-        log_warn("%s", status_message());
-        kernels_close();
-    }
-    kernels_flush(0);
-}
-
-static void device_times_after(struct loop *l)
-{
-    kernels_flush(1);
-    if (l->trainer.step - l->start_step != RECORD_AFTER + RECORD_STEPS) return;
-    if (kernels_record(false) != STATUS_OK) log_warn("%s", status_message());
-}
-
-/* Writes the breakdown next to the trace, as JSON, and as facts for the report. */
-static void device_times_close(struct loop *l, const char *path)
-{
-    kernels_breakdown(&l->breakdown);
-    l->breakdown.link_rate = machine_host_both(machine_of_gpu(l->trainer.dev.name));
-    kernels_close();
-    if (l->breakdown.steps == 0) return;
-    json_t *j = breakdown_json(&l->breakdown, 0);
-    char *text = json_dumps(j, JSON_INDENT(1)), name[64];
-    if (text && io_write_file(path, text, strlen(text)) != STATUS_OK) log_warn("%s", status_message());
-    free(text);
-    json_decref(j);
-    for (int i = 0; i < KERNEL_PART_COUNT; i++) {
-        snprintf(name, sizeof name, "step_percent.%s", kernel_part_key(i));
-        observe_fact(l->observe, name, l->breakdown.parts[i].percent);
-    }
-}
-
 /* Data and compute of a step. STATUS_STOPPED: it was dropped. */
 static status one_step(struct loop *l)
 {
@@ -530,7 +487,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     char dropped[96];
     TRY(make_up_evaluation(l, o));
     while (t->step < t->steps_total) {
-        device_times_before(l);
+        device_times_before(l->trainer.step - l->start_step);
         status st = one_step(l); /* loader_next, train_step, record_step */
         if (st == STATUS_STOPPED) {
             snprintf(dropped, sizeof dropped, "step %lld was dropped after %lld of %lld micro-batches; ",
@@ -539,7 +496,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         }
         TRY(st);
         TRY(save_look(t));
-        device_times_after(l);
+        device_times_after(l->trainer.step - l->start_step);
         TRY(stop_look(&l->stop));
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
@@ -777,14 +734,14 @@ static status run(struct loop *l, const struct loop_options *o)
     TRY(look_ahead(l, o));
     host_open(l);
     stages_start();
-    if (trace) device_times_open(l);
+    if (trace) device_times_open(&l->trainer);
     l->start_s = l->stop.start_s = clock_s();
     st = train_steps(l, o);
     stages_stop();
     if (trace) {
         snprintf(path, sizeof path, "%s/trace/breakdown-%08lld.json", l->spec.run.run_dir,
                  (long long)l->start_step);
-        device_times_close(l, path);
+        device_times_close(&l->trainer, &l->breakdown, l->observe, path);
         trace_stop();
     }
     return st;

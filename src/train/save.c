@@ -96,6 +96,8 @@ struct save {
     double stall_s; /* the trainer's; NaN: no save since it was asked */
 };
 
+enum { WAIT_SAID_S = 1 }; /* a shorter wait for the save before is not worth a line */
+
 static void stalled(struct save *s, double begin)
 {
     s->stall_s = (isnan(s->stall_s) ? 0 : s->stall_s) + clock_s() - begin;
@@ -212,18 +214,13 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     const double begin = clock_s();
     TRY(open_save(t));
     struct save *s = t->save;
-    bool waits = false;
-    if (s->running) {
-        pthread_mutex_lock(&s->lock);
-        waits = !s->done;
-        pthread_mutex_unlock(&s->lock);
-    }
     TRY(save_end(t));
-    if (waits)
+    const double waited = clock_s() - begin;
+    if (waited > WAIT_SAID_S)
         log_warn(
-            "the checkpoint of step %lld was still being written at step %lld: training waited %.2f s; raise "
+            "the checkpoint of step %lld was still being written at step %lld: training waited %.1f s; raise "
             "ckpt.every, or write to a faster disk",
-            (long long)s->step, (long long)t->step, clock_s() - begin);
+            (long long)s->step, (long long)t->step, waited);
     s->flush = flush, s->flush_ctx = ctx;
     status st;
     if (t->spec.run.ckpt_async && t->mesh.world == NULL && has_memory(t)) {

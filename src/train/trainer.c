@@ -346,7 +346,7 @@ static status config_check(const struct trainer *t, const struct checkpoint *c)
     TRY(spec_load_text(&old, checkpoint_path(c), text, strlen(text), 0, NULL, NULL));
     FILE *f = memory_stream(&diff, &size);
     int lines = spec_diff_announced(&old, &t->spec, f);
-    memory_stream_close(f, &diff);
+    memory_stream_close(f);
     if (lines > 0) log_info("configuration since %s:\n%s", checkpoint_path(c), diff);
     free(diff);
     if (is_import(c)) return STATUS_OK;
