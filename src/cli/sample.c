@@ -33,10 +33,11 @@ static status encode_prompt(const struct tokenizer *tok, const char *prompt, int
 
 static double logprob_of(const float *logits, int64_t vocab, int32_t id)
 {
-    double most = (double)logits[0], sum = 0;
-    for (int64_t k = 1; k < vocab; k++) most = fmax(most, (double)logits[k]);
-    for (int64_t k = 0; k < vocab; k++) sum += exp((double)logits[k] - most);
-    return (double)logits[id] - most - log(sum);
+    float most = logits[0];
+    double sum = 0;
+    for (int64_t k = 1; k < vocab; k++) most = logits[k] > most ? logits[k] : most;
+    for (int64_t k = 0; k < vocab; k++) sum += exp((double)logits[k] - (double)most);
+    return (double)logits[id] - (double)most - log(sum);
 }
 
 /* Tokens one by one, appended to text as bytes. */
