@@ -200,7 +200,6 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
     for (size_t n = strlen(d->path); n > 1 && d->path[n - 1] == '/'; n--) d->path[n - 1] = 0;
     snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
     bool has_metrics = read_metrics(d, path, tail_bytes);
-    d->evals = evals_read(d->path);
     d->env = small_object(d->path, "env.json");
     d->exit = small_object(d->path, "exit.json");
     d->config = small_file(d->path, "config.yaml");
@@ -208,6 +207,7 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
         return FAIL(STATUS_DATA,
                     "%s: not a run directory: no metrics.jsonl, env.json, exit.json or config.yaml in it",
                     run_dir);
+    d->evals = evals_read(d->path);
     d->locked = run_is_locked(d->path);
     snprintf(path, sizeof path, "%s/ckpt", d->path);
     d->has_checkpoints = io_exists(path);
