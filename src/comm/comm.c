@@ -114,6 +114,11 @@ int comm_local_rank(const struct comm *c)
     return c ? c->world->local_rank : 0;
 }
 
+double comm_wait_s(const struct comm *c)
+{
+    return c && c->world->watch ? watch_waited_s(c->world->watch) : 0;
+}
+
 /* ---- collectives */
 
 static status carry_out(struct comm *c, const struct comm_call *what,

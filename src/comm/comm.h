@@ -54,6 +54,8 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 int comm_local_rank(const struct comm *c);   /* on this host */
+/* Time that this rank has waited for others in calls on host memory, without waits of microseconds. NULL: 0. */
+double comm_wait_s(const struct comm *c);
 /* Placement of a job's ranks. NULL: one rank. */
 struct comm_job {
     int ranks, here;    /* in all; on this host */

@@ -92,6 +92,13 @@ static void run_state(struct monitor *m, const struct report_data *d)
     if (strcmp(m->state, "killed") == 0)
         add(m, "killed", STATUS_COMM, m->last_s, m->step, "",
             "the process is gone and has not said why; ingot train RUN --resume goes on");
+    const struct report_ranks *r = &d->ranks;
+    char rank[32];
+    if (r->count && r->slow >= 0 && r->at - r->since >= 60) {
+        snprintf(rank, sizeof rank, "rank %d", r->rank[r->slow]);
+        add(m, "slow_rank", STATUS_OK, r->since, -1, rank,
+            "%.0f %% more work time than the median: all others wait", 100 * (r->slow_by - 1));
+    }
     if (m->data_wait > 0.01)
         add(m, "data_wait", STATUS_OK, d->last_s, m->step, "",
             "%.1f %% of the last steps' time waits for data", 100 * m->data_wait);

@@ -73,6 +73,10 @@ static void fill(struct monitor *m, const struct report_data *d)
     m->mj_per_token = 1e3 * m->watts / m->tokens_per_s;
     m->checkpoint_bytes = 12 * report_data_parameters(d); /* fp32: weights and two moments */
     spark_fill(m, &d->loss);
+    m->rank_count = d->ranks.count;
+    m->slow_rank = d->ranks.count ? d->ranks.slow : -1;
+    memcpy(m->rank, d->ranks.rank, sizeof m->rank);
+    memcpy(m->rank_time, d->ranks.time, sizeof m->rank_time);
 }
 
 status monitor_read(struct monitor *m, const char *run_dir, double now)
@@ -146,6 +150,16 @@ static json_t *rates_json(const struct monitor *m)
     return o;
 }
 
+static json_t *ranks_json(const struct monitor *m)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < m->rank_count; i++)
+        json_array_append_new(list, json_pack("{s:i, s:f, s:f, s:b}", "rank", m->rank[i], "work_s",
+                                              m->rank_time[i].work_s, "wait_s", m->rank_time[i].wait_s,
+                                              "slow", i == m->slow_rank));
+    return list;
+}
+
 json_t *monitor_json(const struct monitor *m)
 {
     json_t *gpus = json_array(), *hosts = json_array(), *alerts = json_array(), *energy = json_object();
@@ -168,6 +182,7 @@ json_t *monitor_json(const struct monitor *m)
                   "run", m->name, "state", m->state, "step", (json_int_t)m->step, "planned",
                   (json_int_t)m->planned, "tokens", (json_int_t)m->tokens, "ranks", m->ranks, "rates",
                   rates_json(m), "energy", energy, "hosts", hosts, "gpus", gpus, "alerts", alerts);
+    json_object_set_new(o, "rank_times", ranks_json(m));
     set(o, "time", m->now);
     set(o, "last_record", m->last_s);
     set(o, "eta_s", m->eta_s);

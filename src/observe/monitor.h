@@ -3,6 +3,7 @@
 #define INGOT_OBSERVE_MONITOR_H
 #include "base/status.h"
 #include "observe/host_lines.h"
+#include "observe/observe.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,6 +30,10 @@ struct monitor {
     double eta_s, watts, mj_per_token, checkpoint_bytes; /* NaN: not known */
     double spark[SPARK];            /* loss, oldest first */
     int sparks;
+    int rank_count;                  /* of `rank`: the ranks' last steps; 0: not known */
+    int rank[RANK_TIMES_MAX];
+    struct rank_time rank_time[RANK_TIMES_MAX];
+    int slow_rank;                   /* index of the one that all others wait for; -1: none */
     struct host_lines *hosts;
     int host_count;
     struct alert alerts[ALERTS_MAX]; /* in the order of time */

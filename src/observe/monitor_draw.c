@@ -111,6 +111,23 @@ static void draw_spark(const struct monitor *m, FILE *out, int columns, bool asc
     fputc('\n', out);
 }
 
+/* ---- ranks */
+
+/* A dozen, and the slow one. */
+static void draw_ranks(const struct monitor *m, FILE *out)
+{
+    enum { SHOWN = 12 };
+    char work[32], wait[32];
+    if (m->rank_count < 2) return;
+    fprintf(out, " rank      work      wait\n");
+    for (int i = 0; i < m->rank_count; i++) {
+        if (i >= SHOWN && i != m->slow_rank) continue;
+        fprintf(out, " %4d  %8s  %8s%s\n", m->rank[i], text_time(work, m->rank_time[i].work_s),
+                text_time(wait, m->rank_time[i].wait_s), i == m->slow_rank ? "  <- slowest" : "");
+    }
+    if (m->rank_count > SHOWN) fprintf(out, " and %d more ranks\n", m->rank_count - SHOWN);
+}
+
 /* ---- GPUs and hosts */
 
 static const char *cell(char text[32], const char *fmt, double value)
@@ -204,6 +221,7 @@ void monitor_draw(const struct monitor *m, FILE *out, int columns, bool ascii)
     draw_run(m, &f);
     draw_rates(m, &f);
     draw_spark(m, out, f.columns, ascii);
+    draw_ranks(m, out);
     for (int i = 0; i < m->host_count; i++) draw_host(m, &m->hosts[i], &f);
     const int first = m->alert_count > ALERTS_SHOWN ? m->alert_count - ALERTS_SHOWN : 0;
     if (first > 0) fprintf(out, " %d earlier alerts: ingot monitor --alerts\n", first);

@@ -60,6 +60,11 @@ void observe_fact(struct observe *o, const char *name, double value)
     metrics_named(&o->metrics, "fact", o->step, name, value);
 }
 
+void observe_ranks(struct observe *o, int64_t step, const struct rank_time *ranks, int count, int64_t steps)
+{
+    metrics_ranks(&o->metrics, step, clock_wall_s(), ranks, count, steps);
+}
+
 void observe_stages(struct observe *o, double total_s)
 {
     struct stage stages[STAGES_MAX];

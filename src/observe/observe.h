@@ -48,6 +48,12 @@ struct metrics {
 };
 extern const struct metrics METRICS_NONE;       /* every value NaN */
 
+/* A rank's step: seconds of its own work, seconds in which it waited for other ranks. */
+struct rank_time {
+    double work_s, wait_s;
+};
+enum { RANK_TIMES_MAX = 64 }; /* ranks of a record; of more the slowest are written */
+
 struct observe;
 /* Opens the sinks of an existing run directory. metrics.jsonl is cut to the records with step <= resume_step (0: a
  * fresh start). A new event file begins with SessionLog START, which makes TensorBoard discard repeated steps after a
@@ -63,6 +69,8 @@ void observe_sample(struct observe *o, int64_t step, const char *prompt, const c
 /* Writes a named number about the whole run, such as gzip_bpb, to metrics.jsonl and the report. The last value of a
  * name counts; NaN is not written. report.c lists the names that the report uses. */
 void observe_fact(struct observe *o, const char *name, double value);
+/* Writes what the ranks' steps took, means of `steps` steps. */
+void observe_ranks(struct observe *o, int64_t step, const struct rank_time *ranks, int count, int64_t steps);
 /* Writes the step breakdown of stages_list as records for the report. */
 void observe_stages(struct observe *o, double total_s);
 /* Number of records that could not be written so far. */

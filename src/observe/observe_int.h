@@ -35,6 +35,8 @@ void metrics_start(struct sink *s, int64_t step, double wall_s);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
 void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);
 void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value);
+void metrics_ranks(struct sink *s, int64_t step, double wall_s, const struct rank_time *ranks, int count,
+                   int64_t steps);
 /* Shortest decimal that reads back to the same double; "inf" and "-inf" are JSON strings. Returns buf. */
 const char *metrics_number(char buf[32], double v);
 

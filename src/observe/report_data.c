@@ -109,6 +109,40 @@ static void read_step(struct report_data *d, const json_t *o, double step, struc
     axis_add(&d->seconds_at, step, d->wall_s + fmax(v - c->part_from, 0));
 }
 
+/* The rank that the others wait for. */
+static void find_slow(struct report_ranks *r)
+{
+    struct series work = {0};
+    r->slow = -1;
+    for (int i = 0; i < r->count; i++) {
+        series_add(&work, i, r->time[i].work_s);
+        if (r->slow < 0 || r->time[i].work_s > r->time[r->slow].work_s) r->slow = i;
+    }
+    /* of two ranks the median is the slower one: the other counts */
+    const double middle = r->count == 2 ? fmin(work.y[0], work.y[1]) : series_median(&work);
+    series_free(&work);
+    r->slow_by = r->count > 1 && middle > 0 ? r->time[r->slow].work_s / middle : 1;
+    if (r->slow_by < 1.05) r->slow = -1;
+}
+
+static void read_ranks(struct report_data *d, const json_t *o)
+{
+    const json_t *rank = json_object_get(o, "rank"), *work = json_object_get(o, "work_s"),
+                 *wait = json_object_get(o, "wait_s");
+    struct report_ranks *r = &d->ranks;
+    const int before = r->count && r->slow >= 0 ? r->rank[r->slow] : -1;
+    const double since = r->since;
+    r->count = 0;
+    for (size_t i = 0; i < json_array_size(rank) && i < RANK_TIMES_MAX; i++) {
+        r->rank[r->count] = (int)json_integer_value(json_array_get(rank, i));
+        r->time[r->count++] = (struct rank_time){json_number_value(json_array_get(work, i)),
+                                                 json_number_value(json_array_get(wait, i))};
+    }
+    if (!number(o, "time", &r->at)) r->at = 0;
+    find_slow(r);
+    r->since = r->slow >= 0 && r->rank[r->slow] == before ? since : r->at;
+}
+
 static bool read_record(struct report_data *d, const json_t *o, struct clock_state *c)
 {
     const char *kind = text(o, "kind");
@@ -117,6 +151,8 @@ static bool read_record(struct report_data *d, const json_t *o, struct clock_sta
     bool has_value = number(o, "value", &v);
     if (strcmp(kind, "step") == 0 && has_step)
         read_step(d, o, step, c);
+    else if (strcmp(kind, "ranks") == 0)
+        read_ranks(d, o);
     else if (strcmp(kind, "start") == 0 && has_step) {
         end_part(d, c);
         if (number(o, "time", &v)) c->part_from = d->last_s = v;

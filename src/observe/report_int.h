@@ -19,6 +19,15 @@ struct report_sample {
     int64_t step;
     char *prompt, *text;
 };
+/* Of the records of kind "ranks": the newest, and for how long its slowest rank has been the slowest by far. */
+struct report_ranks {
+    int count; /* 0: there is none */
+    int rank[RANK_TIMES_MAX];
+    struct rank_time time[RANK_TIMES_MAX];
+    int slow;            /* index of the one that the others wait for: 5 % and more above the median; -1: none */
+    double slow_by;      /* its work over the median's */
+    double since, at;    /* wall clock of the first record with it, and of the newest */
+};
 struct report_data {
     char name[256];       /* name of the run: its directory */
     char path[1024];      /* the run directory as given */
@@ -27,6 +36,7 @@ struct report_data {
 #define X(field, tag) struct series field;
     METRIC_LIST(X)
 #undef X
+    struct report_ranks ranks;
     struct series tokens_at, seconds_at; /* tokens and seconds of training up to a step; steps ascend */
     struct series starts; /* step at which each process of the run began; y is unused */
     int64_t steps, tokens, unreadable;

@@ -15,6 +15,7 @@
 #include "plan/mfu.h"
 #include "train/data_identity.h"
 #include "train/forecast.h"
+#include "train/rank_times.h"
 #include "train/restore.h"
 #include "train/runlock.h"
 #include "train/device_times.h"
@@ -57,6 +58,7 @@ struct loop {
     int64_t start_step, saved_step;
     struct waiting waiting;
     struct stop stop;
+    struct rank_times ranks;
     _Atomic int64_t step_now;     /* for the display's thread: the step in progress */
     atomic_bool drops;            /* the same: a step that lasts may be dropped */
     bool answered;                /* of that thread: a signal was answered */
@@ -457,6 +459,7 @@ static status one_step(struct loop *l)
     struct step_result s;
     const int64_t micros = t->feed.shape.micro_count; /* of this rank */
     double begin = clock_s(), waited = loader_wait_s(l->loader);
+    const double others = comm_wait_s(l->comm);
     atomic_store(&l->step_now, t->step + 1);
     stop_begin(&l->stop, l->predicted_s / (double)micros, micros);
     progress_begin(WORK_STEP, "step", micros);
@@ -464,9 +467,10 @@ static status one_step(struct loop *l)
     if (st == STATUS_OK) st = train_step(t, b, &s);
     progress_end();
     TRY(st);
-    record_step(
-        l, &s,
-        &(struct step_cost){.seconds = clock_s() - begin, .waited = loader_wait_s(l->loader) - waited});
+    const struct step_cost cost = {clock_s() - begin, loader_wait_s(l->loader) - waited};
+    const double wait_s = comm_wait_s(l->comm) - others;
+    l->stop.mine = (struct rank_time){cost.seconds - wait_s, wait_s};
+    record_step(l, &s, &cost);
     return STATUS_OK;
 }
 
@@ -498,6 +502,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         TRY(save_look(t));
         device_times_after(l->trainer.step - l->start_step);
         TRY(stop_look(&l->stop));
+        rank_times_step(&l->ranks, &l->stop, l->observe, t->step);
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
@@ -538,6 +543,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
     if (l->observe) {
         if (l->trainer.step > l->start_step) {
+            rank_times_write(&l->ranks, l->observe, l->trainer.step);
             observe_stages(l->observe, seconds);
             if (st == STATUS_OK || st == STATUS_STOPPED) forecast_log(&l->forecast, &l->trainer, l->observe);
         }
@@ -733,6 +739,7 @@ static status run(struct loop *l, const struct loop_options *o)
     }
     TRY(look_ahead(l, o));
     host_open(l);
+    if (l->trainer.dev.kind == DEV_CPU && l->lead) l->ranks.count = comm_ranks(l->comm);
     stages_start();
     if (trace) device_times_open(&l->trainer);
     l->start_s = l->stop.start_s = clock_s();

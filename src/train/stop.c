@@ -26,19 +26,23 @@ void stop_begin(struct stop *s, double part_s, int64_t parts)
 
 /* What a rank says, and what counts: the highest signal of any, rank 0's clock, rank 0's estimate. */
 struct look {
-    int32_t number, late, drop;
+    int32_t number, late, drop, pad;
+    struct rank_time time;
 };
 
 static status agree(struct stop *s, bool drop, bool *drops)
 {
-    const struct look mine = {signals_pending(), s->limit_s > 0 && clock_s() - s->start_s > s->limit_s, drop};
+    const struct look mine = {signals_pending(), s->limit_s > 0 && clock_s() - s->start_s > s->limit_s, drop,
+                              0, s->mine};
     struct look all[COMM_RANKS_MAX];
     TRY(comm_all_gather(s->comm, "stop", &mine, all, sizeof mine, NULL));
     s->number = 0;
     s->late = all[0].late != 0;
     *drops = all[0].drop != 0;
-    for (int rank = 0; rank < comm_ranks(s->comm); rank++)
+    for (int rank = 0; rank < comm_ranks(s->comm); rank++) {
         if (all[rank].number > s->number) s->number = all[rank].number;
+        s->all[rank] = all[rank].time;
+    }
     return STATUS_OK;
 }
 

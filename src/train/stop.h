@@ -5,6 +5,7 @@
 #ifndef INGOT_TRAIN_STOP_H
 #define INGOT_TRAIN_STOP_H
 #include "comm/comm.h"
+#include "observe/observe.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -20,6 +21,8 @@ struct stop {
     int number;                /* the answer: a signal, 0: none */
     bool late;                 /* train.max_minutes are over */
     int64_t done, parts;       /* of what was dropped; parts 0: nothing */
+    /* What each rank says of its last step, with the same look: set `mine` before it. */
+    struct rank_time mine, all[COMM_RANKS_MAX];
 };
 /* A step or an evaluation of `parts` begins. part_s: what one takes, as predicted; NaN: not known. Both the same on all
  * ranks. */

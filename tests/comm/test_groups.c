@@ -395,12 +395,33 @@ static int as_rank(const char *what)
     return code;
 }
 
+/* ---- time that is waited: by those that come early, for the one that works */
+
+static int wait_for_last(struct comm *c, const void *arg)
+{
+    (void)arg;
+    const bool last = comm_rank(c) == comm_ranks(c) - 1;
+    OK(comm_barrier(c, "begin"));
+    const double before = comm_wait_s(c);
+    if (last) usleep(600000);
+    OK(comm_barrier(c, "late"));
+    const double waited = comm_wait_s(c) - before;
+    NEED(last ? waited < 0.4 : waited > 0.4 && waited < 60);
+    return 0;
+}
+static void test_waited(void **state)
+{
+    (void)state;
+    expect_all(&(struct job){.ranks = 3, .run = wait_for_last}, 0);
+    assert_true(comm_wait_s(NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scattered_sums),  cmocka_unit_test(test_mesh), cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_messages),        cmocka_unit_test(test_lost), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_different_calls), cmocka_unit_test(test_room),
+        cmocka_unit_test(test_different_calls), cmocka_unit_test(test_room), cmocka_unit_test(test_waited),
     };
     if (argc > 1) return as_rank(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

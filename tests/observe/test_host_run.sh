@@ -20,6 +20,7 @@ check "env.json: limits" grep -q '"memlock"' a/env.json
 
 run 0 launch --no-doctor -n 2 -- train r.yaml --run.dir=b
 check "two ranks, one record" [ "$(cat b/gpu-*.jsonl | grep -c '"kind":"start"')" -eq 1 ]
+check "what each rank took" grep -q '"kind":"ranks".*"rank":\[0,1\],"work_s":\[[0-9.e-]*,[0-9.e-]*\],"wait_s":\[' b/metrics.jsonl
 run 0 train r.yaml --run.dir=c --log.host_every=0
 check "none" [ -z "$(ls c/gpu-*.jsonl 2>/dev/null)" ]
 same_run "the record changes nothing" a c

@@ -31,6 +31,7 @@ struct wrong {
     int spike_at;     /* step at which the loss jumps; 0: never */
     int spike_steps;  /* for so many */
     double slow_from; /* step from which steps take twice as long; 0: never */
+    bool slow_rank;   /* rank 1 works longer, the others wait for it */
     double wait;      /* share of the time that waits for data */
     const char *gpu2; /* further values of the third GPU's lines */
     const char *line; /* a further line of the host's record */
@@ -58,6 +59,11 @@ static double write_metrics(const struct wrong *w)
                 "\"grad_norm\":%.4f,\"tokens_per_s\":%.0f,\"step_s\":%g,\"data_wait_s\":%g,\"mfu\":0.41}\n",
                 i, i * 8192, time, 3 + 3 * exp(-i / 150.0) + 0.05 * noise() + high, 0.5 + 0.05 * noise(),
                 8192 / step_s, step_s, w->wait * step_s);
+        if (i % 20 == 0)
+            fprintf(f,
+                    "{\"kind\":\"ranks\",\"step\":%d,\"time\":%.3f,\"steps\":20,\"rank\":[0,1,2],"
+                    "\"work_s\":[0.43,%g,0.44],\"wait_s\":[0.07,%g,0.06]}\n",
+                    i, time, w->slow_rank && i > 400 ? 0.5 : 0.43, w->slow_rank && i > 400 ? 0 : 0.07);
     }
     fclose(f);
     return time;
@@ -144,6 +150,7 @@ static void test_screens(void **state)
     struct monitor m;
     look(&m, &(struct wrong){.spike_at = 500,
                              .spike_steps = 6,
+                             .slow_rank = true,
                              .gpu2 = ",\"sm_mhz\":1280,\"hw_thermal_s\":4",
                              .line = "{\"kind\":\"xid\",\"time\":1800000200,\"gpu\":1,\"xid\":31}"});
     check_screen(&m, 40);
@@ -177,6 +184,7 @@ static void test_alerts(void **state)
         {{.spike_at = 660, .spike_steps = 99}, "loss_spike", STATUS_NUMERIC},
         {{.slow_from = 620}, "slow", STATUS_OK},
         {{.wait = 0.04}, "data_wait", STATUS_OK},
+        {{.slow_rank = true}, "slow_rank", STATUS_OK},
         {{.quiet_s = 200}, "stall", STATUS_COMM},
         {{.dead = true}, "killed", STATUS_COMM},
         {{.disk = 2e10}, "disk", STATUS_IO},

@@ -196,6 +196,7 @@ struct watch {
     int rank;
     double last_s;     /* time of the last look */
     double wait_s;     /* start of this wait */
+    double waited_s;   /* in all waits that have ended */
     bool won;          /* this rank aborted all */
     unsigned progress; /* sum over all ranks */
     double stuck_s;    /* how long progress has not changed while all wait */
@@ -391,8 +392,14 @@ void watch_wait_begin(struct watch *w)
 void watch_wait_end(struct watch *w)
 {
     struct slot *s = &w->heartbeat->slots[w->rank];
+    w->waited_s += clock_s() - w->wait_s;
     atomic_fetch_add(&s->progress, 1);
     atomic_store(&s->waits, 0);
+}
+
+double watch_waited_s(const struct watch *w)
+{
+    return w->waited_s;
 }
 
 /* All ranks wait and nothing changes: their calls do not match. */
