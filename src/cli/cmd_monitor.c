@@ -6,11 +6,13 @@
 #include "observe/monitor.h"
 #include "observe/runs.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,17 +48,18 @@ static int screen_columns(const struct order *o)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/* The command gets the record on standard input, through a file: a shell that it starts may read it as it likes. */
+/* The command gets the record on standard input, through a file in memory: a shell that it starts may read it as it likes. */
 static status tell(const struct order *o, const json_t *record)
 {
-    char path[] = "/tmp/ingot-alert-XXXXXX";
+    char path[64];
     const char *const argv[] = {"sh", "-c", o->exec, NULL};
-    const int fd = mkstemp(path);
-    if (fd < 0) return FAIL(STATUS_IO, "--alert-exec: no temporary file in /tmp");
+    const int fd = memfd_create("alert", MFD_CLOEXEC);
+    if (fd < 0) return FAIL(status_of_errno(errno), "--alert-exec: no memory for an alert");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const bool whole = json_dumpfd(record, fd, JSON_COMPACT) == 0 && write(fd, "\n", 1) == 1;
+    status st = whole ? process_run(argv, path, "/dev/null")
+                      : FAIL(STATUS_FIT, "--alert-exec: no memory for an alert");
     close(fd);
-    status st = whole ? process_run(argv, path, "/dev/null") : FAIL(STATUS_IO, "--alert-exec: /tmp is full");
-    unlink(path);
     return st;
 }
 

@@ -64,7 +64,7 @@ static status print_plan(const struct spec *spec, const char *machine, const cha
     const struct plan_command command = {.words = words};
     struct prediction p;
     if (machine) return mesh_plan_print(spec, machine, &command, json);
-    predict_here(spec, &p);
+    TRY(predict_here(spec, &p));
     return plan_print(
         spec, &(struct plan_outlook){.step = p.step, .from = p.from, .why = p.why, .command = command}, json);
 }

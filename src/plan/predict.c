@@ -13,7 +13,7 @@ static status step_of(const struct spec *s, const struct machine *m, struct mesh
     TRY(mesh_plan_open(&p, s, &c));
     status st = mesh_plan_given(p, r);
     mesh_plan_close(p);
-    if (st == STATUS_OK && !r->fits) st = FAIL(STATUS_FIT, "it does not fit");
+    if (st == STATUS_OK && !r->fits) st = FAIL(STATUS_CONFIG, "it does not fit");
     return st;
 }
 
@@ -47,7 +47,7 @@ static status on_gpu(const struct spec *s, const struct dev *dev, struct mesh_re
     return step_of(s, &m, r);
 }
 
-void predict_here(const struct spec *s, struct prediction *p)
+status predict_here(const struct spec *s, struct prediction *p)
 {
     struct spec own = *s;
     struct dev dev;
@@ -62,5 +62,7 @@ void predict_here(const struct spec *s, struct prediction *p)
         }
         dev_close(&dev);
     }
+    if (st == STATUS_FIT) return st; /* memory was refused: nothing is known of the plan, either */
     if (st != STATUS_OK) snprintf(p->why, sizeof p->why, "%s", status_message());
+    return STATUS_OK;
 }

@@ -9,6 +9,6 @@ struct prediction {
     char why[256];    /* why it is not known */
 };
 /* On a host, after measuring its rates for some milliseconds; on a GPU, by its row of machine.def. Not known for what
- * does not fit, and for a GPU that is not here or not in the table. */
-void predict_here(const struct spec *s, struct prediction *p);
+ * does not fit, and for a GPU that is not here or not in the table: STATUS_OK. STATUS_FIT: memory was refused. */
+status predict_here(const struct spec *s, struct prediction *p) WARN_UNUSED;
 #endif
