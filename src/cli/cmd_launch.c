@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "dev/near.h"
 #include "doctor/doctor.h"
+#include "train/checkpoint.h"
 #include "train/signals.h"
 
 #include <errno.h>
@@ -275,18 +276,20 @@ struct order {
 };
 
 /* The command of a rank; with `resume`, one that goes on. */
-static char **rank_command(const struct order *o, bool resume)
+static char **rank_command(const struct order *o, const char *go_on)
 {
-    static const char *const program = "ingot", *const go_on = "--resume", *const as_json = "--json";
+    static const char *const program = "ingot", *const as_json = "--json";
+    bool resume = go_on != NULL;
     char **list = calloc((size_t)o->argc + 4, sizeof *list);
     bool json = o->json;
     int count = 0;
     if (list == NULL) return NULL;
     list[count++] = (char *)program; /* posix_spawn changes none of them */
     for (int i = 0; i < o->argc; i++) {
-        const bool back = strncmp(o->argv[i], "--resume=", 9) == 0; /* a restart goes on from the newest */
-        list[count++] = resume && back ? (char *)go_on : o->argv[i];
-        if (back || strcmp(o->argv[i], go_on) == 0) resume = false;
+        const bool back = strncmp(o->argv[i], "--resume=", 9) == 0,
+                   plain = strcmp(o->argv[i], "--resume") == 0;
+        list[count++] = resume && (back || plain) ? (char *)go_on : o->argv[i];
+        if (back || plain) resume = false;
         if (strcmp(o->argv[i], as_json) == 0) json = false;
     }
     if (resume) list[count++] = (char *)go_on;
@@ -315,11 +318,11 @@ static void print_summary(const struct job *j, status st, int64_t restarts, doub
     print_json(o);
 }
 
-/* One start of all ranks, or one more: with `resume`. */
-static status start(const struct order *o, struct job *j, bool resume)
+/* One start of all ranks, or one more: with `go_on`, a form of --resume; NULL: as the user said. */
+static status start(const struct order *o, struct job *j, const char *go_on)
 {
     if (o->json && ftruncate(j->result, 0) != 0) return FAIL(STATUS_IO, "the result: %s", strerror(errno));
-    j->argv = rank_command(o, resume);
+    j->argv = rank_command(o, go_on);
     if (j->argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
     status st = run_once(j);
     free(j->argv);
@@ -334,13 +337,27 @@ static bool is_last(const struct order *o, const struct job *j, status st, int64
     return restarts >= o->restarts || numeric > 1;
 }
 
+/* From the newest checkpoint; after a loss that was not finite from the newest sound one. */
+static void how_to_go_on(const struct job *j, status st, char go_on[64])
+{
+    char why[256];
+    int64_t step = -1;
+    snprintf(why, sizeof why, "%s", status_message()); /* the looking may leave another one */
+    snprintf(go_on, 64, "--resume");
+    if (st == STATUS_NUMERIC && j->output.run_dir[0] &&
+        checkpoint_newest_sound(j->output.run_dir, &step) == STATUS_OK && step >= 0)
+        snprintf(go_on, 64, "--resume=%lld", (long long)step);
+    if (st != STATUS_STOPPED) (void)FAIL(st, "%s", why);
+}
+
 /* Starts the ranks until they are done. A stop that a user's signal asked for is no failure; a loss that is not finite may be a fault of
  * the machine, once: the steps are the same again. */
 static status start_again(const struct order *o, struct job *j, int64_t *restarts)
 {
     int numeric = 0;
-    for (bool resume = false;; resume = true) {
-        status st = start(o, j, resume);
+    char go_on[64];
+    for (bool first = true;; first = false) {
+        status st = start(o, j, first ? NULL : go_on);
         if (st == STATUS_NUMERIC) numeric++;
         if (is_last(o, j, st, *restarts, numeric)) {
             if (st == STATUS_NUMERIC && *restarts < o->restarts && !j->stopped)
@@ -349,6 +366,7 @@ static status start_again(const struct order *o, struct job *j, int64_t *restart
                         "or remove the newest checkpoints)");
             return st;
         }
+        how_to_go_on(j, st, go_on);
         if (st == STATUS_STOPPED)
             log_info("%s: the ranks have saved and go on", signals_name(j->saves));
         else

@@ -43,6 +43,12 @@ same_run "a run that has gone back is the one that never went wrong" runs/r runs
 run 6 train r.yaml --run.dir=runs/none --ckpt.every=0 --eval.every=0 $huge
 says "there is no sound checkpoint to go back to"
 
+# --- a launcher's restart after it goes on from the newest sound checkpoint ---
+cp -r runs/good runs/l
+# shellcheck disable=SC2086
+run 6 launch -n 1 --restart 2 -- train r.yaml --run.dir=runs/l --resume --train.steps=80 --ckpt.every=2 --eval.every=0 $huge
+check "twice from step 40" [ "$(grep -c 'weights   of step 40 from' runs/l/log.txt)" -eq 2 ]
+
 # --- a launcher's restart goes on from the newest checkpoint, not back again ---
 "$ingot" launch -n 1 --restart 1 -- train r.yaml --run.dir=runs/good --resume=40 --train.steps=2000 --ckpt.every=2 --eval.every=0 >out 2>err &
 job=$!
