@@ -113,16 +113,15 @@ status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step)
     double now = clock_wall_s();
     char host[256] = "localhost";
     gethostname(host, sizeof host - 1);
-    status st = STATUS_OK;
-    for (int n = 0; n < 1000; n++) {
+    for (int n = 0;; n++) {
         char path[1024];
         int length = snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%d.%d", dir,
                               (long long)now, host, (int)getpid(), n);
         if (length >= (int)sizeof path) return FAIL(STATUS_IO, "%.80s...: the path is too long", dir);
-        st = sink_open(&t->sink, path, SINK_NEW);
-        if (st == STATUS_OK || !io_exists(path)) break;
+        if (n < 1000 && io_exists(path)) continue;
+        TRY(sink_open(&t->sink, path, SINK_NEW));
+        break;
     }
-    if (st != STATUS_OK) return st;
     uint8_t record[TFEVENTS_BYTES_MAX];
     sink_append(&t->sink, record, tfevents_version(record, now));
     sink_append(&t->sink, record, start_event(record, now, first_step));
