@@ -35,12 +35,12 @@ const char *metrics_number(char buf[32], double v)
     return buf;
 }
 
-void metrics_schema(struct sink *s)
+status metrics_schema(struct sink *s)
 {
     char line[128];
     int n = snprintf(line, sizeof line, "{\"kind\":\"schema\",\"format\":\"ingot metrics\",\"version\":%d}\n",
                      METRICS_VERSION);
-    sink_append(s, line, (size_t)n);
+    return sink_begin(s, line, (size_t)n);
 }
 
 void metrics_start(struct sink *s, int64_t step, double wall_s)

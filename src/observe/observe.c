@@ -24,13 +24,14 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
     made->eval_step = kept.eval_step;
     made->events.sink.file.fd = -1;
     status st = sink_open(&made->metrics, path, SINK_APPEND);
+    if (st == STATUS_OK && !kept.has_schema) st = metrics_schema(&made->metrics);
     if (st == STATUS_OK) st = tfevents_open(&made->events, run_dir, resume_step + 1);
     if (st != STATUS_OK) {
         sink_close(&made->metrics);
+        sink_close(&made->events.sink);
         free(made);
         return st;
     }
-    if (!kept.has_schema) metrics_schema(&made->metrics);
     metrics_start(&made->metrics, resume_step, clock_wall_s());
     *o = made;
     return STATUS_OK;

@@ -18,6 +18,9 @@ struct sink {
 };
 enum sink_mode { SINK_APPEND, SINK_TRUNCATE, SINK_NEW /* fails when the file exists */ };
 status sink_open(struct sink *s, const char *path, enum sink_mode mode) WARN_UNUSED;
+/* A record without which no reader takes the file, such as its schema: losing it is an error. */
+status sink_begin(struct sink *s, const void *data, size_t bytes) WARN_UNUSED;
+/* A record that may be lost: one warning per file. */
 void sink_append(struct sink *s, const void *data, size_t bytes);
 void sink_sync(struct sink *s);
 void sink_close(struct sink *s);
@@ -30,7 +33,7 @@ struct metrics_kept {
     int64_t eval_step; /* of the last evaluation that stays; -1: none */
 };
 status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept) WARN_UNUSED;
-void metrics_schema(struct sink *s);
+status metrics_schema(struct sink *s) WARN_UNUSED;
 void metrics_start(struct sink *s, int64_t step, double wall_s);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
 void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);

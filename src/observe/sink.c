@@ -22,21 +22,26 @@ static void refused(struct sink *s, const char *doing)
         log_warn("%s while %s; training continues, this file may lack records", status_message(), doing);
 }
 
-void sink_append(struct sink *s, const void *data, size_t bytes)
+status sink_begin(struct sink *s, const void *data, size_t bytes)
 {
-    if (s->file.fd < 0) {
-        s->failures++;
-        return;
-    }
-    if (io_write(&s->file, data, bytes) == STATUS_OK) {
+    const status st = io_write(&s->file, data, bytes);
+    if (st == STATUS_OK) {
         s->good += (int64_t)bytes;
-        return;
+        return st;
     }
-    refused(s, "a record was written");
     /* Part of the record may be written; the next one would be appended to it. */
     struct stat info;
     bool regular = fstat(s->file.fd, &info) == 0 && S_ISREG(info.st_mode);
     if (regular && info.st_size != s->good && ftruncate(s->file.fd, s->good) != 0) sink_close(s);
+    return st;
+}
+
+void sink_append(struct sink *s, const void *data, size_t bytes)
+{
+    if (s->file.fd < 0)
+        s->failures++;
+    else if (sink_begin(s, data, bytes) != STATUS_OK)
+        refused(s, "a record was written");
 }
 
 void sink_sync(struct sink *s)

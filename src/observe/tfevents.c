@@ -123,7 +123,7 @@ status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step)
         break;
     }
     uint8_t record[TFEVENTS_BYTES_MAX];
-    sink_append(&t->sink, record, tfevents_version(record, now));
+    TRY(sink_begin(&t->sink, record, tfevents_version(record, now)));
     sink_append(&t->sink, record, start_event(record, now, first_step));
     return STATUS_OK;
 }
