@@ -76,9 +76,9 @@ int64_t io_free_bytes(const char *path); /* free bytes of the file system of `pa
 
 /* Removes the temporaries of io_create that a killed process left in `dir`: every NAME.tmp-PID-RANDOM where no
  * process PID runs. SWEEP_OWN also removes those of this process's own PID, because containers reuse PIDs; the caller
- * must have no file open there. */
+ * must have no file open there. Adds to *removed (NULL: not asked) how many it removed. */
 enum io_sweep { SWEEP_DEAD, SWEEP_OWN };
-status io_sweep(const char *dir, enum io_sweep which) WARN_UNUSED;
+status io_sweep(const char *dir, enum io_sweep which, int *removed) WARN_UNUSED;
 
 /* Fault injection for tests: the k-th system call of this module (from 1) fails with `err`; 0 switches injection off.
  * Both restart the count. io_fault_calls() returns the count. For a whole process, set INGOT_IO_FAULT=k:ERROR in the

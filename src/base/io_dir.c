@@ -168,7 +168,7 @@ int64_t io_free_bytes(const char *path)
     return (int64_t)(s.f_bavail * s.f_frsize);
 }
 
-status io_sweep(const char *dir, enum io_sweep which)
+status io_sweep(const char *dir, enum io_sweep which, int *removed)
 {
     struct io_list list;
     TRY(io_list(dir, &list));
@@ -184,6 +184,7 @@ status io_sweep(const char *dir, enum io_sweep which)
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s", dir, list.names[i]);
         st = io_remove_tree(path);
+        if (removed) *removed += st == STATUS_OK;
     }
     io_list_free(&list);
     return st;

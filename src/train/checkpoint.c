@@ -3,8 +3,7 @@
  *
  *   run.id               32 hex digits, drawn at the first save: bound into every checksum
  *   step-NNNNNNNN        complete
- *   .tmp-STEP-PID        being written by PID, or what it left when it was killed
- *   .trash-STEP-PID      being deleted
+ *   .tmp-STEP-PID, .trash-STEP-PID   being written, being deleted by PID (ckpt_leftovers.h)
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,45 +12,15 @@
 #include "base/text.h"
 #include "model/safetensors.h"
 #include "train/ckpt_int.h"
+#include "train/ckpt_leftovers.h"
 #include "train/health.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- leftovers of dead processes ---- */
-
-/* The pid at the end of ".tmp-STEP-PID" or ".trash-STEP-PID"; 0 for other names. */
-static long leftover_pid(const char *name)
-{
-    if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".trash-", 7) != 0) return 0;
-    char *end;
-    long pid = strtol(strrchr(name, '-') + 1, &end, 10);
-    return *end == 0 && pid > 0 ? pid : 0;
-}
-
-/* A run directory has one writer (run_lock), and it writes one checkpoint at a time: what bears our own pid
- * is from an earlier life too. */
-static status sweep(const char *dir)
-{
-    struct io_list list;
-    TRY(io_list(dir, &list));
-    status st = STATUS_OK;
-    for (int i = 0; i < list.count && st == STATUS_OK; i++) {
-        long pid = leftover_pid(list.names[i]);
-        if (pid == 0) continue;
-        if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH)) continue;
-        char path[CKPT_PATH_MAX + 300];
-        snprintf(path, sizeof path, "%s/%s", dir, list.names[i]);
-        st = io_remove_tree(path);
-    }
-    io_list_free(&list);
-    return st == STATUS_OK ? io_sweep(dir, SWEEP_OWN) : st;
-}
 
 /* ---- the layout of the file ---- */
 
@@ -407,7 +376,8 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
     struct ckpt_manifest m = {.step = step, .chunk_bytes = s->chunk_bytes};
     TRY(check_items(items, count));
     TRY(io_make_dirs(dir));
-    if (sweep(dir) != STATUS_OK) log_warn("%s; left for the next save", status_message());
+    if (ckpt_leftovers_remove(s->run_dir) != STATUS_OK)
+        log_warn("%s; left for the next save", status_message());
     m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
     status st = read_run_id(dir, m.run_id);
     if (st == STATUS_OK) st = plan_tensors(&m, items, count, &header);
@@ -416,6 +386,7 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
     free(header);
     ckpt_manifest_free(&m);
     if (st != STATUS_OK) return st;
+    if (ckpt_saved_mark(s->run_dir) != STATUS_OK) log_warn("%s", status_message());
     if (retain(dir, step, meta, s->keep, NULL) != STATUS_OK)
         log_warn("%s; old checkpoints are left for the next save", status_message());
     return STATUS_OK;

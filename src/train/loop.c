@@ -13,6 +13,7 @@
 #include "ops/precision.h"
 #include "plan/machine.h"
 #include "plan/mfu.h"
+#include "train/ckpt_leftovers.h"
 #include "train/data_identity.h"
 #include "train/forecast.h"
 #include "train/rank_times.h"
@@ -151,6 +152,8 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     if (l->log == NULL) io_close(&fd);
     if (l->log == NULL) return FAIL(STATUS_FIT, "no memory to write %s", path);
     log_file_set(l->log);
+    if (!o->resume) TRY(ckpt_saved_forget(dir));
+    if (ckpt_leftovers_start(dir, l->lock >= 0) != STATUS_OK) log_warn("%s", status_message());
     return STATUS_OK;
 }
 
@@ -181,7 +184,7 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
         l->saved_step = l->trainer.step;
         return STATUS_OK;
     }
-    if (o->resume) log_info("%s has no checkpoint: the run begins at step 0", l->spec.run.run_dir);
+    if (o->resume) TRY(ckpt_saved_none(l->spec.run.run_dir));
     TRY(trainer_init_weights(&l->trainer));
     return fold_tokens(l);
 }

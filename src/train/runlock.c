@@ -53,6 +53,7 @@ status runlock_take(const char *run_dir, int *fd)
     }
     log_warn("'%s' cannot be locked (%s): make sure yourself that no other job uses this run", path,
              strerrordesc_np(errno));
+    io_close(fd);
     return STATUS_OK;
 }
 

@@ -173,7 +173,7 @@ static void a_process_killed_at_any_call_leaves_the_old_or_the_new_file(void **s
         assert_int_equal(io_read_file(temp_path("f"), 100, &data, &bytes), STATUS_OK);
         assert_true((killed && strcmp(data, "old") == 0) || strcmp(data, "newer") == 0);
         free(data);
-        assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD), STATUS_OK);
+        assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD, NULL), STATUS_OK);
         assert_int_equal(names_in_temp_dir(), 1);
     }
 }
@@ -185,9 +185,9 @@ static void sweeping_spares_running_processes_and_foreign_names(void **state)
     assert_int_equal(io_create(&f, temp_path("mine")), STATUS_OK);
     assert_int_equal(io_write_file(temp_path("notes.tmp-old"), "", 0), STATUS_OK);
     assert_int_equal(io_write_file(temp_path("x.tmp-1-0000000"), "", 0), STATUS_OK);
-    assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD), STATUS_OK);
+    assert_int_equal(io_sweep(temp_dir, SWEEP_DEAD, NULL), STATUS_OK);
     assert_int_equal(names_in_temp_dir(), 3);
-    assert_int_equal(io_sweep(temp_dir, SWEEP_OWN), STATUS_OK);
+    assert_int_equal(io_sweep(temp_dir, SWEEP_OWN, NULL), STATUS_OK);
     assert_int_equal(names_in_temp_dir(), 2);
     io_close(&f.fd);
 }

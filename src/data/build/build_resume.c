@@ -45,7 +45,7 @@ status build_resume_clear(struct build *b)
     const char *slash = strrchr(b->config->prefix, '/');
     snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - b->config->prefix) + 1 : 1,
              slash ? b->config->prefix : ".");
-    TRY(io_sweep(path, SWEEP_DEAD));
+    TRY(io_sweep(path, SWEEP_DEAD, NULL));
     /* The journal is removed last: whoever finds one also cleans up. */
     for (size_t i = 0; i < sizeof side_files / sizeof side_files[0]; i++) {
         path_of(b, side_files[i], path);

@@ -305,7 +305,7 @@ static status begin(struct corpus *c)
 {
     TRY(remove_kind(&c->place, KIND_OPEN, NULL));
     TRY(remove_kind(&c->place, KIND_PART, NULL));
-    return io_sweep(c->place.dir, SWEEP_DEAD);
+    return io_sweep(c->place.dir, SWEEP_DEAD, NULL);
 }
 
 status corpus_open(struct corpus **out, const struct corpus_config *config)
