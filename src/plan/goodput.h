@@ -4,9 +4,9 @@
  * checkpoint, and goes on; the checkpoint counts once it is written, `write` seconds later. A failure costs the time to
  * detect it, the restart (a failure in the restart starts detection again; one during detection costs nothing more),
  * and the work since the last written checkpoint. Then an interval takes, in the mean,
- *     e^(L write) (e^(L (interval + stall)) - 1) (1/L + down),   down = detect e^(L restart) + (e^(L restart) - 1) / L
- * seconds of wall time. This is exact for write <= interval + stall; Daly's formula (FGCS 22, 2006) is its case write 0,
- * detect 0. The best interval solves L interval = 1 - e^(-L (interval + stall)): Young's sqrt(2 stall / L) for few
+ *     e^(L write) (e^(L (interval + stall)) - 1) (1/L + down),  down = detect e^(L restart) + (e^(L restart) - 1) / L
+ * seconds of wall time. This is exact for write <= interval + stall; Daly's formula (FGCS 22, 2006) is its case write
+ * 0, detect 0. The best interval solves L interval = 1 - e^(-L (interval + stall)): Young's sqrt(2 stall / L) for few
  * failures. Everything is in seconds. */
 #ifndef INGOT_PLAN_GOODPUT_H
 #define INGOT_PLAN_GOODPUT_H
