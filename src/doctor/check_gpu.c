@@ -149,7 +149,7 @@ static const struct xid {
     enum xid_action action;
 } xids[] = {
 #define XID(first, last, what, remedy, action) {first, last, what, remedy, XID_##action},
-#include "doctor/xid.def"
+#include "dev/xid.def"
 };
 
 static void xid_report(struct doctor *d, int number, const char *where)

@@ -63,6 +63,7 @@ static void set_cgroup(json_t *o, const struct hostfs *fs)
     json_t *part = json_object();
     set_file(part, "path", fs, "/proc/self/cgroup");
     set_file(part, "memory_max", fs, "/sys/fs/cgroup/memory.max");
+    set_file(part, "memory_events", fs, "/sys/fs/cgroup/memory.events");
     set_file(part, "cpu_max", fs, "/sys/fs/cgroup/cpu.max");
     set_file(part, "cpuset", fs, "/sys/fs/cgroup/cpuset.cpus.effective");
     set_some(o, "cgroup", part);
@@ -203,6 +204,7 @@ json_t *env_host(void)
     const struct hostfs fs = hostfs_here();
     json_t *o = json_object();
     set_file(o, "kernel", &fs, "/proc/sys/kernel/osrelease");
+    set_file(o, "boot", &fs, "/proc/sys/kernel/random/boot_id");
     set_file(o, "kernel_command", &fs, "/proc/cmdline");
     set_file(o, "container", &fs, "/run/systemd/container");
     set_limits(o);

@@ -194,6 +194,24 @@ static bool read_metrics(struct report_data *d, const char *path, int64_t tail_b
     return true;
 }
 
+char *report_file_tail(const char *path, int64_t most)
+{
+    int fd;
+    int64_t bytes;
+    if (io_open(path, LINKS_REFUSE, &fd, &bytes) != STATUS_OK) return NULL;
+    const int64_t from = bytes > most ? bytes - most : 0;
+    char *data = malloc((size_t)(bytes - from) + 1);
+    MEMORY_CHECK(data, "no memory for the end of %s", path);
+    if (io_pread(fd, path, data, (size_t)(bytes - from), from) != STATUS_OK) bytes = from;
+    io_close(&fd);
+    for (int64_t i = 0; i < bytes - from; i++)
+        if (data[i] == 0) data[i] = ' ';
+    data[bytes - from] = 0;
+    char *line = from > 0 ? strchr(data, '\n') : NULL;
+    if (line) memmove(data, line + 1, strlen(line));
+    return data;
+}
+
 /* Contents as valid UTF-8, or NULL. */
 static char *small_file(const char *run_dir, const char *name)
 {

@@ -55,6 +55,8 @@ struct report_data {
  * directory with none of the four files is STATUS_DATA. */
 status report_data_read(struct report_data *d, const char *run_dir, int64_t tail_bytes) WARN_UNUSED;
 void report_data_free(struct report_data *d);
+/* The end of a file of a run, `most` bytes, from a whole line on; zeros in it become blanks. malloc'd; NULL: not there. */
+char *report_file_tail(const char *path, int64_t most);
 /* Value of a fact; NAN when it does not exist. */
 double report_data_fact(const struct report_data *d, const char *name);
 /* A scalar of env.json as text; "" when there is none. */
