@@ -1,14 +1,13 @@
 #include "bench/p2p_report.h"
 #include "base/io.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
-status p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path)
+void p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path)
 {
     *r = (struct p2p_report){.bench = bench, .gpu = gpu, .path = path};
-    if (path == NULL) return STATUS_OK;
-    r->lines = open_memstream(&r->text, &r->text_bytes);
-    return r->lines ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the lines of %s", path);
+    if (path) r->lines = memory_stream(&r->text, &r->text_bytes);
 }
 
 static void write_line(FILE *f, const struct p2p_report *r, const struct p2p_row *row, enum target_verdict v,
@@ -49,8 +48,7 @@ enum target_verdict p2p_report_row(struct p2p_report *r, const struct p2p_row *r
 
 status p2p_report_close(struct p2p_report *r, status st)
 {
-    if (r->lines && fclose(r->lines) != 0 && st == STATUS_OK)
-        st = FAIL(STATUS_FIT, "no memory for the lines of %s", r->path);
+    if (r->lines) memory_stream_close(r->lines);
     if (r->lines && st == STATUS_OK) st = io_write_file(r->path, r->text, r->text_bytes);
     free(r->text);
     r->lines = NULL, r->text = NULL;

@@ -28,7 +28,7 @@ struct p2p_report {
     int pass, look;
 };
 /* Opens a report. `path` NULL: no file. */
-status p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path) WARN_UNUSED;
+void p2p_report_open(struct p2p_report *r, const char *bench, const char *gpu, const char *path);
 /* Adds a row. `text` is the printed verdict; "" without a target. */
 enum target_verdict p2p_report_row(struct p2p_report *r, const struct p2p_row *row, char text[TARGET_TEXT]);
 /* Writes the file when st is OK. Returns st, or the error of writing. */

@@ -1,6 +1,7 @@
 /* ingot explain: why a run ended; ingot bundle: what a colleague needs to see it. */
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/print_json.h"
@@ -92,8 +93,9 @@ static void add_alerts(struct bundle *b, const char *run)
     struct monitor *m = calloc(1, sizeof *m);
     char *all = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&all, &bytes);
-    if (m && out && monitor_read(m, run, clock_wall_s()) == STATUS_OK) {
+    FILE *out = memory_stream(&all, &bytes);
+    MEMORY_CHECK(m, "no memory for the alerts of %s", run);
+    if (monitor_read(m, run, clock_wall_s()) == STATUS_OK) {
         for (int i = 0; i < m->alert_count; i++) {
             json_t *record = alert_json(m, &m->alerts[i]);
             json_dumpf(record, out, JSON_COMPACT);
@@ -102,7 +104,7 @@ static void add_alerts(struct bundle *b, const char *run)
         }
         monitor_free(m);
     }
-    if (out) fclose(out);
+    memory_stream_close(out);
     if (all && bytes) bundle_text(b, alerts_name, all);
     free(all);
     free(m);
@@ -111,7 +113,8 @@ static void add_alerts(struct bundle *b, const char *run)
 static void add_explanation(struct bundle *b, json_t *o)
 {
     char *text = json_dumps(o, JSON_INDENT(1));
-    if (text) bundle_text(b, explained, text);
+    MEMORY_CHECK(text, "no memory for %s", explained);
+    bundle_text(b, explained, text);
     free(text);
 }
 

@@ -1,6 +1,7 @@
 /* What the checks read: files of /proc and /sys, NVML, and numbers that only system calls give. */
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/process.h"
 #include "doctor/doctor_int.h"
 
@@ -116,8 +117,7 @@ static status script_read(struct doctor *d, const char *script)
     size_t bytes[2];
     bool driver = true;
     status st = STATUS_OK;
-    FILE *to_files = open_memstream(&files, &bytes[0]), *to_gpus = open_memstream(&gpus, &bytes[1]);
-    CHECK(to_files && to_gpus, "out of memory");
+    FILE *to_files = memory_stream(&files, &bytes[0]), *to_gpus = memory_stream(&gpus, &bytes[1]);
     d->before = json_object();
     d->before_s = d->system.now_s - 60;
     while (*script && st == STATUS_OK) {
@@ -133,8 +133,8 @@ static status script_read(struct doctor *d, const char *script)
         else
             fprintf(to_gpus, "%s\n", line);
     }
-    fclose(to_files);
-    fclose(to_gpus);
+    memory_stream_close(to_files);
+    memory_stream_close(to_gpus);
     d->fs.text = files;
     if (st == STATUS_OK && driver && nvml_open_script(&d->nvml, gpus, &d->nvml_code) != STATUS_OK) {
         snprintf(d->nvml_why, sizeof d->nvml_why, "%s", status_message());

@@ -1,5 +1,6 @@
 /* The doctor's own examination: made-up hosts with one fault, and with two. */
 #include "doctor/doctor_int.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,9 @@ static status examine(const struct fault *a, const struct fault *b, char *wrong)
     struct doctor *d;
     char *script;
     size_t bytes;
-    FILE *f = open_memstream(&script, &bytes);
-    CHECK(f, "out of memory");
+    FILE *f = memory_stream(&script, &bytes);
     fprintf(f, "%s%s\n%s\n", sound, a ? a->script : "", b ? b->script : "");
-    fclose(f);
+    memory_stream_close(f);
     status st = doctor_run(&d, &(struct doctor_how){.storage = "/data", .script = script});
     free(script);
     TRY(st);

@@ -266,11 +266,9 @@ status cuda_bench_p2p(const struct p2p_bench *b)
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) count = 1;
     p->gpus = count < P2P_GPUS_MAX ? count : P2P_GPUS_MAX;
-    st = p2p_report_open(&p->report, "p2p", first.name, b->json);
-    if (st == STATUS_OK)
-        printf("%d x %s, driver %d, CUDA %d, large: %lld MiB, median of %lld, every result checked\n", count,
-               first.name, first.driver_version, first.runtime_version, (long long)b->mib,
-               (long long)b->runs);
+    p2p_report_open(&p->report, "p2p", first.name, b->json);
+    printf("%d x %s, driver %d, CUDA %d, large: %lld MiB, median of %lld, every result checked\n", count,
+           first.name, first.driver_version, first.runtime_version, (long long)b->mib, (long long)b->runs);
     for (int i = 0; i < p->gpus && st == STATUS_OK; i++) st = gpu_setup(p, i, &first);
     if (st == STATUS_OK) st = measure(p);
     for (int i = 0; i < p->gpus; i++) gpu_teardown(p, i);
