@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/plan_run.h"
 #include "plan/mesh_plan.h"
 #include "plan/predict.h"
 #include "train/loop.h"
@@ -73,12 +74,15 @@ status cmd_plan(struct args *a)
 {
     bool json = false;
     const char *machine = NULL;
-    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine)};
-    TRY(args_parse(a, flags, 2));
+    struct plan_run run = plan_run_default();
+    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine), PLAN_RUN_FLAGS(&run)};
+    TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
+    TRY(plan_run_check(&run, machine));
     struct spec spec;
     TRY(cmd_load_spec(a, LOAD_PLAN, &spec));
     TRY(look_at_data(&spec, json));
+    if (plan_run_asked(&run)) return plan_run_print(&run, &spec, machine, json);
     char *words = quoted(a);
     status st = print_plan(&spec, machine, words, json);
     free(words);

@@ -60,6 +60,10 @@ struct pipeline_simulate_args {
     const struct pipeline_stage_time *stages; /* [p v] */
     double message;                 /* latency: from the end of an action to the arrival */
     int depth;                      /* capacity of a mailbox: unread messages per direction; 0: unlimited */
+    /* Seconds that this action takes in place of `seconds`, which `stages` say. Called once per action, in each rank's
+     * order; `start`: of the action. NULL: as `stages` say. */
+    double (*takes)(void *ctx, int rank, const struct pipeline_action *a, double start, double seconds);
+    void *ctx;
 };
 struct pipeline_simulated {
     double makespan;

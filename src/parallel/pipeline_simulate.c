@@ -79,9 +79,12 @@ static status receive(struct walk *w, int rank, const struct pipeline_action *a,
 static void compute(struct walk *w, int rank, const struct pipeline_action *a)
 {
     const struct pipeline_stage_time *t = &w->a->stages[stage_of(w, rank, a)];
-    const double takes[] = {t->forward, t->dgrad + t->wgrad, t->dgrad, t->wgrad};
-    w->ranks[rank].clock += takes[a->what];
-    w->ranks[rank].busy += takes[a->what];
+    const double planned[] = {t->forward, t->dgrad + t->wgrad, t->dgrad, t->wgrad};
+    struct walker *me = &w->ranks[rank];
+    const double takes =
+        w->a->takes ? w->a->takes(w->a->ctx, rank, a, me->clock, planned[a->what]) : planned[a->what];
+    me->clock += takes;
+    me->busy += takes;
 }
 
 /* False: the mailbox is full. */

@@ -1,0 +1,84 @@
+#include "plan/outlook.h"
+#include "model/param_count.h"
+#include "plan/mesh_plan_int.h"
+
+#include <math.h>
+#include <string.h>
+
+struct outlook_args outlook_default(void)
+{
+    return (struct outlook_args){
+        .pue = 1, .mtbf = GOODPUT_MTBF_HOURS, .detect = 30, .restart = 300, .stall = -1};
+}
+
+/* Files hold masters and moments of the whole model; weights where there are no masters. */
+static double checkpoint_bytes(const struct mesh_plan *p)
+{
+    struct run_spec r = p->spec.run;
+    r.memory_offload_optimizer = false;
+    CHECK(p->share_count > 0, "an outlook on a mesh that was not planned");
+    const struct mesh_state s = mesh_state_of(&r, &p->shares[0]->moments, 0, 1);
+    return (double)model_param_count(&p->spec.model, p->spec.model.vocab_size) *
+           (s.weight + s.master + s.moments);
+}
+
+static void set_power(const char *machine, struct outlook *o)
+{
+    static const struct {
+        const char *machine;
+        double device, system;
+    } rows[] = {
+#define POWER(name, device, system) {#name, device, system},
+#include "plan/power.def"
+#undef POWER
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strcmp(rows[i].machine, machine) != 0) continue;
+        o->system = rows[i].system > 0;
+        o->watts = o->system ? rows[i].system : rows[i].device;
+    }
+}
+
+/* A GPU of a job of one rank copies its state while the next step runs; other jobs wait until it is written. */
+static void set_saves(const struct mesh_plan *p, const struct outlook_args *a, struct outlook *o)
+{
+    const double took = o->checkpoint_bytes / o->storage;
+    const bool alone = o->job.devices == 1 && p->spec.run.ckpt_async;
+    o->job.stall = a->stall >= 0 ? a->stall
+                   : alone       ? o->checkpoint_bytes / p->cluster.machine->host_rate
+                                 : took;
+    o->job.write = a->stall >= 0 || alone ? took : 0;
+    o->job.restart = a->restart + took;
+}
+
+status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double step,
+                  const struct outlook_args *a, struct outlook *out)
+{
+    const struct run_spec *run = &p->spec.run;
+    const struct mesh_shape *m = &r->variant.mesh;
+    const double devices = (double)m->dp * m->tp * m->pp, batch = (double)run->train_batch_tokens;
+    if (a->tokens == 0 && run->train_steps == SPEC_ENDLESS)
+        return FAIL(STATUS_CONFIG, "the run has no length: give --tokens, train.tokens or train.steps");
+    struct outlook o = {.step = step};
+    o.steps = a->tokens > 0 ? ceil(a->tokens / batch) : (double)spec_step_count(&p->spec);
+    o.tokens = o.steps * batch;
+    o.checkpoint_bytes = checkpoint_bytes(p);
+    o.storage = a->storage > 0 ? a->storage : devices * OUTLOOK_STORAGE;
+    o.job =
+        (struct goodput_job){.devices = devices, .mtbf = a->mtbf * 3600, .detect = a->detect, .least = step};
+    set_saves(p, a, &o);
+    o.goodput = goodput_of(&o.job, a->interval);
+    o.seconds = o.goodput.trains > 0 ? o.steps * step / o.goodput.trains : INFINITY;
+    o.device_hours = o.seconds * devices / 3600;
+    o.money = a->price * o.device_hours;
+    set_power(p->cluster.machine->name, &o);
+    o.joules = o.watts * a->pue * o.device_hours * 3600;
+    o.failures = o.goodput.failures * o.seconds;
+    o.checkpoints = floor(o.steps * step / o.goodput.interval);
+    /* Young: stalls and lost work cost sqrt(2 stall rate) of the time. */
+    const double one = 0.01, rate = devices / o.job.mtbf;
+    o.storage_one = o.checkpoint_bytes * 2 * rate / (one * one);
+    o.kept_bytes = o.checkpoint_bytes * (double)(run->ckpt_keep + 1);
+    *out = o;
+    return STATUS_OK;
+}
