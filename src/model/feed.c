@@ -99,6 +99,7 @@ static status put_micro(struct feed *f, const struct batch *b, int i)
 
 status feed_put(struct feed *f, const struct batch *micro, int count, const struct step_scalars *scalars)
 {
+    if (f->context) micro = context_parts(f->context, micro, count);
     CHECK(count > 0 && count <= f->shape.micro_count, "%d micro-batches in a feed for %d", count,
           f->shape.micro_count);
     int staged = 0; /* the staging buffer is uploaded once, up to its last micro-batch */

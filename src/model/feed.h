@@ -10,6 +10,7 @@
 #include "data/load/loader.h"
 #include "dev/dev.h"
 #include "ops/ops.h"
+#include "parallel/context.h"
 
 struct feed_shape {
     int micro_count;    /* micro-batches held at once */
@@ -22,6 +23,7 @@ struct feed {
     struct feed_shape shape;
     const struct dev *dev;
     struct stream *stream;          /* NULL on the CPU */
+    struct context *context;        /* takes this rank's part of every micro-batch; not owned; NULL: whole ones */
     char *device, *host;            /* the block and its host copy; NULL on the CPU */
     struct batch *micro;            /* [micro_count] views in the set's memory, owned */
     struct step_scalars *scalars;   /* in the set's memory */

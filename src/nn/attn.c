@@ -1,4 +1,5 @@
 #include "nn/attn.h"
+#include "dev/dev.h"
 #include "spec/layer_traits.h"
 
 #include <math.h>
@@ -102,6 +103,7 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
                                      .window = m->window,
                                      .dt = l->dt};
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
+    if (l->context > 1) context_rows_lay(&s->kv, 2 * kv_width(m), l);
     if (l->mode != LAY_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
     s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, all);
@@ -173,7 +175,7 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
 
 void attn_rows(struct attn_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->qkv, &s->rot, &s->qk_rstd, &s->o, &s->gated, &s->dqkv, &s->do_};
+    struct tensor *all[] = {&s->qkv, &s->rot, &s->qk_rstd, &s->o, &s->gated, &s->dqkv, &s->do_, &s->kv.own};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
 }
 
@@ -211,12 +213,51 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
     return linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r);
 }
 
+/* Between columns of a projection and their place in the rows that ranks exchange. */
+static status copy_columns(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
+                           int64_t width, const struct exec *r)
+{
+    const size_t element = dtype_bytes(to.dt);
+    return dev_copy_lines(r->stream, &(struct dev_lines){.to = column(to, to_at),
+                                                         .from = column(from, from_at),
+                                                         .to_stride = (size_t)to.shape[1] * element,
+                                                         .from_stride = (size_t)from.shape[1] * element,
+                                                         .bytes = (size_t)width * element,
+                                                         .count = (size_t)to.shape[0]});
+}
+
+/* Context parallelism: from here on, k and v of `h` are those of all ranks. */
+static status gather_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
+                          struct attn_heads *h, const struct exec *r)
+{
+    const int64_t width = kv_width(m);
+    if (b->context == NULL) return STATUS_OK;
+    TRY(copy_columns(s->kv.own, 0, s->rot, q_width(m), width, r));
+    TRY(copy_columns(s->kv.own, width, s->qkv, v_at(m), width, r));
+    TRY(context_rows_gather(&s->kv, b->context, r));
+    h->k = s->kv.all.data;
+    h->v = column(s->kv.all, width);
+    h->k_stride = h->v_stride = s->kv.all.shape[1];
+    return STATUS_OK;
+}
+
+/* Gradients of this rank's k and v, from all ranks, into dqkv. */
+static status reduce_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
+                          const struct exec *r)
+{
+    const int64_t width = kv_width(m);
+    TRY(context_rows_reduce(&s->kv, b->context, r));
+    TRY(copy_columns(s->dqkv, q_width(m), s->kv.own, 0, width, r));
+    return copy_columns(s->dqkv, v_at(m), s->kv.own, width, width, r);
+}
+
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct sink out, const struct exec *r)
 {
     const struct batch *b = c->batch;
     TRY(attn_project(m, s, c, y, r));
     struct attn_heads h = attn_heads(m, s);
+    TRY(gather_keys(m, s, b, &h, r));
     TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = h.q,
                                                  .k = h.k,
                                                  .v = h.v,
@@ -226,7 +267,8 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                                                  .k_stride = h.k_stride,
                                                  .v_stride = h.v_stride,
                                                  .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
+                                                 .split = b->context ? b->context->docs : NULL,
+                                                 .docs = b->context ? b->context->count : b->docs,
                                                  .rows = b->rows,
                                                  .heads = m->heads,
                                                  .heads_kv = m->heads_kv,
@@ -282,6 +324,7 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
     int64_t stride = s->dqkv.shape[1];
     const struct rotation rope = rotation_of(c);
     TRY(output_bwd(m, s, dout, r));
+    TRY(gather_keys(m, s, b, &h, r));
     struct attn_bwd_args a = {.q = h.q,
                               .k = h.k,
                               .v = h.v,
@@ -298,7 +341,8 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                               .dk_stride = stride,
                               .dv_stride = stride,
                               .cu_seqlens = b->cu_seqlens,
-                              .docs = b->docs,
+                              .split = b->context ? b->context->docs : NULL,
+                              .docs = b->context ? b->context->count : b->docs,
                               .rows = b->rows,
                               .heads = m->heads,
                               .heads_kv = m->heads_kv,
@@ -310,10 +354,18 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
                               .scratch = s->scratch_bwd.data,
                               .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
                               .dt = y.dt};
+    if (b->context) {
+        a.dk = s->kv.dall.data, a.dv = column(s->kv.dall, kv_width(m));
+        a.dk_stride = a.dv_stride = s->kv.dall.shape[1];
+        TRY(dev_zero(r->stream, s->kv.dall.data,
+                     (size_t)tensor_count(s->kv.dall) * dtype_bytes(s->kv.dall.dt)));
+    }
     a.rope = &rope;
-    const bool fused = m->rope_alone && r->ops->attn_bwd_supports && r->ops->attn_bwd_supports(&a, r->stream);
+    const bool fused =
+        m->rope_alone && !b->context && r->ops->attn_bwd_supports && r->ops->attn_bwd_supports(&a, r->stream);
     if (!fused) a.rope = NULL;
     TRY(r->ops->attn_bwd(&a, r->stream));
+    if (b->context) TRY(reduce_keys(m, s, b, r));
     if (!fused) TRY(rotate_back(m, s, c, r));
     TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);

@@ -11,12 +11,14 @@
  *   gated   [N, H hd]          dt     scratch                    o sigmoid(gate), recomputed in backward; else o
  *   out     [N, D]             dt     scratch, by caller         dout read
  *   dqkv, do_                  dt     scratch
+ *   kv      [N, 2K hd]         dt     scratch                    context parallelism: k, v of all ranks
  *   scratch_fwd, scratch_bwd   bytes  scratch                    sized by the op set (ops.attn_scratch)
  *
  * FLOPs per token: 2 D (H+2K+G) hd + 2 H hd D + 4 H hd S_eff forward. Backward: 2 times the first two terms and 2.5
  * times the last. */
 #ifndef INGOT_NN_ATTN_H
 #define INGOT_NN_ATTN_H
+#include "nn/context_rows.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
 
@@ -33,6 +35,7 @@ struct attn_saved {
     struct tensor dqkv, do_;                /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd; /* sized by the op set */
     struct linear_saved qkv_saved, out_saved;
+    struct context_rows kv;                 /* context parallelism: [k heads | v heads] */
 };
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */

@@ -253,6 +253,12 @@ struct rope_bwd_args {
  * s<q,k>, softmax, PV). Heads of q and k have width hd, heads of v and o width hd_v. Row t of document d attends to
  * row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head h / (heads/heads_kv).
  * Online softmax in blocks: no [T, T] matrix is stored (Dao, arXiv:2307.08691). */
+/* Queries and keys of different rows, for sequences that lie on several ranks (parallel/context.h): a document's keys
+ * and the one or two runs of its queries that are here. Query row + i attends to key key + j iff 0 <= j < keys,
+ * j <= i + shift, and (window == 0 or i + shift - j < window). A query without keys has o = 0 and lse = -infinity. */
+struct attn_queries { int32_t row, rows, shift; };
+struct attn_doc { int32_t key, keys; struct attn_queries part[2]; };    /* the second part may have no rows */
+
 struct attn_fwd_args {
     const void *q, *k, *v;              /* dt, rows of heads x hd (v: hd_v); row strides below */
     void *o;                            /* [rows, heads*hd_v] dt contiguous */
@@ -260,6 +266,8 @@ struct attn_fwd_args {
                                            CPU, in the order of the backend on a GPU; NULL: not saved */
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
+    const struct attn_doc *split;       /* [docs] instead of cu_seqlens: each query in one part, no key in two
+                                           documents; `rows` counts queries. CPU alone. NULL: cu_seqlens */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
                                            are equal */
@@ -274,6 +282,7 @@ struct attn_bwd_args {
                                                ops.attn_bwd_supports; NULL: none */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
+    const struct attn_doc *split;           /* as in attn_fwd_args; dk and dv of keys of no document are left alone */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that is at least as large as

@@ -14,8 +14,8 @@ void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l)
     q->own = arena_take(a, (size_t)(p->chunk_count + l->sparse_grad->chunk_count) * sizeof *q->own,
                         "squares of pieces");
     q->all = arena_take(a, (size_t)q->count * sizeof *q->all, "squares of all pieces");
-    q->scratch = arena_take(a, comm_sum_scratch(s->tp * s->dp * s->pp, q->count, DTYPE_F64),
-                            "scratch of the gradient norm");
+    q->scratch =
+        arena_take(a, comm_sum_scratch(mesh_ranks(s), q->count, DTYPE_F64), "scratch of the gradient norm");
 }
 
 status grad_norm_sum(const struct grad_norm *q, const struct params *p, const struct ops *ops, double *sum,
@@ -31,7 +31,7 @@ status grad_norm_sum(const struct grad_norm *q, const struct params *p, const st
         TRY(dev_copy(stream, all + unit->chunk_place, q->own + unit->chunk_first,
                      (size_t)unit->chunk_count * sizeof *q->all));
     }
-    for (int i = 0; i < t->count && (m == NULL || m->dp_rank == 0); i++)
+    for (int i = 0; i < t->count && (m == NULL || m->dp_cp_rank == 0); i++)
         TRY(dev_copy(stream, all + p->chunks_model + t->list[i].chunk_place,
                      q->own + p->chunk_count + t->list[i].chunk_first,
                      (size_t)t->list[i].chunk_count * sizeof *q->all));

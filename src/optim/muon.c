@@ -190,7 +190,8 @@ static struct work work_at(char *at, const struct muon_most *most, dtype dt, con
 static struct muon_ranks ranks_of(const struct params *p, const struct mesh *mesh)
 {
     if (p->zero == 0)
-        return (struct muon_ranks){.ranks = mesh ? mesh->shape.dp : 1, .slices = (int)params_slices(p)};
+        return (struct muon_ranks){.ranks = mesh ? mesh_dp_cp(&mesh->shape) : 1,
+                                   .slices = (int)params_slices(p)};
     return (struct muon_ranks){.ranks = p->shards,
                                .slices = (int)params_slices(p),
                                .piece = largest_span(p, p->ortho, p->ortho_count)};
@@ -485,7 +486,7 @@ status muon_step(const struct exec *r, const struct run_spec *spec, const struct
                                       .count = left < at_once ? left : at_once,
                                       .ranks = by.ranks,
                                       .comm = p->zero ? mesh_shards(mesh)
-                                              : mesh  ? mesh->dp
+                                              : mesh  ? mesh->dp_cp
                                                       : NULL}));
     }
     return STATUS_OK;

@@ -29,6 +29,7 @@ struct exec {
     const struct sparse_grad *sparse_grad; /* with params.sparse: where gradients of n-gram tables go, */
     int64_t micro;                /* for the micro-batch of this index in the step */
     struct comm *tp;              /* tensor-parallel ranks, with the other slices of weights and sequence; NULL: none */
+    struct comm *cp;              /* context-parallel ranks, with the other rows of each sequence; NULL: none */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 
@@ -41,6 +42,7 @@ enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation;
 struct lay {
     int64_t n;                  /* tokens of a micro-batch */
     int shares;                 /* sequence-parallel ranks, with n / shares rows of the residual stream; 0: one */
+    int context;                /* context-parallel ranks: a micro-batch has n x context tokens; 0: one */
     int64_t docs_max, len_max;  /* documents of a micro-batch, and the length of the longest, at most */
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;

@@ -2,6 +2,7 @@
 #include "parallel/pipeline_schedule.h"
 #include "spec/layer_traits.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static status check_widths(const struct layer_traits *t, const struct model_spec *given, int tp)
@@ -95,13 +96,14 @@ static status check_tensor_run(const struct spec *s)
 {
     const struct run_spec *r = &s->run;
     const long long tp = r->parallel_tensor;
-    const int64_t tokens = (r->train_micro_batch > 0 ? r->train_micro_batch : 1) * r->train_sequence_length;
+    const int64_t tokens = (r->train_micro_batch > 0 ? r->train_micro_batch : 1) * r->train_sequence_length /
+                           r->parallel_context;
     if (tokens % tp != 0)
         return FAIL(
             STATUS_CONFIG,
             "parallel.tensor %lld does not divide the %lld tokens of a micro-batch (train.micro_batch "
-            "x train.sequence_length)",
-            tp, (long long)tokens);
+            "x train.sequence_length%s)",
+            tp, (long long)tokens, r->parallel_context > 1 ? " / parallel.context" : "");
     if (tp > 1 && r->log_sample_prompt[0])
         return FAIL(STATUS_CONFIG,
                     "parallel.tensor %lld: no rank has the whole model to continue log.sample_prompt; leave "
@@ -142,6 +144,46 @@ static status check_fp8(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+/* What context parallelism does not support yet. */
+static status check_context(const struct spec *s, const struct mesh_shape *m)
+{
+    const struct model_spec *model = &s->model;
+    const int cp = mesh_cp(m);
+    if (cp == 1) return STATUS_OK;
+    const char *key = NULL;
+    if (model_mixer_count(model, MIXER_GDN) > 0) key = "model.layers: gdn";
+    if (model_mixer_count(model, MIXER_MAMBA2) > 0) key = "model.layers: mamba2";
+    if (model_mixer_count(model, MIXER_MLA) > 0) key = "model.layers: mla";
+    if (model_ffn_count(model, FFN_MOE) > 0) key = "model.layers: moe";
+    if (model->mtp_depth > 0) key = "model.mtp_depth";
+    if (model->engram_layers[0]) key = "model.engram_layers";
+    if (model->hrm_cycles > 0) key = "model.hrm_cycles";
+    if (s->run.train_precision == PRECISION_FP8) key = "train.precision: fp8";
+    if (key == NULL) return STATUS_OK;
+    return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far; set it to 1", cp, key);
+}
+
+/* What context parallelism needs of a run. */
+static status check_context_run(const struct spec *s)
+{
+    const struct run_spec *r = &s->run;
+    const long long cp = r->parallel_context;
+    if (cp == 1) return STATUS_OK;
+    if (r->train_sequence_length % (2 * cp) != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.context %lld: train.sequence_length %lld is no multiple of %lld, two chunks for each "
+            "rank",
+            cp, (long long)r->train_sequence_length, 2 * cp);
+    if (r->log_sample_prompt[0])
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context %lld: the memory of a rank is for a part of a sequence, so it does not "
+                    "continue "
+                    "log.sample_prompt; leave it empty",
+                    cp);
+    return STATUS_OK;
+}
+
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
@@ -150,34 +192,42 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape)
                     "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
                     "parallel.%s",
                     shape->pp > 1 ? "pipeline" : "tensor");
-    if (shape->dp % shape->shard != 0)
-        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks",
-                    shape->shard, shape->dp);
+    if (mesh_dp_cp(shape) % shape->shard != 0)
+        return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks%s",
+                    shape->shard, mesh_dp_cp(shape), mesh_cp(shape) > 1 ? " (data x parallel.context)" : "");
     if (shape->chunks > 1 && shape->schedule != PIPELINE_INTERLEAVED)
         return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
     TRY(check_pipeline(m, shape));
     TRY(check_tensor(m, shape->tp));
     TRY(check_fp8(s, shape));
+    TRY(check_context(s, shape));
     return check_zero(s, shape);
 }
 
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
 {
     const struct run_spec *r = &s->run;
-    const int64_t model = r->parallel_tensor * r->parallel_pipeline;
+    const int64_t model = r->parallel_tensor * r->parallel_pipeline * r->parallel_context;
+    char context[64] = "", width[32] = "";
+    if (r->parallel_context > 1) {
+        snprintf(context, sizeof context, " x parallel.context");
+        snprintf(width, sizeof width, " x %lld", (long long)r->parallel_context);
+    }
     if (ranks % model != 0)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.tensor x parallel.pipeline = %lld x %lld cannot be made of %d rank%s; start a "
-                    "multiple of %lld: ingot launch -n %lld -- train ...",
-                    (long long)r->parallel_tensor, (long long)r->parallel_pipeline, ranks,
-                    ranks == 1 ? "" : "s", (long long)model, (long long)model);
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.tensor x parallel.pipeline%s = %lld x %lld%s cannot be made of %d rank%s; start a "
+            "multiple of %lld: ingot launch -n %lld -- train ...",
+            context, (long long)r->parallel_tensor, (long long)r->parallel_pipeline, width, ranks,
+            ranks == 1 ? "" : "s", (long long)model, (long long)model);
     *out = (struct mesh_shape){.pp = (int)r->parallel_pipeline,
                                .dp = (int)(ranks / model),
+                               .cp = (int)r->parallel_context,
                                .tp = (int)r->parallel_tensor,
                                .chunks = (int)r->parallel_chunks,
                                .schedule = (enum pipeline_kind)r->parallel_schedule,
                                .zero = (int)r->parallel_zero};
-    out->shard = r->parallel_shard ? (int)r->parallel_shard : out->dp;
+    out->shard = r->parallel_shard ? (int)r->parallel_shard : mesh_dp_cp(out);
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
@@ -190,6 +240,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
                                    "leave it empty");
     if (out->shard == 1) out->zero = 0; /* one rank per copy: nothing to shard */
     TRY(mesh_check(s, out));
+    TRY(check_context_run(s));
     TRY(check_tensor_run(s));
     return read_stages(s, out);
 }
@@ -203,21 +254,34 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
-    const int r = rank / shape->tp % shape->dp, copies = shape->dp / shape->shard;
+    const int all = mesh_dp_cp(shape), cp = mesh_cp(shape), copies = all / shape->shard;
+    const int r = rank / shape->tp % all, ordered = r % shape->shard * copies + r / shape->shard;
     return (struct mesh){.shape = *shape,
                          .tp_rank = rank % shape->tp,
-                         .dp_rank = r % shape->shard * copies + r / shape->shard,
-                         .pp_rank = rank / shape->tp / shape->dp};
+                         .cp_rank = r % cp,
+                         .dp_rank = cp > 1 ? r / cp : ordered,
+                         .dp_cp_rank = ordered,
+                         .pp_rank = rank / shape->tp / all};
+}
+
+static status open_data(struct mesh *m, const struct mesh_shape *shape, int slice)
+{
+    const int cp = mesh_cp(shape);
+    TRY(comm_split(m->world, "dp", slice * cp + m->cp_rank, m->dp_rank, &m->dp));
+    TRY(comm_split(m->world, "cp", slice * shape->dp + m->dp_rank, m->cp_rank, &m->cp));
+    m->dp_cp = m->dp ? m->dp : m->cp;
+    return m->dp && m->cp ? comm_split(m->world, "dp x cp", slice, m->dp_cp_rank, &m->dp_cp) : STATUS_OK;
 }
 
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
 {
     *m = mesh_place(shape, comm_rank(world));
     m->world = world;
-    TRY(comm_split(world, "tp", m->pp_rank * shape->dp + m->dp_rank, m->tp_rank, &m->tp));
-    TRY(comm_split(world, "dp", m->pp_rank * shape->tp + m->tp_rank, m->dp_rank, &m->dp));
-    TRY(comm_split(world, "pp", m->dp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp));
+    const int all = mesh_dp_cp(shape), slice = m->pp_rank * shape->tp + m->tp_rank;
+    TRY(comm_split(world, "tp", m->pp_rank * all + m->dp_cp_rank, m->tp_rank, &m->tp));
+    TRY(open_data(m, shape, slice));
+    TRY(comm_split(world, "pp", m->dp_cp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp));
     if (mesh_copies(m) == 1 || shape->zero == 0) return STATUS_OK;
-    TRY(comm_split(m->dp, "shards", mesh_replica(m), mesh_part(m), &m->inside));
-    return comm_split(m->dp, "copies", mesh_part(m), mesh_replica(m), &m->across);
+    TRY(comm_split(m->dp_cp, "shards", mesh_replica(m), mesh_part(m), &m->inside));
+    return comm_split(m->dp_cp, "copies", mesh_part(m), mesh_replica(m), &m->across);
 }

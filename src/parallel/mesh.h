@@ -1,17 +1,21 @@
-/* mesh: the ranks of a run as pipeline x data x tensor parallelism (pp x dp x tp).
+/* mesh: the ranks of a run as pipeline x data x context x tensor parallelism (pp x dp x cp x tp).
  *
  *   tp ranks hold slices of the same layers and work on the same micro-batches, each on its part of the tokens between
- *   the GEMMs dp ranks hold the same slices and work on their own micro-batches; their gradients are all-reduced pp
+ *   the GEMMs; cp ranks hold the same slices and work on the same micro-batches, each on its part of every sequence
+ *   (parallel/context.h); dp ranks hold the same slices and work on their own micro-batches; their gradients are all-reduced; pp
  *   ranks hold consecutive layers; they send activations forward and gradients back
  *
- * Rank = (pp_rank dp + r) tp + tp_rank. Ranks that communicate most, those of one tp group, are neighbours. Next come
- * the ranks that shard one copy of the state (parallel.shard): copy c is r = c shard ... c shard + shard - 1, which can
+ * Rank = ((pp_rank dp + r) cp + cp_rank) tp + tp_rank. Ranks that communicate most, those of one tp group, are
+ * neighbours, then those of one cp group. dp x cp ranks hold the same slices of weights: they sum gradients and shard
+ * the state. Without cp: next come the ranks that shard one copy of the state (parallel.shard): copy c is r = c shard ... c shard + shard - 1, which can
  * be the ranks of one host.
  *
  * dp_rank = part * copies + copy is the index of a rank in data and in sums. A sum inside a copy, then across copies,
  * is then the tree of comm_sum over dp, for any number of copies. With one copy dp_rank = r.
  *
- * A run on one rank is the mesh 1 x 1 x 1. Its communicators are all NULL. */
+ * With cp, dp_rank = r, and dp_cp_rank orders the dp x cp ranks by the rule above, with r cp + cp_rank for r.
+ *
+ * A run on one rank is the mesh 1 x 1 x 1 x 1. Its communicators are all NULL. */
 #ifndef INGOT_PARALLEL_MESH_H
 #define INGOT_PARALLEL_MESH_H
 #include "comm/comm.h"
@@ -23,12 +27,15 @@ struct mesh_shape {
     int chunks;         /* of the model, on a pipeline rank: stage s is chunk s / pp of rank s mod pp */
     enum pipeline_kind schedule;
     int layers[MESH_STAGES_MAX]; /* of each stage; layers[0] == 0: evenly */
-    int zero, shard;    /* ZeRO stage; data-parallel ranks that shard one copy */
+    int zero, shard;    /* ZeRO stage; dp x cp ranks that shard one copy */
+    int cp;             /* 0: 1 */
 };
 struct mesh {
     struct mesh_shape shape;
-    int pp_rank, dp_rank, tp_rank;
-    struct comm *world, *pp, *dp, *tp;
+    int pp_rank, dp_rank, cp_rank, tp_rank;
+    int dp_cp_rank;
+    struct comm *world, *pp, *dp, *cp, *tp;
+    struct comm *dp_cp; /* of gradients and state; is dp or cp where the other has one rank */
     struct comm *inside, *across; /* hybrid sharding (HSDP): the ranks of one copy; those with the same shard of it */
 };
 
@@ -42,14 +49,17 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 struct mesh mesh_place(const struct mesh_shape *shape, int rank);
 /* Collective over `world`. Closing `world` closes every communicator of the mesh. */
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world) WARN_UNUSED;
-/* Which copy of the data-parallel group's state a rank belongs to, and which shard it holds. Copy 0 contributes to
+static inline int mesh_cp(const struct mesh_shape *m) { return m->cp > 1 ? m->cp : 1; }
+static inline int mesh_dp_cp(const struct mesh_shape *m) { return m->dp * mesh_cp(m); }
+static inline int mesh_ranks(const struct mesh_shape *m) { return m->pp * mesh_dp_cp(m) * m->tp; }
+/* Which copy of the dp x cp group's state a rank belongs to, and which shard it holds. Copy 0 contributes to
  * norms and files. */
-static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? m->shape.dp / m->shape.shard : m->shape.dp; }
-static inline int mesh_replica(const struct mesh *m) { return m->dp_rank % mesh_copies(m); }
+static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? mesh_dp_cp(&m->shape) / m->shape.shard : mesh_dp_cp(&m->shape); }
+static inline int mesh_replica(const struct mesh *m) { return m->dp_cp_rank % mesh_copies(m); }
 /* Communicators of a rank, including the one of all ranks. */
-static inline int mesh_groups(const struct mesh_shape *m) { return 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + (m->zero > 0 && m->dp > m->shard ? 2 : 0); }
-static inline int mesh_part(const struct mesh *m) { return m->dp_rank / mesh_copies(m); }
-static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp; }
+static inline int mesh_groups(const struct mesh_shape *m) { return 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + (mesh_cp(m) > 1) + (m->dp > 1 && mesh_cp(m) > 1) + (m->zero > 0 && mesh_dp_cp(m) > m->shard ? 2 : 0); }
+static inline int mesh_part(const struct mesh *m) { return m->dp_cp_rank / mesh_copies(m); }
+static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp_cp; }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

@@ -67,7 +67,8 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
         s->grads = arena_take(a, (size_t)(waiting * s->total) * sizeof *s->grads, "gradients of groups");
         s->losses = arena_take(a, (size_t)waiting * SYNC_LOSSES * sizeof *s->losses, "losses of groups");
     }
-    if (ranks > 1) s->scratch = arena_take(a, scratch_bytes(mesh, p), "scratch of gradient reductions");
+    if (mesh && mesh_dp_cp(&mesh->shape) > 1)
+        s->scratch = arena_take(a, scratch_bytes(mesh, p), "scratch of gradient reductions");
 }
 
 /* Tree by tree; within a tree the bits of k in reverse, so groups that are added to each other are consecutive. */
@@ -130,9 +131,9 @@ static status clear_others(const struct params *p, const struct param_unit *u, d
 status sync_reduce_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream)
 {
     const struct param_unit *u = &p->units[unit];
-    if (!u->here || params_sparse(p, unit) || s->mesh == NULL || s->mesh->dp == NULL) return STATUS_OK;
+    if (!u->here || params_sparse(p, unit) || s->mesh == NULL || s->mesh->dp_cp == NULL) return STATUS_OK;
     if (p->zero == 0)
-        return comm_sum(s->mesh->dp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
+        return comm_sum(s->mesh->dp_cp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
     const int64_t part = u->count / p->shards;
     float *own = p->zero == 1 ? (float *)u->grad + p->shard * part : (float *)p->grad + u->begin / p->shards;
     TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch,
@@ -143,5 +144,5 @@ status sync_reduce_unit(const struct sync *s, const struct params *p, int unit, 
 
 status sync_reduce_losses(const struct sync *s, double *losses, dev_stream stream)
 {
-    return s->mesh ? comm_sum_f64(s->mesh->dp, "losses", losses, SYNC_LOSSES, stream) : STATUS_OK;
+    return s->mesh ? comm_sum_f64(s->mesh->dp_cp, "losses", losses, SYNC_LOSSES, stream) : STATUS_OK;
 }

@@ -8,6 +8,8 @@
  *   - Rank r of R holds the groups that are r modulo R. It forms its part of the tree (sync_fold); comm_sum forms the
  *     rest.
  *
+ * Context-parallel ranks work on the same groups; their sums are a part of the tree over dp x cp ranks.
+ *
  * One rank with G groups buffers log2(G) more gradients. One group per rank, the default, needs no buffer.
  *
  * Under ZeRO 2 and 3 (parallel/zero.h) ranks are the deepest level of the tree instead of the last: rank r holds
@@ -59,7 +61,7 @@ status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, cons
 struct sync_part { int64_t begin, count; };
 status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums,
                       const struct ops *ops, dev_stream stream) WARN_UNUSED;
-/* All-reduces the gradient of a unit over the data-parallel ranks. Under ZeRO: reduce-scatters it, so each rank gets
+/* All-reduces the gradient of a unit over the dp x cp ranks. Under ZeRO: reduce-scatters it, so each rank gets
  * its shard. */
 status sync_reduce_unit(const struct sync *s, const struct params *p, int unit, dev_stream stream) WARN_UNUSED;
 status sync_reduce_losses(const struct sync *s, double *losses, dev_stream stream) WARN_UNUSED;

@@ -132,6 +132,11 @@ double mesh_result_bytes(const struct mesh_result *r)
 static status check_variant(const struct mesh_plan *p, const struct mesh_variant *v)
 {
     const int64_t sequences = step_sequences(p);
+    if (mesh_cp(&v->mesh) > 1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.context %d: a plan for a mesh does not know context parallelism so far; leave it out",
+            v->mesh.cp);
     if (v->mesh.tp > p->cluster.node)
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && v->mesh.dp == 1)

@@ -94,7 +94,7 @@ static void lay_rank_state(struct rank_state *rank, struct memory *m, struct dec
 
 static int ranks_of(const struct mesh *mesh)
 {
-    return mesh ? mesh->shape.pp * mesh->shape.dp * mesh->shape.tp : 1;
+    return mesh ? mesh_ranks(&mesh->shape) : 1;
 }
 
 status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
@@ -106,6 +106,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     struct ops cpu;
     ops_oracle(&cpu);
     struct lay l = {.n = args->tokens,
+                    .context = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
                     .docs_max = args->docs_max ? args->docs_max : args->tokens,
                     .len_max = args->len_max ? args->len_max : args->tokens,
                     .ops = args->ops ? args->ops : &cpu,
@@ -309,7 +310,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
     bool documents = s->run.data_packing != PACKING_STREAM;
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
-    const int64_t micros = plan_micro_count(s) / dp_ranks(mesh);
+    const int64_t micros = plan_micro_count(s) / dp_ranks(mesh), cp = mesh ? mesh_cp(&mesh->shape) : 1;
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = precision_of((enum precision)s->run.train_precision).act,
                                   .recipe = precision_of((enum precision)s->run.train_precision).recipe,
@@ -318,11 +319,13 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .optim = (enum optim)s->run.optim_name,
                                   .state = (enum optim_state)s->run.optim_state,
                                   .masterless = s->run.optim_master == OPTIM_MASTER_NONE,
-                                  .tokens = sequences * t,
+                                  .tokens = sequences * t / cp,
                                   .positions = t,
                                   .documents = documents,
-                                  .docs_max = documents ? sequences * t : sequences,
-                                  .len_max = t,
+                                  .docs_max = documents ? sequences * t / cp
+                                              : cp > 1  ? 2 * sequences
+                                                        : sequences,
+                                  .len_max = t / cp,
                                   .micro_count = (int)micros,
                                   .mesh = mesh,
                                   .gradient_groups = s->run.train_gradient_groups,
@@ -627,10 +630,11 @@ static status planned_device(const struct spec *s, struct dev *dev)
 /* On a mesh, memory differs from device to device. */
 static status check_alone(const struct spec *s)
 {
-    const long long ranks = s->run.parallel_tensor * s->run.parallel_pipeline;
+    const long long ranks = s->run.parallel_tensor * s->run.parallel_pipeline * s->run.parallel_context;
     if (ranks == 1 && s->run.parallel_zero == 0) return STATUS_OK;
     return FAIL(STATUS_CONFIG,
-                "parallel.tensor, pipeline or zero are set: a plan for several devices needs --machine, such "
+                "parallel.tensor, pipeline, context or zero are set: a plan for several devices needs "
+                "--machine, such "
                 "as --machine %lldxcpu or --machine 8xH200",
                 ranks > 1 ? ranks : 2);
 }

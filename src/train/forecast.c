@@ -57,7 +57,7 @@ static status predict(const struct trainer *t, struct mesh_result *r)
     struct machine m;
     struct mesh_plan *p;
     const struct mesh_shape *shape = &t->mesh.shape;
-    const int ranks = shape->dp * shape->tp * shape->pp;
+    const int ranks = mesh_ranks(shape);
     TRY(machine_of_run(t, &m));
     const struct cluster c = {.machine = &m, .devices = ranks, .node = m.node};
     TRY(mesh_plan_open(&p, &t->spec, &c));

@@ -237,7 +237,9 @@ static void print_banner(const struct loop *l)
     const struct mesh_shape *mesh = &t->mesh.shape;
     if (l->comm)
         log_info("ranks     %d = %d x %d x %d (parallel.pipeline x data x parallel.tensor)",
-                 comm_ranks(l->comm), mesh->pp, mesh->dp, mesh->tp);
+                 comm_ranks(l->comm) / mesh_cp(mesh), mesh->pp, mesh->dp, mesh->tp);
+    if (mesh_cp(mesh) > 1)
+        log_info("context   %d ranks share each sequence: %d ranks in all", mesh->cp, comm_ranks(l->comm));
     if (mesh->zero > 0)
         log_info("zero      stage %d: %d data-parallel ranks shard one copy of the model's state", mesh->zero,
                  mesh->shard);
@@ -271,7 +273,7 @@ static int64_t eval_tokens(const struct loop *l, bool last)
 
 static double eval_batch_tokens(const struct loop *l)
 {
-    return (double)l->trainer.acts.lay.n * comm_ranks(l->trainer.mesh.dp);
+    return (double)l->trainer.acts.lay.n * mesh_dp_cp(&l->trainer.mesh.shape);
 }
 
 /* A batch of an evaluation as part of a step: forward is a third of the compute. */

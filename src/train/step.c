@@ -170,11 +170,11 @@ static status pause_after(struct trainer *t, int done, int micro_count)
     return st;
 }
 
-/* Gradients and losses over data-parallel ranks. Under ZeRO 2 and 3 the passes have done it unit by unit. */
+/* Gradients and losses over dp x cp ranks. Under ZeRO 2 and 3 the passes have done it unit by unit. */
 static status dp_all_reduce(struct trainer *t, bool overlapped)
 {
     const struct params *p = &t->decoder.params;
-    if (t->mesh.dp == NULL || p->zero >= 2) return STATUS_OK;
+    if (t->mesh.dp_cp == NULL || p->zero >= 2) return STATUS_OK;
     SCOPE("train.sync", -1);
     for (int u = 0; u < p->unit_count && !overlapped; u++)
         TRY(sync_reduce_unit(&t->rank.sync, p, u, t->exec.stream));

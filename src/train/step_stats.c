@@ -55,7 +55,7 @@ static status gather_loads(struct comm *c, struct step_scalars *s)
 
 status step_gather_loads(const struct trainer *t, struct step_scalars *s)
 {
-    if (t->mesh.shape.zero) TRY(gather_loads(t->mesh.dp, s));
+    if (t->mesh.shape.zero) TRY(gather_loads(t->mesh.dp_cp, s));
     return gather_loads(t->mesh.pp, s);
 }
 

@@ -57,6 +57,12 @@ static status open_device(struct trainer *t, const char *isa)
     struct choose_ops choice = plan_ops(&t->spec, isa);
     struct stream *s = NULL;
     TRY(dev_open_local(&t->dev, plan_device(&t->spec), comm_local_rank(t->mesh.world)));
+    if (t->dev.kind == DEV_CUDA && t->mesh.cp)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context %d: no GPU of this run exchanges keys and values so far; use "
+                    "machine.device: cpu, "
+                    "or set it to 1",
+                    t->mesh.shape.cp);
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(stay_near(&t->dev, t->spec.run.machine_threads));
@@ -70,7 +76,8 @@ static status open_device(struct trainer *t, const char *isa)
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
     TRY(choose_open(&t->ops, t->dev.kind, s, &choice));
-    t->exec = (struct exec){.ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp};
+    t->exec = (struct exec){
+        .ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp, .cp = t->mesh.cp};
     return STATUS_OK;
 }
 
@@ -101,6 +108,17 @@ static status register_arenas(struct trainer *t)
     return STATUS_OK;
 }
 
+static status open_context(struct trainer *t, const struct plan_lay_args *args)
+{
+    const struct mesh *mesh = &t->mesh;
+    t->feed.context = &t->context;
+    return context_open(&t->context, &(struct context_shape){.rank = mesh->cp_rank,
+                                                             .ranks = mesh_cp(&mesh->shape),
+                                                             .length = t->spec.run.train_sequence_length,
+                                                             .rows = args->tokens,
+                                                             .micro_count = t->feed.shape.micro_count});
+}
+
 static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 {
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
@@ -117,6 +135,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     struct feed_shape shape = plan_feed(&args);
     TRY(feed_open(&t->feed, &t->dev, t->exec.stream, &shape, t->memory.input.base));
     t->exec.scalars = t->feed.scalars;
+    TRY(open_context(t, &args));
     TRY(side_stream_open(&t->side_stream, t->mesh.world ? t->exec.stream : NULL));
     if (t->exec.stream) TRY(sp_overlap_open(&t->sp_overlap, &t->side_stream, t->mesh.tp));
     t->exec.sp_overlap = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
@@ -193,6 +212,7 @@ static status same_run(struct comm *comm, const struct spec *spec)
     const int64_t mine[] = {(int64_t)spec_frozen_hash(spec),
                             run->parallel_tensor,
                             run->parallel_pipeline,
+                            run->parallel_context,
                             run->parallel_schedule,
                             run->parallel_chunks,
                             run->parallel_zero,
@@ -247,6 +267,7 @@ void trainer_close(struct trainer *t)
     side_stream_close(&t->side_stream);
     pipeline_close(t);
     feed_close(&t->feed);
+    context_close(&t->context);
     fp8_run_close(t);
     activations_fini(&t->acts);
     decoder_fini(&t->decoder);
@@ -477,14 +498,17 @@ static status eval_batch(struct trainer *t, struct loader *l, struct eval_sums *
     TRY(feed_put(&t->feed, b->micro, 1, &scalars));
     TRY(t->mesh.pp ? pipeline_loss(t) : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->exec));
     TRY(feed_read(&t->feed, &scalars));
-    *out = (struct eval_sums){.loss = scalars.loss_sum, .hits = scalars.hits, .valid = b->valid};
+    double sums[] = {scalars.loss_sum, scalars.hits};
+    TRY(comm_sum_f64(t->mesh.cp, "validation", sums, 2, NULL));
+    *out = (struct eval_sums){.loss = sums[0], .hits = sums[1], .valid = b->valid};
     return STATUS_OK;
 }
 
 status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens, struct eval_result *out)
 {
     SCOPE("train.eval", t->step);
-    int64_t length = t->spec.run.train_sequence_length, at_once = t->acts.lay.n / length;
+    int64_t length = t->spec.run.train_sequence_length,
+            at_once = t->acts.lay.n * mesh_cp(&t->mesh.shape) / length;
     struct loader *l = NULL;
     struct samples *samples;
     TRY(samples_open(&samples, &(struct samples_source){.set = val}, 1,

@@ -41,6 +41,7 @@ struct trainer {
     struct activations acts;
     struct rank_state rank; /* gradient sums, ZeRO, optimizer offload */
     struct feed feed;
+    struct context context; /* of the feed: this rank's part of a micro-batch */
     struct fp8_run fp8;    /* of train.precision=fp8 */
 
     /* How a step runs. */

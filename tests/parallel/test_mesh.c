@@ -35,6 +35,25 @@ static void neighbours_share_a_copy_out(void **state)
             }
 }
 
+/* Rank = ((pp_rank dp + r) cp + cp_rank) tp + tp_rank; the dp x cp ranks that share a copy of the state are neighbours. */
+static void context_ranks_stand_between_tensor_and_data(void **state)
+{
+    (void)state;
+    for (int shard = 2; shard <= 16; shard *= 2)
+        for (int tp = 1; tp <= 2; tp++) {
+            struct mesh_shape shape = shape_of(2, tp, shard);
+            shape.cp = 2;
+            assert_int_equal(mesh_ranks(&shape), 2 * DP * 2 * tp);
+            for (int rank = 0; rank < mesh_ranks(&shape); rank++) {
+                const struct mesh m = mesh_place(&shape, rank);
+                assert_int_equal(((m.pp_rank * DP + m.dp_rank) * 2 + m.cp_rank) * tp + m.tp_rank, rank);
+                assert_int_equal(mesh_replica(&m), rank / tp % (2 * DP) / shard);
+                assert_int_equal(mesh_part(&m), rank / tp % (2 * DP) % shard);
+                assert_int_equal(m.dp_cp_rank, mesh_part(&m) * (2 * DP / shard) + mesh_replica(&m));
+            }
+        }
+}
+
 /* comm_sum's rule: those with even numbers plus those with odd numbers, each by the same rule. */
 static float tree(const float *x, int count, int stride)
 {
@@ -66,6 +85,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_share_a_copy_out),
+        cmocka_unit_test(context_ranks_stand_between_tensor_and_data),
         cmocka_unit_test(sums_inside_and_across_copies_are_the_tree_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

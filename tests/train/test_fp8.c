@@ -244,7 +244,7 @@ static void what_is_not_finite_ends_the_run(void **unused)
     linears(&t)->amax[fp8_at(linears(&t), FP8_DY, 1)] = INFINITY;
     int32_t tokens[ROWS] = {0}, positions[ROWS] = {0}, cu[SEQUENCES + 1];
     for (int i = 0; i <= SEQUENCES; i++) cu[i] = i * T;
-    struct batch b = {ROWS, SEQUENCES, T, tokens, tokens, positions, cu, false};
+    struct batch b = {ROWS, SEQUENCES, T, tokens, tokens, positions, cu, false, NULL};
     struct step_result r;
     assert_int_equal(
         train_step(&t, &(struct step_batch){.step = t.step, .valid = ROWS, .micro_count = 1, .micro = &b},

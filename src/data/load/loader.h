@@ -18,6 +18,7 @@ enum {
     LOADER_THREADS_MAX = 64
 };
 
+struct context_batch;
 struct batch {    /* one micro-batch */
     int64_t rows; /* tokens: sequences * T */
     int64_t docs;
@@ -30,6 +31,8 @@ struct batch {    /* one micro-batch */
     /* The four arrays are contiguous in one borrowed block of memory (struct loader_memory), each at a multiple of
      * LOADER_ALIGN, and cu_seqlens is filled with `rows` up to [rows+1] (stream packing: to [docs+1]). */
     bool block;
+    /* context parallelism: the rows are a rank's part of a micro-batch (parallel/context.h); NULL: all of it */
+    const struct context_batch *context;
 };
 struct step_batch { /* all micro-batches of one optimizer step and rank */
     int64_t step;

@@ -29,13 +29,28 @@ static void check_heads(int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_
     CHECK(window >= 0, "window %lld", (long long)window);
 }
 
-static void check_docs(const int32_t *cu, int64_t docs, int64_t rows)
+static void check_docs(const int32_t *cu, const struct attn_doc *split, int64_t docs, int64_t rows)
 {
+    if (split) return;
     CHECK(docs >= 0 && cu[0] == 0 && cu[docs] == rows, "%lld documents end at %d of %lld rows",
           (long long)docs, cu[docs], (long long)rows);
     for (int64_t i = 0; i < docs; i++)
         CHECK(cu[i] <= cu[i + 1], "document %lld ends at %d before it begins at %d", (long long)i, cu[i + 1],
               cu[i]);
+}
+
+static struct attn_doc doc_of(const int32_t *cu, const struct attn_doc *split, int64_t i)
+{
+    if (split) return split[i];
+    return (struct attn_doc){cu[i], cu[i + 1] - cu[i], {{cu[i], cu[i + 1] - cu[i], 0}}};
+}
+
+/* The keys that query i of a part sees. */
+static struct span keys_of(const struct attn_doc *d, const struct attn_queries *part, int64_t i,
+                           int64_t window)
+{
+    const int64_t at = i + part->shift, end = smaller(at + 1, d->keys);
+    return (struct span){d->key + (window ? larger(0, at - window + 1) : 0), d->key + end};
 }
 
 /* o = softmax(scale q k^T) v for one query over keys u in [first, last]; returns the log sum exp. */
@@ -52,8 +67,24 @@ static double attend(const void *q, int64_t q_at, const void *k, const void *v, 
         sum += p;
         for (int64_t i = 0; i < hd_v; i++) o[i] += p * get(v, u * v_stride + v_at + i, dt);
     }
+    if (sum == 0) return -INFINITY;
     for (int64_t i = 0; i < hd_v; i++) o[i] /= sum;
     return max + log(sum);
+}
+
+static void fwd_part(const struct attn_fwd_args *a, const struct attn_doc *doc,
+                     const struct attn_queries *part, int64_t h)
+{
+    const int64_t group = a->heads / a->heads_kv, at_q = h * a->hd, at_k = h / group * a->hd,
+                  at_v = h / group * a->hd_v;
+    for (int64_t i = 0; i < part->rows; i++) {
+        const int64_t t = part->row + i;
+        double o[ORACLE_HD_MAX];
+        double lse = attend(a->q, t * a->q_stride + at_q, a->k, a->v, at_k, at_v, a->k_stride, a->v_stride,
+                            keys_of(doc, part, i, a->window), a->hd, a->hd_v, a->scale, a->dt, o);
+        for (int64_t j = 0; j < a->hd_v; j++) put(a->o, (t * a->heads + h) * a->hd_v + j, a->dt, o[j]);
+        if (a->lse) put(a->lse, h * a->rows + t, dtype_acc(a->dt), lse);
+    }
 }
 
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream stream)
@@ -61,23 +92,14 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream stream)
     (void)stream;
     check_dt(a->dt);
     check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
-    check_docs(a->cu_seqlens, a->docs, a->rows);
+    check_docs(a->cu_seqlens, a->split, a->docs, a->rows);
     CHECK(a->q_stride >= a->heads * a->hd, "q_stride %lld", (long long)a->q_stride);
     CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
           "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
-    int64_t group = a->heads / a->heads_kv;
     PARALLEL_CHUNKS(c, a->docs * a->heads)
     {
-        int64_t begin = a->cu_seqlens[c / a->heads], end = a->cu_seqlens[c / a->heads + 1], h = c % a->heads;
-        int64_t at_q = h * a->hd, at_k = h / group * a->hd, at_v = h / group * a->hd_v;
-        for (int64_t t = begin; t < end; t++) {
-            struct span keys = {a->window ? larger(begin, t - a->window + 1) : begin, t + 1};
-            double o[ORACLE_HD_MAX];
-            double lse = attend(a->q, t * a->q_stride + at_q, a->k, a->v, at_k, at_v, a->k_stride,
-                                a->v_stride, keys, a->hd, a->hd_v, a->scale, a->dt, o);
-            for (int64_t i = 0; i < a->hd_v; i++) put(a->o, (t * a->heads + h) * a->hd_v + i, a->dt, o[i]);
-            if (a->lse) put(a->lse, h * a->rows + t, dtype_acc(a->dt), lse);
-        }
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads);
+        for (int part = 0; part < 2; part++) fwd_part(a, &doc, &doc.part[part], c % a->heads);
     }
     return STATUS_OK;
 }
@@ -97,14 +119,16 @@ static struct prob prob_at(const struct attn_bwd_args *a, int64_t t, int64_t h, 
     return (struct prob){p, p * (dp - get(a->scratch, h * a->rows + t, acc))};
 }
 
-static void delta_and_dq(const struct attn_bwd_args *a, int64_t begin, int64_t end, int64_t h)
+static void delta_and_dq(const struct attn_bwd_args *a, const struct attn_doc *doc,
+                         const struct attn_queries *part, int64_t h)
 {
     int64_t kv = h / (a->heads / a->heads_kv) * a->hd;
-    for (int64_t t = begin; t < end; t++) {
-        int64_t at_o = (t * a->heads + h) * a->hd_v;
+    for (int64_t row = 0; row < part->rows; row++) {
+        const int64_t t = part->row + row, at_o = (t * a->heads + h) * a->hd_v;
+        const struct span keys = keys_of(doc, part, row, a->window);
         put(a->scratch, h * a->rows + t, dtype_acc(a->dt), dot(a->do_, at_o, a->o, at_o, a->hd_v, a->dt));
         double dq[ORACLE_HD_MAX] = {0};
-        for (int64_t u = a->window ? larger(begin, t - a->window + 1) : begin; u <= t; u++) {
+        for (int64_t u = keys.begin; u < keys.end; u++) {
             struct prob x = prob_at(a, t, h, u);
             for (int64_t i = 0; i < a->hd; i++) dq[i] += x.ds * get(a->k, u * a->k_stride + kv + i, a->dt);
         }
@@ -113,23 +137,36 @@ static void delta_and_dq(const struct attn_bwd_args *a, int64_t begin, int64_t e
     }
 }
 
-static void dk_and_dv(const struct attn_bwd_args *a, int64_t begin, int64_t end, int64_t h_kv)
+struct key_grads {
+    double dk[ORACLE_HD_MAX], dv[ORACLE_HD_MAX];
+};
+/* Adds what the queries of a part that see key `key + j` give it, of head h. */
+static void add_queries(const struct attn_bwd_args *a, const struct attn_doc *doc,
+                        const struct attn_queries *part, int64_t j, int64_t h, struct key_grads *g)
+{
+    const int64_t first = larger(0, j - part->shift),
+                  end = a->window ? smaller(part->rows, j - part->shift + a->window) : part->rows;
+    for (int64_t t = part->row + first; t < part->row + end; t++) {
+        struct prob x = prob_at(a, t, h, doc->key + j);
+        for (int64_t i = 0; i < a->hd; i++)
+            g->dk[i] += x.ds * get(a->q, t * a->q_stride + h * a->hd + i, a->dt);
+        for (int64_t i = 0; i < a->hd_v; i++)
+            g->dv[i] += x.p * get(a->do_, (t * a->heads + h) * a->hd_v + i, a->dt);
+    }
+}
+
+static void dk_and_dv(const struct attn_bwd_args *a, const struct attn_doc *doc, int64_t h_kv)
 {
     int64_t group = a->heads / a->heads_kv;
-    for (int64_t u = begin; u < end; u++) {
-        double dk[ORACLE_HD_MAX] = {0}, dv[ORACLE_HD_MAX] = {0};
-        int64_t t_end = a->window ? smaller(end, u + a->window) : end;
+    for (int64_t j = 0; j < doc->keys; j++) {
+        struct key_grads g = {{0}, {0}};
+        const int64_t u = doc->key + j;
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
-            for (int64_t t = u; t < t_end; t++) {
-                struct prob x = prob_at(a, t, h, u);
-                for (int64_t i = 0; i < a->hd; i++)
-                    dk[i] += x.ds * get(a->q, t * a->q_stride + h * a->hd + i, a->dt);
-                for (int64_t i = 0; i < a->hd_v; i++)
-                    dv[i] += x.p * get(a->do_, (t * a->heads + h) * a->hd_v + i, a->dt);
-            }
+            for (int part = 0; part < 2; part++) add_queries(a, doc, &doc->part[part], j, h, &g);
         for (int64_t i = 0; i < a->hd; i++)
-            put(a->dk, u * a->dk_stride + h_kv * a->hd + i, a->dt, a->scale * dk[i]);
-        for (int64_t i = 0; i < a->hd_v; i++) put(a->dv, u * a->dv_stride + h_kv * a->hd_v + i, a->dt, dv[i]);
+            put(a->dk, u * a->dk_stride + h_kv * a->hd + i, a->dt, a->scale * g.dk[i]);
+        for (int64_t i = 0; i < a->hd_v; i++)
+            put(a->dv, u * a->dv_stride + h_kv * a->hd_v + i, a->dt, g.dv[i]);
     }
 }
 
@@ -138,7 +175,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
     (void)stream;
     check_dt(a->dt);
     check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
-    check_docs(a->cu_seqlens, a->docs, a->rows);
+    check_docs(a->cu_seqlens, a->split, a->docs, a->rows);
     CHECK(smaller(a->q_stride, a->dq_stride) >= a->heads * a->hd, "q_stride %lld dq_stride %lld",
           (long long)a->q_stride, (long long)a->dq_stride);
     CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
@@ -148,13 +185,13 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
     CHECK(a->scratch || a->rows == 0, "no scratch");
     PARALLEL_CHUNKS(c, a->docs * a->heads)
     {
-        int64_t doc = c / a->heads;
-        delta_and_dq(a, a->cu_seqlens[doc], a->cu_seqlens[doc + 1], c % a->heads);
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads);
+        for (int part = 0; part < 2; part++) delta_and_dq(a, &doc, &doc.part[part], c % a->heads);
     }
     PARALLEL_CHUNKS(c, a->docs * a->heads_kv)
     {
-        int64_t doc = c / a->heads_kv;
-        dk_and_dv(a, a->cu_seqlens[doc], a->cu_seqlens[doc + 1], c % a->heads_kv);
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads_kv);
+        dk_and_dv(a, &doc, c % a->heads_kv);
     }
     return STATUS_OK;
 }

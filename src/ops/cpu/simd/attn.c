@@ -47,30 +47,37 @@ struct head {
     int64_t hd, width;
 };
 
-/* The arguments of both directions that define the mask, for one task. */
+/* Rows of a tensor. */
+struct extent {
+    int64_t begin, length;
+};
+/* The arguments of both directions that define the mask, for one task: a document's keys, and queries of it. Query i
+ * is at the place i + shift among the keys. */
 struct view {
-    int64_t begin, length; /* the document's rows */
-    int64_t head, group;   /* kv head; query heads per kv head */
-    struct head qk, vo;    /* of q and k; of v and o */
+    struct extent keys, queries;
+    int64_t shift;
+    int64_t head, group; /* kv head; query heads per kv head */
+    struct head qk, vo;  /* of q and k; of v and o */
     int64_t window;
     float scale;
     dtype dt;
 };
 
 /* Rows [from, from + BLOCK) of a head into [BLOCK, width] of elem; zeros outside. */
-VEC_INLINE void load_rows(const struct view *w, struct head size, const void *src, int64_t stride,
-                          int64_t head, int64_t from, elem *dst)
+VEC_INLINE void load_rows(struct extent of, struct head size, const void *src, int64_t stride, int64_t head,
+                          int64_t from, dtype dt, elem *dst)
 {
-    const int64_t rows = least(BLOCK, w->length - from);
+    (void)dt;
+    const int64_t rows = least(BLOCK, of.length - from);
     for (int64_t i = 0; i < BLOCK; i++, dst += size.width) {
         int64_t j = 0;
         for (; i < rows && j < size.hd; j += VEC) {
             const int n = vec_n(size.hd - j);
-            const int64_t at = (w->begin + from + i) * stride + head * size.hd + j;
+            const int64_t at = (of.begin + from + i) * stride + head * size.hd + j;
 #ifdef __AMX_BF16__
             memcpy(dst + j, (const bf16 *)src + at, (size_t)n * sizeof *dst);
 #else
-            vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, w->dt));
+            vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, dt));
 #endif
         }
         j = least(j, size.hd);
@@ -80,14 +87,15 @@ VEC_INLINE void load_rows(const struct view *w, struct head size, const void *sr
 }
 
 /* Stores rows of f32 [.., width] times a factor (`by`: per row). */
-VEC_INLINE void store_rows(const struct view *w, struct head size, const float *src, float factor,
-                           const float *by, int64_t from, void *dst, int64_t stride, int64_t head)
+VEC_INLINE void store_rows(const struct view *w, struct extent of, struct head size, const float *src,
+                           float factor, const float *by, int64_t from, void *dst, int64_t stride,
+                           int64_t head)
 {
-    for (int64_t i = 0; i < least(BLOCK, w->length - from); i++) {
+    for (int64_t i = 0; i < least(BLOCK, of.length - from); i++) {
         const vf f = vec_set(by ? factor / by[i] : factor);
         for (int64_t j = 0; j < size.hd; j += VEC) {
             const int n = vec_n(size.hd - j);
-            vec_store(dst, (w->begin + from + i) * stride + head * size.hd + j, n, w->dt,
+            vec_store(dst, (of.begin + from + i) * stride + head * size.hd + j, n, w->dt,
                       vec_load(src, i * size.width + j, VEC, DTYPE_F32) * f);
         }
     }
@@ -96,15 +104,21 @@ VEC_INLINE void store_rows(const struct view *w, struct head size, const float *
 /* Columns of the key block at `key` that query t sees. */
 static struct span seen(const struct view *w, int64_t t, int64_t key)
 {
-    const int64_t first = w->window ? t - w->window + 1 : 0;
-    return (struct span){most(first - key, 0), least(t + 1 - key, BLOCK)};
+    const int64_t at = t + w->shift, first = w->window ? at - w->window + 1 : 0;
+    return (struct span){most(first - key, 0), least(least(at + 1, w->keys.length) - key, BLOCK)};
 }
 
 /* Key blocks that queries [t, t + BLOCK) see, as positions of keys. */
 static struct span key_blocks(const struct view *w, int64_t t)
 {
-    const int64_t first = w->window ? most(t - w->window + 1, 0) : 0;
-    return (struct span){first / BLOCK * BLOCK, least(t + BLOCK, w->length)};
+    const int64_t at = t + w->shift, first = w->window ? most(at - w->window + 1, 0) : 0;
+    return (struct span){first / BLOCK * BLOCK, least(at + BLOCK, w->keys.length)};
+}
+
+/* Where a block of queries is among the blocks of keys; behind all of them if it cuts two of them. */
+static int64_t place_of(const struct view *w, int64_t t)
+{
+    return w->shift % BLOCK == 0 ? t + w->shift : INT64_MAX / 2;
 }
 
 VEC_INLINE vi lanes_in(struct span s, int64_t j)
@@ -127,10 +141,12 @@ VEC_INLINE void put_elem(elem *dst, int64_t at, vf x)
 /* True: each of the queries [t, t + BLOCK) sees every key of the block at `key`. */
 static bool sees_all(const struct view *w, int64_t t, int64_t key)
 {
-    return key + BLOCK <= t + 1 && (!w->window || t + BLOCK - w->window <= key);
+    const int64_t at = t + w->shift;
+    return key + BLOCK <= at + 1 && key + BLOCK <= w->keys.length &&
+           (!w->window || at + BLOCK - w->window <= key);
 }
 
-/* Queries of one matmul and their keys: on the diagonal the upper half of a block skips the keys after it. */
+/* Below, t is a place (place_of). Queries of one matmul and their keys: on the diagonal the upper half of a block skips the keys after it. */
 static int64_t together(int64_t t, int64_t key, int64_t rows)
 {
     return key < t ? rows : ENGINE_UNIT;
@@ -181,6 +197,11 @@ VEC_INLINE vf power(vf x)
     return vec_exp2_within(vec_clamp(x * 1.44269504f, -126.f, 127.f));
 }
 
+/* A document and a kv head, with each of the two runs of its queries. */
+struct task {
+    struct view view[2];
+};
+
 /* Online softmax of a block of queries. `max` is the reference of the exponents: the largest score of a row,
  * or up to SLACK less, which spares most blocks the search. Sums are per lane. */
 enum { SLACK = 8 };
@@ -229,7 +250,7 @@ VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float sca
 
 static void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
 {
-    const int64_t n = least(rows, w->length - t), width = w->vo.width;
+    const int64_t n = least(rows, w->queries.length - t), width = w->vo.width;
     if (sees_all(w, t, key)) {
         for (int64_t i = 0; i < n; i++) online_row(b, i, width, w->scale, true, (struct span){0, BLOCK});
     } else {
@@ -244,14 +265,38 @@ static void online_block(const struct view *w, struct online *b, int64_t t, int6
     memset(b->p + n * BLOCK, 0, (size_t)((rows - n) * BLOCK) * sizeof *b->p);
 }
 
-/* Query blocks part, part + parts, .. of the task's heads. */
-static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_t part, int64_t parts)
+/* One block of queries of head h against the packed keys and values. */
+static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, struct online *b, const elem *k,
+                        const elem *v, int64_t h, int64_t t)
 {
-    const int64_t blocks = chunk_count(w->length, BLOCK), block_k = BLOCK * w->qk.width,
+    const int64_t n = least(BLOCK, w->queries.length - t), rows = padded(n, ENGINE_UNIT), at = place_of(w, t);
+    const struct span keys = key_blocks(w, t);
+    load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, b->q);
+    memset(b->o, 0, (size_t)(BLOCK * w->vo.width) * sizeof *b->o);
+    for (int i = 0; i < BLOCK; i++) b->max[i] = -INFINITY, b->sum[i] = (vf){0};
+    for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
+        scores(w->qk.width, b->q, k + u * w->qk.width, b->s, at, u, rows);
+        online_block(w, b, t, u, rows);
+        gather(w->vo.width, b->p, v + u * w->vo.width, b->o, at, u, rows);
+    }
+    float sum[BLOCK];
+    for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b->sum[i]);
+    for (int i = 0; a->split && i < BLOCK; i++)
+        sum[i] = sum[i] > 0 ? sum[i] : 1; /* no key: max is -inf, o zeros */
+    store_rows(w, w->queries, w->vo, b->o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
+    float *lse = a->lse ? (float *)a->lse + h * a->rows + w->queries.begin + t : NULL;
+    for (int64_t i = 0; lse && i < n; i++) lse[i] = b->max[i] + logf(sum[i]);
+}
+
+/* Query blocks part, part + parts, .. of the task's heads. */
+static void fwd_task(const struct attn_fwd_args *a, const struct task *task, int64_t part, int64_t parts)
+{
+    const struct view *w = &task->view[0];
+    const int64_t blocks = chunk_count(w->keys.length, BLOCK), block_k = BLOCK * w->qk.width,
                   block_v = BLOCK * w->vo.width, block = most(block_k, block_v);
     const size_t elems = (size_t)(blocks * (block_k + block_v) + block + BLOCK * BLOCK),
                  floats = (size_t)(block_v + BLOCK * BLOCK);
-    if (part >= blocks) return;
+    if (part >= chunk_count(most(w->queries.length, task->view[1].queries.length), BLOCK)) return;
     struct online b;
     b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
     b.s = b.o + block_v;
@@ -259,30 +304,15 @@ static void fwd_task(const struct attn_fwd_args *a, const struct view *w, int64_
     b.q = v + blocks * block_v; /* V is packed here, too */
     b.p = sizeof(elem) == sizeof(float) ? (elem *)(void *)b.s : b.q + block;
     for (int64_t i = 0; i < blocks; i++) {
-        load_rows(w, w->qk, a->k, a->k_stride, w->head, i * BLOCK, b.q);
+        load_rows(w->keys, w->qk, a->k, a->k_stride, w->head, i * BLOCK, w->dt, b.q);
         engine_b_along(b.q, w->qk.width, BLOCK, w->qk.width, k + i * block_k);
-        load_rows(w, w->vo, a->v, a->v_stride, w->head, i * BLOCK, b.q);
+        load_rows(w->keys, w->vo, a->v, a->v_stride, w->head, i * BLOCK, w->dt, b.q);
         engine_b_across(b.q, w->vo.width, w->vo.width, BLOCK, v + i * block_v);
     }
-    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
-        for (int64_t t = part * BLOCK; t < w->length; t += parts * BLOCK) {
-            const int64_t rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
-            const struct span keys = key_blocks(w, t);
-            load_rows(w, w->qk, a->q, a->q_stride, h, t, b.q);
-            memset(b.o, 0, (size_t)block_v * sizeof *b.o);
-            for (int i = 0; i < BLOCK; i++) b.max[i] = -INFINITY, b.sum[i] = (vf){0};
-            for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
-                scores(w->qk.width, b.q, k + u * w->qk.width, b.s, t, u, rows);
-                online_block(w, &b, t, u, rows);
-                gather(w->vo.width, b.p, v + u * w->vo.width, b.o, t, u, rows);
-            }
-            float sum[BLOCK];
-            for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b.sum[i]);
-            store_rows(w, w->vo, b.o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
-            float *lse = a->lse ? (float *)a->lse + h * a->rows + w->begin + t : NULL;
-            for (int64_t i = 0; lse && i < least(BLOCK, w->length - t); i++) lse[i] = b.max[i] + logf(sum[i]);
-        }
-    }
+    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++)
+        for (int i = 0; i < 2; i++)
+            for (int64_t t = part * BLOCK; t < task->view[i].queries.length; t += parts * BLOCK)
+                fwd_queries(a, &task->view[i], &b, k, v, h, t);
 }
 
 /* Buffers of a backward task. Operands are named by the matmul that reads them: _n along rows, _x across. */
@@ -298,7 +328,7 @@ struct grads {
 
 static void grads_lay(struct grads *g, const struct view *w)
 {
-    const int64_t blocks = chunk_count(w->length, BLOCK), block_k = BLOCK * w->qk.width,
+    const int64_t blocks = chunk_count(w->keys.length, BLOCK), block_k = BLOCK * w->qk.width,
                   block_v = BLOCK * w->vo.width, block = most(block_k, block_v), all_k = blocks * block_k,
                   all_v = blocks * block_v, square = BLOCK * BLOCK;
     const size_t floats = (size_t)(all_k + all_v + block_k + 2 * square),
@@ -325,8 +355,8 @@ static void grads_lay(struct grads *g, const struct view *w)
 VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
                            int64_t t)
 {
-    for (int64_t i = 0; i < least(BLOCK, w->length - t); i++) {
-        const int64_t row = w->begin + t + i, at = (row * a->heads + h) * w->vo.hd;
+    for (int64_t i = 0; i < least(BLOCK, w->queries.length - t); i++) {
+        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * w->vo.hd;
         vf sum = {0};
         for (int64_t j = 0; j < w->vo.hd; j += VEC) {
             const int n = vec_n(w->vo.hd - j);
@@ -359,7 +389,7 @@ VEC_INLINE void prob_row(struct grads *g, int64_t i, float scale, bool whole, st
 
 static void prob_block(const struct view *w, struct grads *g, int64_t t, int64_t key, int64_t rows)
 {
-    const int64_t n = least(rows, w->length - t);
+    const int64_t n = least(rows, w->queries.length - t);
     const size_t rest = (size_t)((rows - n) * BLOCK) * sizeof *g->p;
     if (sees_all(w, t, key)) {
         for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, true, (struct span){0, BLOCK});
@@ -374,45 +404,47 @@ static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, str
                         int64_t t)
 {
     const int64_t width = w->qk.width, width_v = w->vo.width,
-                  rows = padded(least(BLOCK, w->length - t), ENGINE_UNIT);
+                  rows = padded(least(BLOCK, w->queries.length - t), ENGINE_UNIT), at_place = place_of(w, t);
     const struct span keys = key_blocks(w, t);
-    load_rows(w, w->qk, a->q, a->q_stride, h, t, g->q);
-    load_rows(w, w->vo, a->do_, a->heads * w->vo.hd, h, t, g->d_o);
+    load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, g->q);
+    load_rows(w->queries, w->vo, a->do_, a->heads * w->vo.hd, h, t, w->dt, g->d_o);
     engine_b_across(g->q, width, width, rows, g->q_x);
     engine_b_across(g->d_o, width_v, width_v, rows, g->do_x);
     delta_rows(a, w, g, h, t);
-    g->lse = (const float *)a->lse + h * a->rows + w->begin + t;
+    g->lse = (const float *)a->lse + h * a->rows + w->queries.begin + t;
     memset(g->dq, 0, (size_t)(BLOCK * width) * sizeof *g->dq);
     for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
         const int64_t at = u * width, at_v = u * width_v;
-        scores(width, g->q, g->k_n + at, g->s, t, u, rows);
-        scores(width_v, g->d_o, g->v_n + at_v, g->dp, t, u, rows);
+        scores(width, g->q, g->k_n + at, g->s, at_place, u, rows);
+        scores(width_v, g->d_o, g->v_n + at_v, g->dp, at_place, u, rows);
         prob_block(w, g, t, u, rows);
-        scatter(width_v, g->p, g->do_x, g->dv + at_v, t, u, rows);
-        scatter(width, g->ds, g->q_x, g->dk + at, t, u, rows);
-        gather(width, g->ds, g->k_x + at, g->dq, t, u, rows);
+        scatter(width_v, g->p, g->do_x, g->dv + at_v, at_place, u, rows);
+        scatter(width, g->ds, g->q_x, g->dk + at, at_place, u, rows);
+        gather(width, g->ds, g->k_x + at, g->dq, at_place, u, rows);
     }
-    store_rows(w, w->qk, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h);
+    store_rows(w, w->queries, w->qk, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h);
 }
 
-static void bwd_task(const struct attn_bwd_args *a, const struct view *w)
+static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
 {
+    const struct view *w = &task->view[0];
     const int64_t width = w->qk.width, width_v = w->vo.width;
     struct grads g;
     grads_lay(&g, w);
-    for (int64_t t = 0; t < w->length; t += BLOCK) {
-        load_rows(w, w->qk, a->k, a->k_stride, w->head, t, g.q);
+    for (int64_t t = 0; t < w->keys.length; t += BLOCK) {
+        load_rows(w->keys, w->qk, a->k, a->k_stride, w->head, t, w->dt, g.q);
         engine_b_along(g.q, width, BLOCK, width, g.k_n + t * width);
         engine_b_across(g.q, width, width, BLOCK, g.k_x + t * width);
-        load_rows(w, w->vo, a->v, a->v_stride, w->head, t, g.q);
+        load_rows(w->keys, w->vo, a->v, a->v_stride, w->head, t, w->dt, g.q);
         engine_b_along(g.q, width_v, BLOCK, width_v, g.v_n + t * width_v);
     }
-    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++) {
-        for (int64_t t = 0; t < w->length; t += BLOCK) bwd_queries(a, w, &g, h, t);
-    }
-    for (int64_t t = 0; t < w->length; t += BLOCK) {
-        store_rows(w, w->qk, g.dk + t * width, w->scale, NULL, t, a->dk, a->dk_stride, w->head);
-        store_rows(w, w->vo, g.dv + t * width_v, 1.0f, NULL, t, a->dv, a->dv_stride, w->head);
+    for (int64_t h = w->head * w->group; h < (w->head + 1) * w->group; h++)
+        for (int i = 0; i < 2; i++)
+            for (int64_t t = 0; t < task->view[i].queries.length; t += BLOCK)
+                bwd_queries(a, &task->view[i], &g, h, t);
+    for (int64_t t = 0; t < w->keys.length; t += BLOCK) {
+        store_rows(w, w->keys, w->qk, g.dk + t * width, w->scale, NULL, t, a->dk, a->dk_stride, w->head);
+        store_rows(w, w->keys, w->vo, g.dv + t * width_v, 1.0f, NULL, t, a->dv, a->dv_stride, w->head);
     }
 }
 
@@ -427,29 +459,44 @@ static int longer_first(const void *x, const void *y)
     return (a < b) - (a > b);
 }
 
-/* Documents by length, longest first, equal ones last to first: length << 32 | document. Valid until the
- * caller's next op. */
-static const int64_t *schedule(const int32_t *cu, int64_t docs, int64_t rows)
+/* Documents by keys, longest first, equal ones last to first: length << 32 | document. Valid until the caller's next
+ * op. */
+static const int64_t *schedule(const int32_t *cu, const struct attn_doc *split, int64_t docs, int64_t rows)
 {
-    CHECK(docs >= 0 && cu[0] == 0 && cu[docs] == rows, "%lld documents end at %d of %lld rows",
+    CHECK(docs >= 0 && (split || (cu[0] == 0 && cu[docs] == rows)), "%lld documents end at %d of %lld rows",
           (long long)docs, cu[docs], (long long)rows);
     int64_t *order = workspace_get(WORKSPACE_SHARED, (size_t)(docs + 1) * sizeof *order);
     for (int64_t d = 0; d < docs; d++) {
-        CHECK(cu[d] <= cu[d + 1], "document %lld ends at %d before it begins at %d", (long long)d, cu[d + 1],
-              cu[d]);
-        order[d] = (int64_t)(cu[d + 1] - cu[d]) << 32 | d;
+        CHECK(split || cu[d] <= cu[d + 1], "document %lld ends at %d before it begins at %d", (long long)d,
+              cu[d + 1], cu[d]);
+        order[d] = (int64_t)(split ? split[d].keys : cu[d + 1] - cu[d]) << 32 | d;
     }
     qsort(order, (size_t)docs, sizeof *order, longer_first);
     return order;
 }
 
-#define VIEW(a, order, task)                                                                                 \
+/* What is common to the views of all tasks. */
+#define VIEW(a)                                                                                              \
     {                                                                                                        \
-        .begin = (a)->cu_seqlens[(order)[(task) / (a)->heads_kv] & 0xffffffff],                              \
-        .length = (order)[(task) / (a)->heads_kv] >> 32, .head = (task) % (a)->heads_kv,                     \
         .group = (a)->heads / (a)->heads_kv, .qk = head_of((a)->hd), .vo = head_of((a)->hd_v),               \
         .window = (a)->window, .scale = (float)(a)->scale, .dt = (a)->dt                                     \
     }
+
+static struct task task_of(const struct view *common, const int32_t *cu, const struct attn_doc *split,
+                           int64_t document, int64_t head)
+{
+    struct attn_doc d = {.key = cu ? cu[document] : 0, .keys = cu ? cu[document + 1] - cu[document] : 0};
+    d.part[0] = (struct attn_queries){d.key, d.keys, 0};
+    if (split) d = split[document];
+    struct task t = {{*common, *common}};
+    for (int i = 0; i < 2; i++) {
+        t.view[i].head = head;
+        t.view[i].keys = (struct extent){d.key, d.keys};
+        t.view[i].queries = (struct extent){d.part[i].row, d.part[i].rows};
+        t.view[i].shift = d.part[i].shift;
+    }
+    return t;
+}
 
 static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_v)
 {
@@ -476,14 +523,16 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 #endif
     (void)s;
     check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
-    const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
+    const int64_t *order = schedule(a->cu_seqlens, a->split, a->docs, a->rows);
     const int64_t tasks = a->docs * a->heads_kv, parts = fwd_parts(tasks, a->docs ? order[0] >> 32 : 0);
+    const struct view common = VIEW(a);
     PARALLEL_CHUNKS(c, tasks * parts)
     {
-        const int64_t task = c / parts;
-        const struct view w = VIEW(a, order, task);
+        const int64_t i = c / parts;
+        const struct task task =
+            task_of(&common, a->cu_seqlens, a->split, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
         engine_begin();
-        fwd_task(a, &w, c % parts, parts);
+        fwd_task(a, &task, c % parts, parts);
         engine_end();
     }
     return STATUS_OK;
@@ -497,12 +546,14 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     (void)s;
     check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
     CHECK(a->scratch || a->rows == 0, "no scratch");
-    const int64_t *order = schedule(a->cu_seqlens, a->docs, a->rows);
-    PARALLEL_CHUNKS(task, a->docs * a->heads_kv)
+    const int64_t *order = schedule(a->cu_seqlens, a->split, a->docs, a->rows);
+    const struct view common = VIEW(a);
+    PARALLEL_CHUNKS(i, a->docs * a->heads_kv)
     {
-        const struct view w = VIEW(a, order, task);
+        const struct task task =
+            task_of(&common, a->cu_seqlens, a->split, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
         engine_begin();
-        bwd_task(a, &w);
+        bwd_task(a, &task);
         engine_end();
     }
     return STATUS_OK;

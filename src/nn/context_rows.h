@@ -1,0 +1,24 @@
+/* context_rows: exchange of rows between context-parallel ranks (parallel/context.h): keys and values of a layer, and
+ * their gradients.
+ *
+ *     own [n, W] --- context_rows_gather ---> all [N, W]     rows of the whole micro-batch, in the order of sequences
+ *     dall [N, W] -- context_rows_reduce ---> own [n, W]     this rank's rows of the sum over ranks: F32, a fixed tree,
+ *                                                            rounded once
+ *
+ * N = n cp. All memory is scratch: backward gathers again. */
+#ifndef INGOT_NN_CONTEXT_ROWS_H
+#define INGOT_NN_CONTEXT_ROWS_H
+#include "parallel/context.h"
+#include "parallel/exec.h"
+
+struct context_rows {
+    struct tensor own;          /* [n, W]; not allocated with one rank */
+    struct tensor all, dall;    /* [N, W] */
+    struct tensor sum;          /* bytes: of the reduction */
+};
+void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l);
+/* Fills `all` from `own`. Overwrites dall. */
+status context_rows_gather(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
+/* Fills `own` from every rank's dall. Overwrites all. */
+status context_rows_reduce(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
+#endif

@@ -1,0 +1,51 @@
+/* context: context parallelism: cp ranks work on the same micro-batch, and each holds T / cp tokens of every sequence.
+ *
+ * A sequence is 2 cp chunks of C = T / (2 cp) tokens. Rank r holds chunks r and 2 cp - 1 - r (zigzag), so in causal
+ * attention every rank has the same work:
+ *
+ *     cp = 2     chunk   0   1   2   3
+ *                rank    0   1   1   0
+ *
+ * A rank's rows are, for each sequence in order, its first chunk, then its second. Whatever works on rows alone sees a
+ * micro-batch of T / cp tokens per sequence; attention reads the keys of all ranks (nn/context_rows.h). */
+#ifndef INGOT_PARALLEL_CONTEXT_H
+#define INGOT_PARALLEL_CONTEXT_H
+#include "data/load/loader.h"
+#include "ops/ops.h"
+
+/* What a rank's part of a micro-batch says beyond its own rows: batch.context. Keys are rows of the whole micro-batch,
+ * queries rows of this rank. Documents without rows of this rank are left out. */
+struct context_batch {
+    const struct attn_doc *docs; /* [count] */
+    int64_t count;
+    int64_t length;              /* T */
+};
+
+struct context_shape {
+    int rank, ranks;
+    int64_t length;             /* T, a multiple of 2 ranks */
+    int64_t rows;               /* of this rank in a micro-batch, at most */
+    int micro_count;            /* micro-batches at once */
+};
+struct context {
+    struct context_shape shape;
+    struct batch *micro;        /* [micro_count] this rank's parts; owned, as all below */
+    struct context_batch *more; /* [micro_count] */
+    struct attn_doc *docs;
+    int32_t *columns;
+};
+
+/* Runs of rows of a sequence that one rank holds. */
+struct context_chunk { int64_t from, local; }; /* its first row in the sequence, and in the rank's part of it */
+static inline struct context_chunk context_chunk(int rank, int ranks, int64_t length, int half)
+{
+    const int64_t chunk = length / (2 * ranks);
+    return (struct context_chunk){(half ? 2 * ranks - 1 - rank : rank) * chunk, half * chunk};
+}
+
+/* With one rank nothing is allocated. STATUS_FIT. */
+status context_open(struct context *c, const struct context_shape *shape) WARN_UNUSED;
+void context_close(struct context *c);
+/* This rank's parts of `count` micro-batches, valid until the next call; with one rank `micro` itself. */
+const struct batch *context_parts(struct context *c, const struct batch *micro, int count);
+#endif

@@ -1,0 +1,272 @@
+/* Goal: context-parallel ranks do together what one rank does: losses, hits, and of every parameter the gradient.
+ * Method: every process computes the whole micro-batch alone, then its part of it with the others, and compares the sums over ranks. Two
+ * sequences of packed documents, with a border at every offset; in f64 on the oracle, where a wrong term cannot hide behind rounding, and in
+ * f32 on the fast set; with every policy of recomputing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "model/decoder.h"
+#include "model/init.h"
+
+enum { T = 48, N = 2 * T, VOCAB = 56, RANKS_MAX = 4, SCRATCH = 1 << 20 };
+
+struct variant {
+    struct model_spec spec;
+    dtype dt;
+    enum recompute policy;
+    double tol;  /* of what is compared, relatively */
+    int borders; /* step from one to the next */
+};
+struct work {
+    struct decoder d;
+    struct activations a;
+    struct arena param, grad, optim, act, scratch;
+    struct ops ops;
+    struct exec run;
+    struct context context;
+    struct step_scalars scalars;
+};
+static int32_t cu[6], tokens[N], targets[N], positions[N];
+
+/* Borders at b in the first sequence, at T - b in the second, and, with b > 1, one token before. */
+static struct batch make_batch(int b)
+{
+    const int32_t all[] = {0, b, T, N - b - (b > 1 && b < T), N - b, N};
+    memcpy(cu, all, sizeof cu);
+    for (int t = 0, doc = 0; t < N; t++) {
+        while (t >= cu[doc + 1]) doc++;
+        positions[t] = t - cu[doc];
+        tokens[t] = (int32_t)(rng_uniform(1, RNG_TEST, 0, (uint64_t)t) * VOCAB);
+        targets[t] = t % 5 == 3 ? TARGET_IGNORE : (int32_t)(rng_uniform(1, RNG_TEST, 1, (uint64_t)t) * VOCAB);
+    }
+    return (struct batch){.rows = N,
+                          .docs = 5,
+                          .len_max = T,
+                          .tokens = tokens,
+                          .targets = targets,
+                          .positions = positions,
+                          .cu_seqlens = cu};
+}
+
+static bool work_open(struct work *w, const struct variant *v, const struct mesh *mesh)
+{
+    const int cp = mesh ? mesh_cp(&mesh->shape) : 1;
+    memset(w, 0, sizeof *w);
+    struct arena *all[] = {&w->param, &w->grad, &w->optim, &w->act, &w->scratch};
+    for (size_t i = 0; i < 5; i++)
+        if (arena_reserve(all[i], "test", 1 << 23) != STATUS_OK) return false;
+    if (v->dt == DTYPE_F64)
+        ops_oracle(&w->ops);
+    else if (ops_cpu(&w->ops, NULL) != STATUS_OK)
+        return false;
+    const struct decoder_lay_args params = {.dt = v->dt,
+                                            .moment_dt = DTYPE_F32,
+                                            .with_grad = 1,
+                                            .positions = T,
+                                            .arenas = {&w->param, &w->grad, &w->optim}};
+    const struct lay lay = {.n = N / cp,
+                            .context = cp,
+                            .docs_max = N / cp,
+                            .len_max = T,
+                            .ops = &w->ops,
+                            .dt = v->dt,
+                            .mode = LAY_TRAIN,
+                            .recompute = v->policy,
+                            .act = &w->act,
+                            .scratch = &w->scratch};
+    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK || decoder_lay_params(&w->d, &params) != STATUS_OK ||
+        activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
+        return false;
+    w->run = (struct exec){
+        .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .cp = mesh ? mesh->cp : NULL};
+    const struct context_shape shape = {
+        .rank = mesh ? mesh->cp_rank : 0, .ranks = cp, .length = T, .rows = N / cp, .micro_count = 1};
+    return context_open(&w->context, &shape) == STATUS_OK && init_weights(&w->d, &w->run, 7) == STATUS_OK;
+}
+
+static void work_close(struct work *w)
+{
+    context_close(&w->context);
+    activations_fini(&w->a);
+    decoder_fini(&w->d);
+    struct arena *all[] = {&w->param, &w->grad, &w->optim, &w->act, &w->scratch};
+    for (size_t i = 0; i < 5; i++) arena_free(all[i]);
+}
+
+/* Evaluation's loss and hits, then a step's loss; its gradients begin at zero. */
+struct sums {
+    double eval, hits, loss, extra;
+};
+static bool work_do(struct work *w, const struct batch *whole, struct sums *s)
+{
+    const struct batch *b = context_parts(&w->context, whole, 1);
+    const size_t bytes = (size_t)params_grads(&w->d.params) * dtype_bytes(dtype_acc(w->d.params.dt));
+    memset(w->d.params.grad, 0, bytes);
+    w->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02};
+    if (decoder_loss(&w->d, &w->a, b, 0, &w->run) != STATUS_OK) return false;
+    s->eval = w->scalars.loss_sum, s->hits = w->scalars.hits;
+    w->scalars.loss_sum = 0;
+    if (decoder_fwd_bwd(&w->d, &w->a, b, 0.01, &w->run) != STATUS_OK) return false;
+    s->loss = w->scalars.loss_sum, s->extra = w->scalars.mtp_loss_sum;
+    if (w->run.cp == NULL) return true;
+    static char scratch[SCRATCH];
+    const int64_t count = params_grads(&w->d.params);
+    const dtype acc = dtype_acc(w->d.params.dt);
+    return comm_sum_scratch(comm_ranks(w->run.cp), count, acc) <= sizeof scratch &&
+           comm_sum_f64(w->run.cp, "sums", (double *)s, sizeof *s / sizeof(double), NULL) == STATUS_OK &&
+           comm_sum(w->run.cp, "gradients", w->d.params.grad, count, acc, scratch, NULL) == STATUS_OK;
+}
+
+static bool near(const char *what, int border, double got, double want, double tol)
+{
+    if (fabs(got - want) <= tol * fabs(want)) return true;
+    fprintf(stderr, "border %d: %s: %.17g, one rank has %.17g\n", border, what, got, want);
+    return false;
+}
+
+/* All gradients together within `tol` of their length, and each row, which may be a small rest of large terms, within four times as much. */
+static bool same_gradients(const struct work *w, const struct work *whole, int border, double tol)
+{
+    const dtype acc = dtype_acc(w->d.params.dt);
+    double error = 0, size = 0;
+    bool same = true;
+    for (int i = 0; i < w->d.params.count; i++) {
+        double row_error = 0, row_size = 0;
+        for (int64_t k = 0; k < w->d.params.rows[i].count; k++) {
+            const double want = dtype_load(params_grad(&whole->d.params, i), k, acc);
+            row_error += pow(dtype_load(params_grad(&w->d.params, i), k, acc) - want, 2);
+            row_size += want * want;
+        }
+        same &=
+            near(w->d.params.rows[i].name, border, sqrt(row_error) + sqrt(row_size), sqrt(row_size), 4 * tol);
+        error += row_error, size += row_size;
+    }
+    return same & near("all parameters", border, sqrt(error) + sqrt(size), sqrt(size), tol);
+}
+
+/* A rank's part; true: as in the whole model. */
+static bool rank_part(struct comm *c, const struct variant *v)
+{
+    const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = 1, .cp = comm_ranks(c), .chunks = 1, .shard = 1};
+    struct mesh mesh;
+    struct work w, whole;
+    bool good =
+        mesh_open(&mesh, &shape, c) == STATUS_OK && work_open(&w, v, &mesh) && work_open(&whole, v, NULL);
+    if (!good) return false;
+    for (int border = 1; border < T; border += v->borders) {
+        const struct batch b = make_batch(border);
+        struct sums mine, all;
+        if (!work_do(&w, &b, &mine) || !work_do(&whole, &b, &all)) return false;
+        good &= near("evaluation", border, mine.eval, all.eval, v->tol) &
+                near("hits", border, mine.hits, all.hits, 0) &
+                near("loss", border, mine.loss, all.loss, v->tol) &
+                near("extra predictions", border, mine.extra, all.extra, v->tol) &
+                same_gradients(&w, &whole, border, v->tol);
+    }
+    work_close(&w);
+    work_close(&whole);
+    return good;
+}
+
+static void run_ranks(int ranks, const struct variant *v)
+{
+    pid_t pids[RANKS_MAX];
+    int fd, code;
+    assert_int_equal(comm_job_create(ranks, &fd), STATUS_OK);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] > 0) continue;
+        struct comm *c;
+        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
+            STATUS_OK)
+            _exit(1);
+        const bool good = rank_part(c, v);
+        if (!good) fprintf(stderr, "rank %d of %d: %s\n", r, ranks, status_message());
+        comm_close(c, good ? STATUS_OK : STATUS_COMM);
+        _exit(!good);
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(waitpid(pids[r], &code, 0), pids[r]);
+        assert_int_equal(code, 0);
+    }
+    close(fd);
+}
+
+static void check(const struct model_spec *spec)
+{
+    for (int i = 0; i < 4; i++) {
+        const dtype dt = i < 3 ? DTYPE_F64 : DTYPE_F32;
+        const struct variant v = {.spec = *spec,
+                                  .dt = dt,
+                                  .policy = (enum recompute)(i % 3),
+                                  .tol = dt == DTYPE_F64 ? 1e-12 : 1e-6,
+                                  .borders = i == 0 || dt == DTYPE_F32 ? 1 : 11};
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) run_ranks(ranks, &v);
+    }
+}
+
+static struct model_spec base_spec(void)
+{
+    struct model_spec s;
+    model_spec_default(&s);
+    s.vocab_size = VOCAB;
+    s.layer_count = 2;
+    s.hidden_size = 16;
+    s.ffn_size = 24;
+    s.head_count = 4;
+    s.head_count_kv = 2;
+    s.head_dim = 8;
+    s.context_length = T;
+    s.init_std = 0.3;
+    return s;
+}
+
+static void gpt2_on_several_ranks_is_one(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.tied_embeddings = true;
+    s.head_count_kv = 4, s.qkv_bias = s.out_bias = s.mlp_bias = true;
+    check(&s);
+}
+
+static void llama_on_several_ranks_is_one(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.tied_embeddings = false;
+    check(&s);
+}
+
+static void gates_windows_and_centred_norms_are_shared(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.attention_gate = s.norm_zero_centered = s.qk_norm = true;
+    s.rope_fraction = 0.25, s.window = 9;
+    snprintf(s.layers, sizeof s.layers, "swa,gqa");
+    check(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2_on_several_ranks_is_one),
+        cmocka_unit_test(llama_on_several_ranks_is_one),
+        cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+    };
+    parallel_threads_set(1); /* a process that forks must not have threads */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

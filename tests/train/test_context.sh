@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Context parallelism: a run on ranks that share each sequence is the run on one, up to the rounding of sums in another order; twice the same bits;
+# checkpoints go from any number of ranks to any other.
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+cat >context.yaml <<'YAML'
+model: {layer_count: 2, hidden_size: 32, ffn_size: 64, head_count: 4, context_length: 64, vocab_size: 320}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin, packing: documents}
+train: {micro_batch: 2, batch_tokens: 512, steps: 20, precision: fp32, gradient_groups: 2}
+optim: {lr: 3e-3, warmup_steps: 5}
+eval: {every: 10}
+ckpt: {every: 10}
+machine: {threads: 1}
+YAML
+
+values() { # values RUN KEY: of its steps or evaluations
+    grep -oE "\"$2\":[-+.eE0-9]+" "$1/metrics.jsonl" | cut -d: -f2
+}
+near() { # near NAME KEY TOLERANCE A B: as many values, relatively as near
+    paste <(values "$4" "$2") <(values "$5" "$2") |
+        awk -v tol="$3" -v steps="$([ "$2" = val_loss ] && echo 2 || echo 20)" \
+            '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d < tol)) bad = 1 } END { exit bad || NR != steps }' ||
+        fail "$1: $2 is not that of one rank"
+}
+ranks() { # ranks RUN N KEYS...
+    local name=$1 n=$2
+    shift 2
+    run 0 launch -n "$n" -- train context.yaml --run.dir="runs/$name" "$@"
+    grep -oE 'planned [0-9]+ bytes, measured [0-9]+' "runs/$name/log.txt" | awk '{ if ($2 != $5) exit 1; n++ } END { exit n != 1 }' ||
+        fail "$name: memory is not what was planned"
+}
+equal() { # equal NAME A B: the losses, norms and state of one
+    local key
+    same_state "$1" "runs/$2" "runs/$3"
+    for key in loss val_loss grad_norm; do
+        [ "$(values "runs/$2" $key)" = "$(values "runs/$3" $key)" ] || fail "$1: another $key"
+    done
+}
+
+variant() { # variant NAME KEYS...: one rank; two and four that share each sequence
+    local name=$1 n
+    shift
+    run 0 train context.yaml --run.dir="runs/$name-1" "$@"
+    for n in 2 4; do
+        ranks "$name-$n" $n --parallel.context=$n "$@"
+        near "$name on $n ranks" loss 1e-5 "runs/$name-$n" "runs/$name-1"
+        near "$name on $n ranks" val_loss 1e-5 "runs/$name-$n" "runs/$name-1"
+        near "$name on $n ranks" grad_norm 1e-4 "runs/$name-$n" "runs/$name-1" # after 20 steps of slightly other weights
+    done
+}
+variant gpt2 --model.norm=layernorm --model.activation=gelu --model.position=learned --model.qkv_bias=true --model.out_bias=true --model.mlp_bias=true --data.packing=stream
+variant llama --model.tied_embeddings=false --model.head_count_kv=2 --train.z_loss=1e-4 --train.recompute=full
+variant qwen3 --model.qk_norm=true --model.attention_gate=true --model.head_count_kv=1 --train.clip=0.5 --train.recompute=selective --data.packing=best_fit
+# A window shorter than a chunk, as long as one, and over several.
+for window in 5 8 21; do variant window$window --model.layers=swa,gqa --model.window=$window; done
+[ "$(values runs/llama-2 loss)" != "$(values runs/llama-1 loss)" ] || fail "two ranks sum as one does: nothing was shared"
+
+# The same run twice; beside every other axis.
+llama="--model.tied_embeddings=false --model.head_count_kv=2 --train.z_loss=1e-4 --train.recompute=full"
+ranks again 4 --parallel.context=4 $llama
+equal "two runs" again llama-4
+ranks data 4 --parallel.context=2 $llama
+near "data x context" loss 1e-5 runs/data runs/llama-1
+for stage in 1 2 3; do
+    groups=2
+    [ $stage -lt 2 ] || groups=0
+    ranks zero$stage 4 --parallel.context=2 --parallel.zero=$stage --train.gradient_groups=$groups $llama
+    near "context x ZeRO $stage" loss 1e-5 runs/zero$stage runs/llama-1
+done
+equal "the first stage of ZeRO" zero1 data
+ranks hybrid 8 --parallel.context=2 --parallel.zero=3 --parallel.shard=4 --train.micro_batch=1 --train.gradient_groups=0 $llama
+near "copies of four ranks" loss 1e-5 runs/hybrid runs/llama-1
+ranks deep 4 --parallel.context=2 --parallel.pipeline=2 $llama
+equal "context x pipeline" deep llama-2
+ranks wide 4 --parallel.context=2 --parallel.tensor=2 $llama
+near "context x tensor" loss 1e-5 runs/wide runs/llama-1
+ranks all 8 --parallel.context=2 --parallel.tensor=2 --parallel.pipeline=2 --parallel.schedule=zb_h1 $llama
+equal "context x tensor x pipeline" all wide
+muon="--optim.name=muon --optim.lr=1e-3"
+run 0 train context.yaml --run.dir=runs/muon-1 $llama $muon
+ranks muon 4 --parallel.context=2 --parallel.zero=1 $llama $muon
+near "muon" loss 1e-5 runs/muon runs/muon-1
+
+# In BF16 as near as rounding leaves it.
+run 0 train context.yaml --run.dir=runs/bf16-1 --train.precision=bf16
+ranks bf16-2 2 --parallel.context=2 --train.precision=bf16
+near "bf16" loss 2e-2 runs/bf16-2 runs/bf16-1
+
+# From two ranks to one, to four, and to the end. On the ranks that wrote a checkpoint: its bits.
+forget() { for step in "$@"; do rm -r "runs/moved/ckpt/step-000000$step"; done; }
+keep="--run.dir=runs/moved --ckpt.every=5 --ckpt.keep=9"
+run 0 launch -n 2 -- train context.yaml $keep --parallel.context=2
+forget 10 15 20
+run 0 train context.yaml $keep --resume
+forget 15 20
+run 0 launch -n 4 -- train context.yaml $keep --parallel.context=4 --resume
+run 0 train context.yaml --run.dir=runs/still
+paste <(values runs/moved loss | tail -n 10) <(values runs/still loss | tail -n 10) |
+    awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d < 1e-5)) bad = 1 } END { exit bad || NR != 10 }' || fail "moved between ranks, the run ends elsewhere"
+run 0 launch -n 2 -- train context.yaml --run.dir=runs/same --parallel.context=2
+rm -r runs/same/ckpt/step-00000020
+run 0 launch -n 2 -- train context.yaml --run.dir=runs/same --parallel.context=2 --resume
+run 0 launch -n 2 -- train context.yaml --run.dir=runs/straight --parallel.context=2
+same_state "resumed" runs/same runs/straight
+
+# Refused in one line, before anything is written.
+refused() { # refused TEXT KEYS...
+    local text=$1
+    shift
+    run 2 launch -n 4 -- train context.yaml --run.dir=runs/none --parallel.context=4 "$@"
+    grep '^error:' err | head -n 1 | grep -qF -- "$text" || fail "$*: the error does not say '$text'"
+}
+refused "train.sequence_length 60 is no multiple of 8" --train.sequence_length=60 --train.batch_tokens=480
+refused "parallel.context = 1 x 1 x 3 cannot be made of 4 ranks" --parallel.context=3
+refused "model.layers: mamba2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
+refused "model.layers: gdn" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4
+refused "model.layers: mla" --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8
+refused "model.layers: moe" --model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
+refused "model.mtp_depth" --model.mtp_depth=1
+refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
+refused "log.sample_prompt" --log.sample_prompt=the
+[ -e runs/none ] && fail "a refused run left a directory"
+exit $failed
