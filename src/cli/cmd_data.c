@@ -59,6 +59,7 @@ static void show_progress(const struct build_progress *p, void *ctx)
 struct build_flags {
     const char *out, *tokenizer, *eod, *key, *separator, *input, *format, *on_error, *dedup, *dedup_report,
         *input_eod, *dtype;
+    struct chat_config chat;
     double val_fraction, val_tail, sync_s;
     int64_t val_every, shard_tokens, vocab_size, eot, batch_bytes;
     bool force, json;
@@ -108,11 +109,29 @@ static int eod_of(const char *word)
     return word_of(word, eods, COUNT(eods));
 }
 
+/* Where nothing else is said, a model of answers learns where they end. */
+static status take_eod(const struct build_flags *f, struct build_config *c)
+{
+    const bool chat = chat_given(&f->chat);
+    const char *word = f->eod ? f->eod : chat ? "after" : "before";
+    const int eod = eod_of(word);
+    if (eod < 0) return FAIL(STATUS_CONFIG, "--eod %s: before, after or none is expected", word);
+    if (f->chat.prompt && eod != EOD_AFTER)
+        log_warn("--eod %s: no position learns where a completion ends; --eod after has a token for it",
+                 word);
+    if (chat && strcmp(f->dedup, "near") == 0)
+        return FAIL(STATUS_CONFIG,
+                    "--dedup near compares texts, not prompts or messages; --dedup exact removes equal ones");
+    if (chat && f->key)
+        return FAIL(STATUS_CONFIG, "--key excludes --prompt and --messages, which name their keys");
+    c->eod = (enum eod)eod;
+    c->chat = f->chat;
+    return STATUS_OK;
+}
+
 static status take_words(const struct build_flags *f, struct build_config *c)
 {
-    int eod = eod_of(f->eod);
-    if (eod < 0) return FAIL(STATUS_CONFIG, "--eod %s: before, after or none is expected", f->eod);
-    c->eod = (enum eod)eod;
+    TRY(take_eod(f, c));
     static const char *const inputs[] = {[READER_AUTO] = "auto",
                                          [READER_PLAIN] = "text",
                                          [READER_JSONL] = "jsonl",
@@ -180,7 +199,7 @@ static status take_flags(const struct build_flags *f, struct build_config *c)
                     INT32_MAX);
     c->prefix = f->out;
     c->tokenizer_dir = f->tokenizer;
-    c->reader.key = f->key;
+    c->reader.key = f->key ? f->key : "text";
     c->shard_tokens = f->shard_tokens;
     c->force = f->force;
     TRY(take_val(f, c));
@@ -348,9 +367,7 @@ static status run_inputs(const struct build_flags *f, char **words, int count, s
 
 status cmd_data_build(struct args *a)
 {
-    struct build_flags f = {.eod = "before",
-                            .key = "text",
-                            .separator = "file",
+    struct build_flags f = {.separator = "file",
                             .input = "auto",
                             .format = "ingot",
                             .on_error = "stop",
@@ -369,6 +386,10 @@ status cmd_data_build(struct args *a)
                                  FLAG("format", &f.format),
                                  FLAG("input", &f.input),
                                  FLAG("key", &f.key),
+                                 FLAG("prompt", &f.chat.prompt),
+                                 FLAG("completion", &f.chat.completion),
+                                 FLAG("messages", &f.chat.messages),
+                                 FLAG("template", &f.chat.layout),
                                  FLAG("separator", &f.separator),
                                  FLAG("on-error", &f.on_error),
                                  FLAG("dedup", &f.dedup),

@@ -321,6 +321,40 @@ static status print_beginnings(const struct inspect_options *o, const struct sur
     return st;
 }
 
+/* Which of tokens [at, at+n) are targets: 1 or 0 each. */
+static int32_t *targets_of(const struct shard_set *set, int64_t at, int64_t n)
+{
+    int32_t *targets = malloc((size_t)n * sizeof *targets + 1);
+    MEMORY_CHECK(targets, "no memory for the targets of a document");
+    for (int64_t i = 0; i < n; i++) targets[i] = 1;
+    shard_set_mask(set, at, n, 0, targets);
+    return targets;
+}
+
+/* The stretches of tokens that are targets, one per line. */
+static void print_targets(const struct survey *s, const int32_t *ids, int64_t at, int64_t n)
+{
+    int32_t *targets = targets_of(&s->set, at, n);
+    for (int64_t i = 0, to; i < n; i = to + 1) {
+        for (to = i; to < n && targets[to]; to++)
+            ;
+        if (to == i) continue;
+        printf("targets %lld-%lld: ", (long long)i, (long long)to - 1);
+        put_text(s->tokenizer, ids + i, to - i);
+        puts("");
+    }
+    free(targets);
+}
+
+static json_t *targets_json(const struct shard_set *set, int64_t at, int64_t n)
+{
+    int32_t *targets = targets_of(set, at, n);
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(targets[i]));
+    free(targets);
+    return list;
+}
+
 /* The whole of document o->document. */
 static status print_document(const struct inspect_options *o, const struct survey *s)
 {
@@ -340,6 +374,7 @@ static status print_document(const struct inspect_options *o, const struct surve
                (long long)(at - set->starts[shard]), set->shards[shard].path);
         put_text(s->tokenizer, ids, n);
         puts("");
+        if (set->masked) print_targets(s, ids, at, n);
     } else {
         json_t *list = json_array(), *text = NULL;
         char *bytes = NULL;
@@ -350,6 +385,7 @@ static status print_document(const struct inspect_options *o, const struct surve
         json_t *j = json_pack("{s:I, s:s, s:I, s:o, s:o}", "document", (json_int_t)o->document, "shard",
                               set->shards[shard].path, "shard_token", (json_int_t)(at - set->starts[shard]),
                               "tokens", list, "text", text ? text : json_null());
+        if (j && set->masked) json_object_set_new(j, "targets", targets_json(set, at, n));
         if (j && st == STATUS_OK) json_dumpf(j, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
         if (j && st == STATUS_OK) puts("");
         json_decref(j);

@@ -553,7 +553,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
     }
     *out = (struct eval_result){
         .loss = sum / (double)valid, .accuracy = hits / (double)valid, .tokens = valid, .bits_per_byte = NAN};
-    if (val->text_bytes > 0)
+    if (val->text_bytes > 0 && !val->masked) /* the text of the targets alone is not counted */
         out->bits_per_byte = out->loss / log(2) * (double)val->tokens / (double)val->text_bytes;
 out:
     if (st == STATUS_OK) st = fp8_run_forget(t);

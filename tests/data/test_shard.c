@@ -267,7 +267,7 @@ static void a_damaged_manifest_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"\"version\": 2", "\"version\": 3"},
+        {"\"version\": 2", "\"version\": 4"},
         {"ingot-shards", "other"},
         {"\"after\"", "\"behind\""},
         {"\"eot\": 999", "\"eot\": 1000"},

@@ -111,6 +111,80 @@ static void logits_and_gradients_match_in_every_family(void **state)
         }
 }
 
+/* The loss of torch's logits over the targets that count, in float64. */
+static double loss_of_logits(const struct fixture *f, int *valid)
+{
+    const int64_t v = f->hf.spec.vocab_size;
+    const float *logits = hf_expected(&f->hf, "logits", T * v);
+    double sum = 0;
+    *valid = 0;
+    for (int t = 0; t < T; t++) {
+        double total = 0, most = (double)logits[t * v];
+        if (f->hf.targets[t] == TARGET_IGNORE) continue;
+        for (int64_t i = 0; i < v; i++) most = fmax(most, (double)logits[t * v + i]);
+        for (int64_t i = 0; i < v; i++) total += exp((double)logits[t * v + i] - most);
+        sum += log(total) + most - (double)logits[t * v + f->hf.targets[t]];
+        ++*valid;
+    }
+    return sum / *valid;
+}
+
+/* Goal: a target that a mask leaves out has neither loss nor gradient. Method: of one row with torch's numbers, two of
+ * three targets, then the others: each loss is that of torch's logits over its targets, and the two gradients add up to
+ * torch's for all. */
+static void masked_targets_leave_what_torch_has_for_the_others(void **state)
+{
+    (void)state;
+    const char *const names[] = {"llama", "gpt2", "qwen3_moe", "qwen3_next"};
+    for (size_t i = 0; i < 8; i++) {
+        const dtype dt = i % 2 ? DTYPE_F32 : DTYPE_F64;
+        struct fixture *f = malloc(sizeof *f);
+        char worst[160];
+        fixture_open(f, names[i / 2], dt);
+        for (int part = 0; part < 2; part++) {
+            int valid;
+            hf_fixture_row(&f->hf, 0);
+            for (int t = 0; t < T; t++)
+                if ((t % 3 == 1) == (part == 0)) f->hf.targets[t] = TARGET_IGNORE;
+            const double want = loss_of_logits(f, &valid);
+            assert_int_equal(valid, part == 0 ? 16 : 8);
+            f->scalars.loss_sum = 0;
+            f->run.accum = part > 0 ? ACCUM_ADD : ACCUM_STORE;
+            ok(decoder_fwd_bwd(&f->d, &f->a, &f->hf.batch, 0, &f->run));
+            if (!(fabs(f->scalars.loss_sum / valid - want) <= 1e-5))
+                fail_msg("%s: loss %.7f over %d targets, torch has %.7f", f->hf.name,
+                         f->scalars.loss_sum / valid, valid, want);
+        }
+        const struct hf_error e =
+            hf_gradient_error(&f->hf, &f->d, f->d.params.grad, dtype_acc(dt), 1e-6, worst);
+        if (!(e.l2 <= 1e-4)) fail_msg("%s: the gradient of %s differs by %g", f->hf.name, worst, e.l2);
+        fixture_close(f);
+        free(f);
+    }
+}
+
+/* Goal: the gradient of a masked target is zero, not small. Method: the first target alone counts; tokens behind its
+ * input reach the loss by masked targets only, so their embeddings have the gradient 0. */
+static void tokens_before_masked_targets_alone_have_no_gradient(void **state)
+{
+    (void)state;
+    struct fixture *f = malloc(sizeof *f);
+    fixture_open(f, "llama", DTYPE_F32);
+    hf_fixture_row(&f->hf, 0);
+    for (int t = 1; t < T; t++) f->hf.targets[t] = TARGET_IGNORE;
+    ok(decoder_fwd_bwd(&f->d, &f->a, &f->hf.batch, 0, &f->run));
+    const struct param *table = &f->d.params.rows[f->d.embed.table];
+    const float *grad = (const float *)f->d.params.grad + table->offset;
+    const int64_t width = table->shape[1];
+    for (int64_t id = 0; id < f->hf.spec.vocab_size; id++) {
+        double largest = 0;
+        for (int64_t k = 0; k < width; k++) largest = fmax(largest, fabs((double)grad[id * width + k]));
+        assert_true((largest > 0) == (id == f->hf.batch.tokens[0]));
+    }
+    fixture_close(f);
+    free(f);
+}
+
 /* Goal: states carried over several chunks. Method: the 150 tokens of the models that have them, in one document. */
 static void long_documents_match_where_a_layer_has_a_state(void **state)
 {
@@ -480,6 +554,8 @@ int main(void)
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_gradients_match_in_every_family),
+        cmocka_unit_test(masked_targets_leave_what_torch_has_for_the_others),
+        cmocka_unit_test(tokens_before_masked_targets_alone_have_no_gradient),
         cmocka_unit_test(long_documents_match_where_a_layer_has_a_state),
         cmocka_unit_test(ten_adamw_steps_follow_torch_in_every_family),
         cmocka_unit_test(an_export_of_an_import_has_the_same_weights_and_config),

@@ -36,8 +36,8 @@ static status look_for_duplicate(struct build *b, const struct build_piece *piec
 }
 
 /* A piece with its ids; *sketch continues from the sketch of a full piece. */
-static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids, bool ends,
-                          const uint32_t **sketch)
+static status write_piece(struct build *b, const struct build_piece *piece, const int32_t *ids,
+                          const uint8_t *targets, bool ends, const uint32_t **sketch)
 {
     if (piece->whole) {
         TRY(look_for_duplicate(b, piece, *sketch));
@@ -48,6 +48,7 @@ static status write_piece(struct build *b, const struct build_piece *piece, cons
     b->progress.documents += piece->begins;
     return corpus_add(b->corpus, &(struct corpus_piece){.split = piece->split,
                                                         .ids = ids,
+                                                        .targets = targets,
                                                         .count = piece->tokens,
                                                         .text_bytes = piece->text_bytes,
                                                         .begins = piece->begins,
@@ -65,7 +66,7 @@ static status write_parts(struct build *b, struct build_group *g)
     const uint32_t *sketch = g->out.sketches;
     while ((part = build_pipe_part(&b->pipe, g))) {
         if (part->st != STATUS_OK) return FAIL(part->st, "%s", part->message);
-        TRY(write_piece(b, &part->out.pieces[0], part->out.ids, part->ends, &sketch));
+        TRY(write_piece(b, &part->out.pieces[0], part->out.ids, part->out.targets, part->ends, &sketch));
         build_pipe_part_written(&b->pipe, g);
         if (must_stop(b)) return STATUS_STOPPED; /* the last durable point is before this document */
     }
@@ -85,12 +86,14 @@ static status write_group(struct build *b, struct build_group *g)
     b->empty += g->empty;
     if (g->part_count > 0) return write_parts(b, g);
     const int32_t *ids = g->out.ids;
+    const uint8_t *targets = g->out.targets;
     const uint32_t *sketch = g->out.sketches;
     for (int64_t i = 0; i < g->out.piece_count; i++) {
         if (b->dedup && i + AHEAD < g->out.piece_count)
             dedup_prefetch(b->dedup, g->out.pieces[i + AHEAD].hash);
-        TRY(write_piece(b, &g->out.pieces[i], ids, true, &sketch));
+        TRY(write_piece(b, &g->out.pieces[i], ids, targets, true, &sketch));
         ids += g->out.pieces[i].tokens;
+        if (targets) targets += g->out.pieces[i].tokens;
     }
     return STATUS_OK;
 }
@@ -232,6 +235,7 @@ static status open_vocabulary(struct build *b)
     b->eot = c->hints.eot;
     if (c->tokenizer_dir) TRY(open_tokenizer(b, c->tokenizer_dir));
     TRY(look_at_shards(b));
+    if (chat_given(&c->chat)) TRY(chat_open(&b->chat, &c->chat, b->tokenizer));
     if (b->tokenizer) return STATUS_OK;
     if (b->vocab_size < 1 || b->vocab_size > (int64_t)INT32_MAX + 1)
         return FAIL(STATUS_CONFIG,
@@ -261,6 +265,13 @@ static void take_settings(struct build *b)
                      (long long)c->val_every, (long long)c->shard_tokens, shard_format_word(c->format),
                      (int)c->dedup, (int)c->near_report, c->input_count, (int)c->hints.type, c->hints.eot,
                      c->hints.eod);
+    if (b->chat)
+        n += snprintf(
+            text + n, n < (int)sizeof text ? sizeof text - (size_t)n : 0,
+            "prompt %.200s completion %.200s\nmessages %.200s\ntemplate %016llx\n",
+            c->chat.prompt ? c->chat.prompt : "", c->chat.completion ? c->chat.completion : "",
+            c->chat.messages ? c->chat.messages : "",
+            (unsigned long long)XXH64(chat_template_of(b->chat), strlen(chat_template_of(b->chat)), 0));
     CHECK(n < (int)sizeof text, "settings of %d bytes", n);
     b->settings = utf8_clean(text, strlen(text));
 }
@@ -378,6 +389,7 @@ static void build_free(struct build *b, status st)
     build_journal_unlock(b->config->prefix, &b->lock);
     free(b->settings);
     free(b->token_bytes);
+    chat_close(b->chat);
     if (b->tokenizer) tokenizer_free(b->tokenizer);
     if (st != STATUS_OK && strcmp(why, status_message()) != 0) (void)FAIL(st, "%s", why);
 }

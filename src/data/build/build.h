@@ -12,6 +12,7 @@
 #ifndef INGOT_DATA_BUILD_BUILD_H
 #define INGOT_DATA_BUILD_BUILD_H
 #include "base/status.h"
+#include "data/build/chat.h"
 #include "data/build/dedup.h"
 #include "data/shard/manifest.h"
 #include "data/read/reader.h"
@@ -44,6 +45,7 @@ struct build_config {
     enum build_dedup dedup;
     bool near_report; /* report near duplicates: data/build/dedup.h */
     struct reader_config reader;
+    struct chat_config chat; /* {0}: documents are texts */
     enum build_val val;
     double val_fraction; /* HASH, TAIL: in (0, 1) */
     int64_t val_every;   /* EVERY: 2 or more */

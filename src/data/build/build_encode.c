@@ -25,6 +25,17 @@ static status check_ids(const struct build *b, const int32_t *ids, int64_t count
     return STATUS_OK;
 }
 
+/* The targets of a piece: an end-of-text token before it is none, one after it is what the last token is. */
+static void add_targets(const struct build *b, struct build_ids *out, const uint8_t *targets, int64_t before,
+                        int64_t count)
+{
+    out->targets = room_for(out->targets, &out->target_room, out->count + before + count + 1, 1);
+    uint8_t *to = out->targets + out->count;
+    if (before) *to++ = 0;
+    memcpy(to, targets, (size_t)count);
+    to[count] = b->config->eod == EOD_AFTER && count > 0 && targets[count - 1];
+}
+
 /* Adds a piece: text[from, to) of a document, or its ids. Split, `begins` and `whole` are given. */
 static status add_piece(struct build_worker *w, struct build_ids *out, const struct reader_document *d,
                         size_t from, size_t to, struct build_piece piece, bool ends)
@@ -38,6 +49,7 @@ static status add_piece(struct build_worker *w, struct build_ids *out, const str
     int32_t *start = out->ids + out->count, *to_ids = start;
     if (piece.begins && b->config->eod == EOD_BEFORE) *to_ids++ = b->eot;
     memcpy(to_ids, ids, (size_t)count * sizeof *ids);
+    if (b->chat) add_targets(b, out, d->targets + from, to_ids - start, count);
     to_ids += count;
     if (ends && b->config->eod == EOD_AFTER) *to_ids++ = b->eot;
     piece.tokens = to_ids - start;
@@ -111,7 +123,8 @@ static status open_document(const struct build_worker *w, const struct build_slo
                             struct reader_document *d, size_t *units)
 {
     const struct build *b = w->build;
-    TRY(build_source_document(slot->source, &slot->batch, i, d));
+    TRY(b->chat ? chat_read(b->chat, w->encoder, &slot->batch, i, d)
+                : build_source_document(slot->source, &slot->batch, i, d));
     *units = d->ids ? (size_t)d->id_count : d->bytes;
     status st = STATUS_OK;
     if (*units > 0 && d->text && !b->tokenizer)
@@ -205,6 +218,7 @@ void build_encode_release(struct build_group *g)
 {
     for (int64_t i = 0; i < g->part_count; i++) {
         free(g->parts[i].out.ids);
+        free(g->parts[i].out.targets);
         free(g->parts[i].out.pieces);
     }
     free(g->parts);

@@ -12,6 +12,7 @@
 #include "data/build/build.h"
 #include "data/build/build_journal.h"
 #include "data/build/build_source.h"
+#include "data/build/chat.h"
 #include "data/build/corpus.h"
 #include "data/build/dedup.h"
 #include "data/tokenizer/tokenizer.h"
@@ -67,6 +68,8 @@ struct build_piece { /* one document of a group, or a part of one */
 struct build_ids { /* growable */
     int32_t *ids;
     int64_t count, room;
+    uint8_t *targets; /* of the ids, 1: a target; for a build with masks */
+    int64_t target_room;
     struct build_piece *pieces;
     int64_t piece_count, piece_room;
     uint32_t *sketches; /* sketches of whole pieces, in their order */
@@ -158,6 +161,7 @@ void build_pipe_stop(struct build_pipe *p); /* joins the threads and frees every
 struct build {
     const struct build_config *config;
     struct tokenizer *tokenizer; /* NULL: the inputs are token ids */
+    struct chat *chat;           /* NULL: documents are texts, and all tokens targets */
     char tokenizer_dir[1024];    /* "": none */
     char tokenizer_hash[65];     /* "": unknown */
     int64_t vocab_size;

@@ -302,6 +302,7 @@ void build_pipe_part_written(struct build_pipe *p, struct build_group *g)
 {
     struct build_part *part = &g->parts[g->part_written];
     free(part->out.ids);
+    free(part->out.targets);
     free(part->out.pieces);
     part->out = (struct build_ids){0};
     pthread_mutex_lock(&p->lock);
@@ -363,6 +364,7 @@ static void free_slot_memory(struct build_slot *s)
     for (int64_t i = 0; i < s->group_room; i++) {
         struct build_group *g = &s->groups[i];
         free(g->out.ids);
+        free(g->out.targets);
         free(g->out.pieces);
         free(g->out.sketches);
         build_encode_release(g);

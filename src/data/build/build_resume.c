@@ -121,6 +121,7 @@ static status open_files(struct build *b, const struct build_journal *j)
                                                         .vocab_size = b->vocab_size,
                                                         .token_bytes = b->token_bytes,
                                                         .shard_tokens = c->shard_tokens,
+                                                        .masked = b->chat != NULL,
                                                         .force = c->force,
                                                         .from = j ? &j->state : NULL}));
     path_of(b, "hashes", path);

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "data/shard/corpus_index.h"
+#include "data/shard/shard_mask.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static const char *const split_words[CORPUS_COUNT] = {
 struct part {                    /* one split being written */
     struct shard_writer *writer; /* NULL: no shard is open */
     struct corpus_index_writer *index;
-    struct manifest_shard *row; /* the open shard's row */
+    struct shard_mask_writer *mask; /* NULL: all tokens are targets */
+    struct manifest_shard *row;     /* the open shard's row */
     int shards;
     struct manifest_sum sum;
 };
@@ -57,13 +59,15 @@ static enum kind kind_of(const struct place *at, const char *name)
     return KIND_OTHER;
 }
 
-/* True if a row of m has this file or its index. */
+/* True if a row of m has this file, its index or its mask. */
 static bool listed(const struct manifest *m, const char *name)
 {
-    char index[512];
+    char index[512], mask[512];
     for (int i = 0; i < m->count; i++) {
         corpus_index_name(m->shards[i].file, index, sizeof index);
-        if (strcmp(m->shards[i].file, name) == 0 || strcmp(index, name) == 0) return true;
+        shard_mask_name(m->shards[i].file, mask, sizeof mask);
+        if (strcmp(m->shards[i].file, name) == 0 || strcmp(index, name) == 0 || strcmp(mask, name) == 0)
+            return true;
     }
     return false;
 }
@@ -147,6 +151,17 @@ static status unfinish(const struct place *at, const char *file)
     return at_open == IO_NONE && at_part != IO_NONE ? io_rename_dir(part, open) : STATUS_OK;
 }
 
+static status mask_open(struct corpus *c, struct part *p)
+{
+    char mask[512], path[PATH_MAX], temp[PATH_MAX];
+    if (!c->config.masked) return STATUS_OK;
+    shard_mask_name(p->row->file, mask, sizeof mask);
+    path_of(&c->place, mask, ".part", path);
+    path_of(&c->place, mask, ".open", temp);
+    if (p->row->tokens > 0) TRY(unfinish(&c->place, mask));
+    return shard_mask_create(&p->mask, path, temp, p->row->tokens);
+}
+
 /* Opens the shard of p->row, truncated to the row's counts. */
 static status part_open(struct corpus *c, struct part *p)
 {
@@ -173,7 +188,8 @@ static status part_open(struct corpus *c, struct part *p)
                                                                .begins = begins});
     free(begins);
     TRY(st);
-    return corpus_index_create(&p->index, index_path, index_temp, row->documents);
+    TRY(corpus_index_create(&p->index, index_path, index_temp, row->documents));
+    return mask_open(c, p);
 }
 
 static status part_begin(struct corpus *c, enum corpus_split split)
@@ -202,14 +218,20 @@ static status part_close(struct corpus *c, struct part *p)
         TRY(corpus_index_commit(&p->index, p->row->tokens, &p->row->index_xxh64));
         p->row->indexed = true;
     }
+    if (p->mask) {
+        TRY(shard_mask_commit(&p->mask, &p->row->mask_xxh64));
+        p->row->masked = true;
+    }
     p->sum.shards++;
     return STATUS_OK;
 }
 
-/* Appends ids[0, n) to the open shard. */
-static status append(struct corpus *c, struct part *p, const int32_t *ids, int64_t n, int64_t text_bytes)
+/* Appends the n tokens of a piece from `at` on to the open shard. */
+static status append(struct corpus *c, struct part *p, const struct corpus_piece *piece, int64_t at,
+                     int64_t n, int64_t text_bytes)
 {
-    TRY(shard_append(p->writer, ids, n));
+    TRY(shard_append(p->writer, piece->ids + at, n));
+    if (p->mask) TRY(shard_mask_add(p->mask, piece->targets + at, n));
     p->row->tokens += n;
     p->row->text_bytes += text_bytes;
     p->sum.tokens += n;
@@ -236,7 +258,7 @@ status corpus_add(struct corpus *c, const struct corpus_piece *piece)
             p->row->documents++;
             p->sum.documents++;
         }
-        TRY(append(c, p, piece->ids + at, n, text));
+        TRY(append(c, p, piece, at, n, text));
         text_left -= text;
         at += n;
     }
@@ -258,6 +280,7 @@ status corpus_sync(struct corpus *c, struct corpus_state *state)
         struct part *p = &c->parts[split];
         if (p->writer) TRY(shard_sync(p->writer));
         if (p->index) TRY(corpus_index_sync(p->index));
+        if (p->mask) TRY(shard_mask_sync(p->mask));
         state->open[split] = p->writer != NULL;
     }
     for (int split = 0; split < CORPUS_COUNT; split++)
@@ -358,6 +381,8 @@ static status publish(const struct place *at, const struct manifest *m)
         TRY(give_name(at, row->file));
         corpus_index_name(row->file, file, sizeof file);
         if (row->indexed || m->format == SHARD_MEGATRON) TRY(give_name(at, file));
+        shard_mask_name(row->file, file, sizeof file);
+        if (row->masked) TRY(give_name(at, file));
     }
     TRY(remove_kind(at, KIND_SHARD, m));
     snprintf(from, sizeof from, "%s_manifest.pending", at->prefix);
@@ -416,6 +441,7 @@ void corpus_leave(struct corpus **out)
     for (int split = 0; split < CORPUS_COUNT; split++) {
         shard_leave(&c->parts[split].writer);
         corpus_index_leave(&c->parts[split].index);
+        shard_mask_leave(&c->parts[split].mask);
         manifest_free(&c->rows[split]);
     }
     free(c);

@@ -1,4 +1,4 @@
-/* The output of a build: the shards of both splits, their indexes and their manifest. They become visible all at once
+/* The output of a build: the shards of both splits, their indexes, masks and manifest. They become visible all at once
  * or not at all.
  *
  *   while building    PREFIX_train_000000.bin.open    the shard being written, and .idx.open
@@ -41,6 +41,7 @@ struct corpus_config {
     /* tokens of a full shard: exact, and documents span shards; a Megatron shard ends with the document that reaches
      * it */
     int64_t shard_tokens;
+    bool masked;                 /* each piece has targets, and each shard a mask (data/shard/shard_mask.h) */
     bool force;                  /* replace an existing corpus */
     const struct corpus_state *from; /* NULL: start a new corpus and remove files left by another build */
 };
@@ -52,6 +53,7 @@ status corpus_open(struct corpus **c, const struct corpus_config *config) WARN_U
 struct corpus_piece {
     enum corpus_split split;
     const int32_t *ids;
+    const uint8_t *targets;    /* [count] 1: the token is a target; for a masked corpus */
     int64_t count, text_bytes; /* the sum of token_bytes of ids */
     bool begins, ends;
 };

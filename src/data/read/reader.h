@@ -92,9 +92,12 @@ struct reader_document {
     size_t bytes;     /* bytes of the text, or of the ids as stored: 0 for an empty document */
     const int32_t *ids;
     int64_t id_count;
+    const uint8_t *targets; /* [id_count] 1: the token is a target; NULL: all are */
     void *owner;
 };
 status reader_text(const struct reader_batch *batch, int64_t i, const char *key,
                    struct reader_document *d) WARN_UNUSED;
 void reader_document_free(struct reader_document *d);
+/* STATUS_DATA "file:line: what (byte N of the text)" about record i; for JSONL and plain text. */
+status reader_fail(const struct reader_batch *batch, int64_t i, const char *what) WARN_UNUSED;
 #endif

@@ -284,6 +284,11 @@ static status fail_at(const struct reader_batch *b, size_t at, const char *what)
                 plain ? "file" : "decompressed text");
 }
 
+status reader_fail(const struct reader_batch *b, int64_t i, const char *what)
+{
+    return fail_at(b, b->records[i].at, what);
+}
+
 static status json_text(const struct reader_batch *b, const struct reader_record *record, const char *key,
                         struct reader_document *d)
 {

@@ -22,11 +22,16 @@ struct header {
 static_assert(sizeof(struct header) == HEADER_BYTES, "the header of an index has 64 bytes");
 static const char magic[8] = {'I', 'N', 'G', 'O', 'T', 'I', 'D', 'X'};
 
-void corpus_index_name(const char *shard, char *out, size_t size)
+void corpus_beside(const char *shard, const char *suffix, char *out, size_t size)
 {
     const char *slash = strrchr(shard, '/'), *dot = strrchr(shard, '.');
-    int stem = dot && (!slash || dot > slash) ? (int)(dot - shard) : (int)strlen(shard);
-    snprintf(out, size, "%.*s.idx", stem, shard);
+    const int stem = dot && (!slash || dot > slash) ? (int)(dot - shard) : (int)strlen(shard);
+    snprintf(out, size, "%.*s%s", stem, shard, suffix);
+}
+
+void corpus_index_name(const char *shard, char *out, size_t size)
+{
+    corpus_beside(shard, ".idx", out, size);
 }
 
 status corpus_index_parse(struct corpus_index *x, const char *path, const void *data, size_t bytes)

@@ -33,6 +33,8 @@ void corpus_index_close(struct corpus_index *x); /* accepts a zeroed or closed i
 /* The same for bytes in memory, aligned to 8, which must outlive it; no close is needed. */
 status corpus_index_parse(struct corpus_index *x, const char *path, const void *data,
                           size_t bytes) WARN_UNUSED;
+/* Writes the name of the file beside a shard: "d/x_000000.idx" for "d/x_000000.bin" and ".idx". */
+void corpus_beside(const char *shard, const char *suffix, char *out, size_t size);
 /* Writes "x_000000.idx" for "x_000000.bin" or "x_000000.npy". */
 void corpus_index_name(const char *shard, char *out, size_t size);
 

@@ -69,12 +69,12 @@ struct manifest_sum manifest_split(const struct manifest *m, const char *split)
 bool manifest_prefix(const char *shard_path, char *prefix, size_t size)
 {
     /* PREFIX _ SPLIT _ NNNNNN .bin */
-    static const char *const ends[] = {".bin", ".npy", ".idx"};
-    size_t length = strlen(shard_path), end_of = 0;
-    if (length < 4) return false;
-    while (end_of < 3 && strcmp(shard_path + length - 4, ends[end_of]) != 0) end_of++;
-    if (end_of == 3) return false;
-    size_t at = length - 4, digits = 0;
+    static const char *const ends[] = {".bin", ".npy", ".idx", ".mask"};
+    const char *dot = strrchr(shard_path, '.');
+    size_t end_of = 0;
+    while (dot && end_of < 4 && strcmp(dot, ends[end_of]) != 0) end_of++;
+    if (!dot || end_of == 4) return false;
+    size_t at = (size_t)(dot - shard_path), digits = 0;
     while (at > 0 && shard_path[at - 1] >= '0' && shard_path[at - 1] <= '9') at--, digits++;
     if (digits < 6 || at < 2 || shard_path[at - 1] != '_') return false;
     size_t end = at - 1;
@@ -191,7 +191,9 @@ static status read_row(const char *path, const json_t *o, int64_t block_bytes, s
     TRY(want_hash(path, o, "xxh64", &row->xxh64));
     TRY(read_blocks(row, path, o, block_bytes, m->width));
     row->indexed = json_object_get(o, "index_xxh64") != NULL;
-    return row->indexed ? want_hash(path, o, "index_xxh64", &row->index_xxh64) : STATUS_OK;
+    if (row->indexed) TRY(want_hash(path, o, "index_xxh64", &row->index_xxh64));
+    row->masked = json_object_get(o, "mask_xxh64") != NULL;
+    return row->masked ? want_hash(path, o, "mask_xxh64", &row->mask_xxh64) : STATUS_OK;
 }
 
 /* Absent: llm.c's, as in version 1. */
@@ -216,7 +218,7 @@ static status read_root(struct manifest *m, const char *path, const json_t *root
     TRY(want_text(path, root, "format", &text));
     if (strcmp(text, "ingot-shards") != 0)
         return FAIL(STATUS_DATA, "%s: format '%s', expected 'ingot-shards'", path, text);
-    TRY(want_int(path, root, "version", 1, MANIFEST_VERSION, &n));
+    TRY(want_int(path, root, "version", 1, MANIFEST_VERSION_MASKED, &n));
     if (n >= 2) TRY(read_inputs(m, path, root));
     const json_t *tokenizer = json_object_get(root, "tokenizer");
     TRY(copy_text(path, tokenizer, "dir", m->tokenizer_dir, sizeof m->tokenizer_dir));
@@ -312,6 +314,7 @@ static json_t *row_json(const struct manifest_shard *row, const struct manifest 
                           (json_int_t)shard_file_bytes(m->format, m->width, row->tokens), "xxh64",
                           hash_json(row->xxh64));
     if (o && row->indexed) json_object_set_new(o, "index_xxh64", hash_json(row->index_xxh64));
+    if (o && row->masked) json_object_set_new(o, "mask_xxh64", hash_json(row->mask_xxh64));
     if (o && row->blocks.count > 0) json_object_set_new(o, "block_xxh3", blocks_json(&row->blocks));
     return o;
 }
@@ -343,10 +346,14 @@ static json_t *duplicates_json(const struct manifest_duplicates *d)
 json_t *manifest_to_json(const struct manifest *m)
 {
     json_t *rows = json_array();
-    for (int i = 0; i < m->count; i++) json_array_append_new(rows, row_json(&m->shards[i], m));
+    int version = MANIFEST_VERSION;
+    for (int i = 0; i < m->count; i++) {
+        json_array_append_new(rows, row_json(&m->shards[i], m));
+        if (m->shards[i].masked) version = MANIFEST_VERSION_MASKED;
+    }
     return json_pack(
         "{s:s, s:i, s:{s:s, s:s, s:I}, s:i, s:s, s:i, s:s, s:I, s:I, s:o*, s:o, s:{s:o, s:o}, s:i, s:o}",
-        "format", "ingot-shards", "version", MANIFEST_VERSION, "tokenizer", "dir", m->tokenizer_dir, "sha256",
+        "format", "ingot-shards", "version", version, "tokenizer", "dir", m->tokenizer_dir, "sha256",
         m->tokenizer_hash, "vocab_size", (json_int_t)m->vocab_size, "eot", m->eot, "eod", eod_words[m->eod],
         "token_bytes", m->width, "shard_format", shard_format_word(m->format), "skipped",
         (json_int_t)m->skipped, "empty", (json_int_t)m->empty, "duplicates", duplicates_json(&m->duplicates),

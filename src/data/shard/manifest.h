@@ -9,7 +9,9 @@
 #include "data/shard/shard.h"
 #include <stdbool.h>
 
-enum { MANIFEST_VERSION = 2 }; /* the version written; version 1, without inputs and indexes, can be read too */
+/* The version written: 2, or 3 with masks, which readers of version 2 refuse. Version 1, without inputs and indexes, can be
+ * read too. */
+enum { MANIFEST_VERSION = 2, MANIFEST_VERSION_MASKED = 3 };
 
 struct manifest_shard {
     char *file;  /* name, without directory */
@@ -19,6 +21,8 @@ struct manifest_shard {
     struct shard_blocks blocks; /* checksums of blocks of them; count 0: none, as older ingots write it */
     bool indexed;   /* the shard has an index file: data/shard/corpus_index.h */
     uint64_t index_xxh64;
+    bool masked;    /* the shard has a mask file: data/shard/shard_mask.h */
+    uint64_t mask_xxh64;
 };
 struct manifest_input {
     char *path; /* path as given to the build */
@@ -71,7 +75,7 @@ struct manifest_sum {
 };
 struct manifest_sum manifest_split(const struct manifest *m, const char *split);
 
-/* Writes the prefix of a shard's path ("d/x" of "d/x_train_000000.bin", also .npy and .idx); returns false when the
+/* Writes the prefix of a shard's path ("d/x" of "d/x_train_000000.bin", also .npy, .idx and .mask); returns false when the
  * path has another form. */
 bool manifest_prefix(const char *shard_path, char *prefix, size_t size);
 #endif

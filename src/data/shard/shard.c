@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/utf8.h"
 #include "data/shard/shard_int.h"
+#include "data/shard/shard_mask.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -222,9 +223,26 @@ status shard_open(struct shard *s, const char *path)
     return shard_open_as(s, path, SHARD_TYPE_UNKNOWN);
 }
 
+status shard_open_mask(struct shard *s, uint64_t xxh64)
+{
+    char name[PATH_MAX];
+    struct shard_mask mask;
+    shard_mask_name(s->path, name, sizeof name);
+    TRY(map_file(name, &s->maps[2]));
+    TRY(shard_mask_parse(&mask, name, s->maps[2].at ? s->maps[2].at : "", s->maps[2].bytes));
+    if (mask.tokens != s->count || mask.xxh64 != xxh64)
+        return FAIL(STATUS_DATA,
+                    "%s: %lld tokens, checksum %016llx, but its manifest says %lld, %016llx: the mask of "
+                    "another shard",
+                    name, (long long)mask.tokens, (unsigned long long)mask.xxh64, (long long)s->count,
+                    (unsigned long long)xxh64);
+    s->mask = mask.bits;
+    return STATUS_OK;
+}
+
 void shard_close(struct shard *s)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (s->maps[i].at) munmap(s->maps[i].at, s->maps[i].bytes);
     free(s->path);
     shard_blocks_free(&s->blocks);

@@ -55,10 +55,10 @@ struct shard { /* an open shard: mapped, read-only */
     unsigned char *verified; /* [blocks.count] atomic, set by shard_read; NULL: it verifies nothing */
     int64_t vocab_size; /* from its header (llmq v2); else 0 */
     const uint8_t *tokens; /* not aligned */
-    const uint8_t *mask;   /* llmq: bit i % 8 of byte i / 8 is 0 when token i is not a target; NULL: all are */
+    const uint8_t *mask;   /* bit i % 8 of byte i / 8 is 0 when token i is not a target; NULL: all are */
     const uint8_t *index;  /* megatron: the bytes of NAME.idx */
     int64_t index_bytes;
-    struct shard_map { void *at; size_t bytes; } maps[2]; /* mappings of the file and its index; unused: NULL */
+    struct shard_map { void *at; size_t bytes; } maps[3]; /* of the file, its index, its mask; unused: NULL */
 };
 /* Opens a shard and checks structure and sizes: STATUS_DATA with the expected values. A raw file is an error, because
  * nothing in it can be checked. */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { PIECE = 4096, PIECES = 32 };
 
@@ -31,6 +32,11 @@ void shard_set_identity(const struct shard_set *s, char out[65])
                  (long long)shard->count, shard->width, (unsigned long long)shard->xxh64, shard->indexed,
                  (unsigned long long)shard->index_xxh64);
         sha256_add(&sum, text, strlen(text));
+        if (s->manifest && shard->mask) {
+            snprintf(text, sizeof text, "mask %016llx\n",
+                     (unsigned long long)XXH64(shard->mask, (size_t)(shard->count + 7) / 8, 0));
+            sha256_add(&sum, text, strlen(text));
+        }
         if (s->manifest) continue;
         add_pieces(&sum, shard->tokens, shard->count * shard->width);
         add_pieces(&sum, shard->mask, (shard->count + 7) / 8);

@@ -3,6 +3,7 @@
 #include "data/text/array.h"
 #include "data/shard/manifest.h"
 #include "data/shard/shard.h"
+#include "data/shard/shard_int.h"
 #include "spec/spec.h"
 
 #include <ctype.h>
@@ -45,10 +46,10 @@ static bool ends_in(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* What a pattern matches in addition to shards: their indexes and manifests. */
+/* What a pattern matches in addition to shards: their indexes, masks and manifests. */
 static bool passed_over(const char *path)
 {
-    return ends_in(path, ".idx") || ends_in(path, "_manifest.json");
+    return ends_in(path, ".idx") || ends_in(path, ".mask") || ends_in(path, "_manifest.json");
 }
 
 /* What a user may have meant by a name that matches nothing. */
@@ -222,7 +223,9 @@ static status match_row(struct shard_set *s, const struct manifest *m, const cha
         shard->indexed = row->indexed;
         shard->index_xxh64 = row->index_xxh64;
         s->text_bytes += row->text_bytes;
-        return STATUS_OK;
+        if (!row->masked) return STATUS_OK;
+        s->masked = true;
+        return shard_open_mask(shard, row->mask_xxh64);
     }
     return FAIL(STATUS_DATA, "%s: not listed in %s_manifest.json; it belongs to another build", shard->path,
                 prefix);

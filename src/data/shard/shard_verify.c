@@ -77,6 +77,7 @@ static status open_row(struct row *r, const struct shard_check *check, const str
         r->last = -1; /* the range check reports it */
     if (promise) TRY(shard_blocks_copy(&s->blocks, &promise->blocks));
     TRY(shard_verify_reads(s));
+    if (promise && promise->masked) TRY(shard_open_mask(s, promise->mask_xxh64));
     if (s->format == SHARD_MEGATRON) {
         r->has_index = true;
         return shard_megatron_walk(s, push_begin, r);
