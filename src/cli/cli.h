@@ -12,9 +12,12 @@ struct spec;
 #undef NOTE
 #undef OPTION
 /* Loads the spec that the words and keys name: RUN.yaml, keys alone, or a run's directory, which has config.yaml. To
- * resume, --run.dir=RUN or --run.name=NAME without a word name one, too. To plan, the run need have no length. */
+ * resume, --run.dir=RUN or --run.name=NAME without a word name one, too. To plan, the run need have no length.
+ * `origin`: as spec_load's. */
+struct spec_origin;
 enum cmd_load { LOAD_BEGIN, LOAD_RESUME, LOAD_PLAN };
-status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec) WARN_UNUSED;
+status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec,
+                     struct spec_origin **origin) WARN_UNUSED;
 /* What `ingot train ARGV...` would run. */
 status cmd_train_spec(int argc, char **argv, struct spec *spec) WARN_UNUSED;
 #endif

@@ -60,14 +60,15 @@ static char *quoted(const struct args *a)
     return text;
 }
 
-static status print_plan(const struct spec *spec, const char *machine, const char *words, bool json)
+static status print_plan(const struct spec *spec, const char *machine, const struct plan_command *command,
+                         bool json)
 {
-    const struct plan_command command = {.words = words};
     struct prediction p;
-    if (machine) return mesh_plan_print(spec, machine, &command, json);
+    if (machine) return mesh_plan_print(spec, machine, command, json);
     TRY(predict_here(spec, &p));
     return plan_print(
-        spec, &(struct plan_outlook){.step = p.step, .from = p.from, .why = p.why, .command = command}, json);
+        spec, &(struct plan_outlook){.step = p.step, .from = p.from, .why = p.why, .command = *command},
+        json);
 }
 
 status cmd_plan(struct args *a)
@@ -80,11 +81,16 @@ status cmd_plan(struct args *a)
     if (a->help) return STATUS_OK;
     TRY(plan_run_check(&run, machine));
     struct spec spec;
-    TRY(cmd_load_spec(a, LOAD_PLAN, &spec));
+    struct spec_origin *origin;
+    TRY(cmd_load_spec(a, LOAD_PLAN, &spec, &origin));
+    const bool micro_batch = spec_origin_given(origin, "train", "micro_batch"),
+               recompute = spec_origin_given(origin, "train", "recompute");
+    spec_origin_free(origin);
     TRY(look_at_data(&spec, json));
     if (plan_run_asked(&run)) return plan_run_print(&run, &spec, machine, json);
-    char *words = quoted(a);
-    status st = print_plan(&spec, machine, words, json);
-    free(words);
+    const struct plan_command command = {
+        .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute};
+    status st = print_plan(&spec, machine, &command, json);
+    free(command.words);
     return st;
 }

@@ -44,15 +44,16 @@ static void run_of_words(const struct args *a, bool resume, char dir[SPEC_TEXT])
     for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';) dir[--n] = 0;
 }
 
-static status load(const char *path, int count, char **keys, enum cmd_load how, struct spec *spec)
+static status load(const char *path, int count, char **keys, enum cmd_load how, struct spec *spec,
+                   struct spec_origin **origin)
 {
-    return how == LOAD_PLAN ? spec_load_open(spec, path, count, keys)
-                            : spec_load(spec, path, count, keys, NULL);
+    return how == LOAD_PLAN ? spec_load_open(spec, path, count, keys, origin)
+                            : spec_load(spec, path, count, keys, origin);
 }
 
 /* RUN/config.yaml with the keys of the command line. The run is where it is found, not where it was begun. */
 static status load_run(const struct args *a, const char *dir, const char *config, enum cmd_load how,
-                       struct spec *spec)
+                       struct spec *spec, struct spec_origin **origin)
 {
     char place[SPEC_TEXT + 16], **keys = calloc((size_t)a->key_count + 1, sizeof *keys);
     if (!keys) return FAIL(STATUS_FIT, "no memory for the command line");
@@ -61,7 +62,7 @@ static status load_run(const struct args *a, const char *dir, const char *config
     for (int i = 0; i < a->key_count; i++) keys[i + 1] = a->keys[i];
     status st =
         io_exists(config)
-            ? load(config, a->key_count + 1, keys, how, spec)
+            ? load(config, a->key_count + 1, keys, how, spec, origin)
             : FAIL(STATUS_CONFIG,
                    "%s is a directory without config.yaml: ingot %s takes a RUN.yaml or the directory "
                    "of a run",
@@ -70,7 +71,7 @@ static status load_run(const struct args *a, const char *dir, const char *config
     return st;
 }
 
-status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec)
+status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec, struct spec_origin **origin)
 {
     char dir[SPEC_TEXT], config[SPEC_TEXT + 16];
     TRY(args_words(a, 0, 1));
@@ -80,8 +81,8 @@ status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec)
                     a->verb->name);
     run_of_words(a, how == LOAD_RESUME, dir);
     snprintf(config, sizeof config, "%s/config.yaml", dir);
-    if (dir[0] && (a->word_count || io_exists(config))) return load_run(a, dir, config, how, spec);
-    return load(a->word_count ? a->words[0] : NULL, a->key_count, a->keys, how, spec);
+    if (dir[0] && (a->word_count || io_exists(config))) return load_run(a, dir, config, how, spec, origin);
+    return load(a->word_count ? a->words[0] : NULL, a->key_count, a->keys, how, spec, origin);
 }
 
 struct sampler {
@@ -164,7 +165,7 @@ status cmd_train_spec(int argc, char **argv, struct spec *spec)
     struct args a = {.verb = verb_find("train"), .argc = argc, .argv = argv};
     struct train_options f;
     status st = parse(&a, &f);
-    if (st == STATUS_OK) st = cmd_load_spec(&a, f.resume ? LOAD_RESUME : LOAD_BEGIN, spec);
+    if (st == STATUS_OK) st = cmd_load_spec(&a, f.resume ? LOAD_RESUME : LOAD_BEGIN, spec, NULL);
     args_free(&a);
     return st;
 }
@@ -187,7 +188,7 @@ status cmd_train(struct args *a)
     if (a->help) return STATUS_OK;
     struct spec spec;
     signals_ignore();
-    TRY(cmd_load_spec(a, f.resume ? LOAD_RESUME : LOAD_BEGIN, &spec));
+    TRY(cmd_load_spec(a, f.resume ? LOAD_RESUME : LOAD_BEGIN, &spec, NULL));
     struct sampler sampler = {.spec = &spec.run};
     char again[SPEC_TEXT + 64] = "the same command with --resume resumes it";
     struct comm_env env;

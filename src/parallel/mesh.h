@@ -21,7 +21,7 @@
 #include "comm/comm.h"
 #include "spec/spec.h"
 
-enum { MESH_STAGES_MAX = 256 };
+enum { MESH_STAGES_MAX = 1024 };
 struct mesh_shape {
     int pp, dp, tp;
     int chunks;         /* of the model, on a pipeline rank: stage s is chunk s / pp of rank s mod pp */

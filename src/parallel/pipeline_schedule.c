@@ -57,8 +57,7 @@ static void order_zb_h1(struct pipeline_schedule *s, struct pipeline_rank *r, in
     for (int j = s->micros - at_most(rank, s->micros); j < s->micros; j++) add(r, PIPELINE_W, j, 0);
 }
 
-/* The smallest group without a remainder, or with one that keeps all ranks busy. */
-static int group_of(int ranks, int micros)
+int pipeline_schedule_group(int ranks, int micros)
 {
     int n = ranks;
     while (n < micros && micros % n != 0 && micros % n < ranks) n++;
@@ -84,7 +83,7 @@ status pipeline_schedule_build(struct pipeline_schedule *s, enum pipeline_kind k
                     "%d micro-batches for an interleaved pipeline of %d ranks: it needs at least as many "
                     "micro-batches as ranks; raise train.batch_tokens, or take the schedule 1f1b",
                     micros, ranks);
-    s->group = chunks > 1 ? group_of(ranks, micros) : micros;
+    s->group = chunks > 1 ? pipeline_schedule_group(ranks, micros) : micros;
     for (int i = 0; i < ranks; i++) {
         struct pipeline_rank *r = &s->rank[i];
         r->actions = calloc((size_t)micros * (size_t)chunks * 3, sizeof *r->actions);

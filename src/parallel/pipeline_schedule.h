@@ -25,7 +25,7 @@
 #include "spec/spec.h"
 
 enum pipeline_pass { PIPELINE_F, PIPELINE_B, PIPELINE_BI, PIPELINE_W };
-enum { PIPELINE_RANKS_MAX = 64 };
+enum { PIPELINE_RANKS_MAX = 256 };
 
 struct pipeline_action {
     enum pipeline_pass what;
@@ -50,6 +50,8 @@ struct pipeline_schedule {
  * failure. */
 status pipeline_schedule_build(struct pipeline_schedule *s, enum pipeline_kind kind, int ranks, int micros,
                                int chunks) WARN_UNUSED;
+/* N for m micro-batches: the smallest group without a remainder, or with one that keeps all ranks busy. */
+int pipeline_schedule_group(int ranks, int micros);
 void pipeline_schedule_free(struct pipeline_schedule *s);
 /* Checks that each rank runs every pass once and after the passes it depends on; assigns slots and stores.
  * STATUS_CONFIG names the rank and the action. */

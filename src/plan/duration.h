@@ -6,9 +6,11 @@
 
 #include <jansson.h>
 
-/* How `ingot plan` was asked, for the command that starts the run: RUN.yaml and keys, quoted for a shell. */
+/* How `ingot plan` was asked. words: RUN.yaml and keys, quoted for a shell, for the command that starts the run.
+ * micro_batch, recompute: the keys that it gives, which a search over meshes keeps. */
 struct plan_command {
-    const char *words;
+    char *words;
+    bool micro_batch, recompute;
 };
 /* Devices that run, per node, and what a GPU is called ("GPU", "device"). */
 struct plan_devices {

@@ -47,12 +47,19 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     return st;
 }
 
+static void forget_walk(struct mesh_walk *w)
+{
+    if (w->schedule.ranks > 0) pipeline_schedule_free(&w->schedule);
+    if (w->longer.ranks > 0) pipeline_schedule_free(&w->longer);
+    free(w->times);
+    *w = (struct mesh_walk){0};
+}
+
 void mesh_plan_close(struct mesh_plan *p)
 {
     if (p == NULL) return;
     for (int i = 0; i < p->share_count; i++) rank_share_close(p->shares[i]);
-    if (p->walk.schedule.ranks > 0) pipeline_schedule_free(&p->walk.schedule);
-    free(p->walk.times);
+    forget_walk(&p->walk);
     free(p);
 }
 
@@ -491,25 +498,49 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     return c;
 }
 
-static void forget_walk(struct mesh_walk *w)
+/* Once a pipeline is full, each group of micro-batches takes as long as the last one. So of very many, FIRST per rank are
+ * simulated, and then MORE: the same groups with the same remainder. Returns `micros` if all are needed. */
+enum { WALK_FIRST = 4, WALK_MORE = 2, WALK_MOST = 8 };
+static int walked_micros(const struct mesh_shape *m, int micros, int least)
 {
-    if (w->schedule.ranks > 0) pipeline_schedule_free(&w->schedule);
-    free(w->times);
-    *w = (struct mesh_walk){0};
+    const int group = m->chunks > 1 ? pipeline_schedule_group(m->pp, micros) : 1;
+    if (micros <= WALK_MOST * m->pp || group > WALK_FIRST * m->pp || m->schedule == PIPELINE_GPIPE)
+        return micros;
+    int few = micros % group + group * ((least + group - 1) / group);
+    while (few < micros && m->chunks > 1 && pipeline_schedule_group(m->pp, few) != group) few += group;
+    return few < micros ? few : micros;
 }
 
 static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
 {
     const struct mesh_shape *m = &r->variant.mesh;
     const struct pipeline_schedule *s = &w->schedule;
-    if (s->ranks == m->pp && s->micros == r->micros && s->chunks == m->chunks && s->kind == m->schedule)
+    if (s->ranks == m->pp && w->micros == r->micros && s->chunks == m->chunks && s->kind == m->schedule)
         return STATUS_OK;
     forget_walk(w);
-    status st = pipeline_schedule_build(&w->schedule, m->schedule, m->pp, r->micros, m->chunks);
-    if (st == STATUS_OK) st = pipeline_schedule_check(&w->schedule);
+    w->micros = r->micros;
+    const int few = walked_micros(m, r->micros, WALK_FIRST * m->pp),
+              more = walked_micros(m, r->micros, few + WALK_MORE * m->pp);
+    status st =
+        pipeline_schedule_build(&w->schedule, m->schedule, m->pp, more > few ? few : r->micros, m->chunks);
     if (st == STATUS_OK) st = pipeline_schedule_depth(&w->schedule, &w->depth);
+    if (st == STATUS_OK && more > few)
+        st = pipeline_schedule_build(&w->longer, m->schedule, m->pp, more, m->chunks);
     if (st != STATUS_OK) forget_walk(w);
     return st;
+}
+
+static status makespan_of(const struct mesh_walk *w, double message, double *makespan)
+{
+    const struct pipeline_simulate_args a = {.stages = w->times, .message = message};
+    struct pipeline_simulated few, more;
+    TRY(pipeline_simulate(&w->schedule, &a, &few));
+    *makespan = few.makespan;
+    if (w->longer.ranks == 0) return STATUS_OK;
+    TRY(pipeline_simulate(&w->longer, &a, &more));
+    *makespan += (more.makespan - few.makespan) * (w->micros - w->schedule.micros) /
+                 (w->longer.micros - w->schedule.micros);
+    return STATUS_OK;
 }
 
 /* Takes ownership of `times`. */
@@ -522,13 +553,8 @@ static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *tim
     }
     free(w->times);
     w->times = times, w->message = message;
-    struct pipeline_simulated walked;
-    TRY(pipeline_simulate(&w->schedule, &(struct pipeline_simulate_args){.stages = times}, &walked));
-    w->without = walked.makespan;
-    TRY(pipeline_simulate(&w->schedule, &(struct pipeline_simulate_args){.stages = times, .message = message},
-                          &walked));
-    w->with = walked.makespan;
-    return STATUS_OK;
+    TRY(makespan_of(w, message, &w->with));
+    return makespan_of(w, 0, &w->without);
 }
 
 /* Takes ownership of `times`. */
@@ -558,9 +584,9 @@ static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const st
 static status time_step(struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    const double message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, v->mesh.tp * v->mesh.dp,
-                                                           traffic_stage_bytes(s->stream_bytes, v->mesh.tp))
-                                          : 0;
+    const struct axis pp = traffic_axis(&p->cluster, v->mesh.pp, v->mesh.tp * v->mesh.dp);
+    const double sent = traffic_stage_bytes(s->stream_bytes, v->mesh.tp),
+                 message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, &pp, sent) : 0;
     const double blocked = s->overlap ? 0 : message; /* the sender waits until it is read */
     struct pipeline_stage_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
     if (times == NULL)

@@ -6,6 +6,8 @@
 /* The last simulated pipeline. Variants that differ only in ZeRO are consecutive, and many have equal times. */
 struct mesh_walk {
     struct pipeline_schedule schedule; /* of the last shape; ranks 0: none */
+    struct pipeline_schedule longer;   /* of many micro-batches: the same with more of them; ranks 0: none */
+    int micros;                        /* that were asked for */
     int depth;                  /* mailbox depth */
     struct pipeline_stage_time *times;    /* [p v], owned: stage times of the last simulation; NULL: none */
     double message, with, without; /* makespans with message times, and without */

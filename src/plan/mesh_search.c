@@ -67,6 +67,14 @@ static status look_at_uneven(struct search *s, struct mesh_variant v)
     return differ ? look_at_zeros(s, v) : STATUS_OK;
 }
 
+/* Of the numbers of chunks whose largest has as many layers, the smallest: more of them only send more. */
+static bool worth_chunks(int64_t layers, int pp, int chunks)
+{
+    const int64_t most = (layers + pp * chunks - 1) / (pp * chunks),
+                  fewer = (layers + pp * (chunks - 1) - 1) / (pp * (chunks - 1));
+    return most < fewer;
+}
+
 static status look_at_schedules(struct search *s, struct mesh_variant v)
 {
     static const enum pipeline_kind plain[] = {
@@ -79,10 +87,10 @@ static status look_at_schedules(struct search *s, struct mesh_variant v)
         TRY(look_at_uneven(s, v));
     }
     v.mesh.schedule = PIPELINE_INTERLEAVED;
-    for (v.mesh.chunks = 2;
-         v.mesh.chunks <= CHUNKS_MAX && v.mesh.chunks * v.mesh.pp <= s->plan->spec.model.layer_count;
+    const int64_t stages = s->plan->spec.model.layer_count;
+    for (v.mesh.chunks = 2; v.mesh.chunks <= CHUNKS_MAX && v.mesh.chunks * v.mesh.pp <= stages;
          v.mesh.chunks++)
-        if (s->plan->spec.model.layer_count % (v.mesh.chunks * v.mesh.pp) == 0) TRY(look_at_zeros(s, v));
+        if (worth_chunks(stages, v.mesh.pp, v.mesh.chunks)) TRY(look_at_zeros(s, v));
     return STATUS_OK;
 }
 
@@ -109,11 +117,15 @@ static status look_at_mesh(struct search *s, int tp, int pp)
     const struct run_spec *r = &s->plan->spec.run;
     struct mesh_variant v = {.mesh = {.tp = tp, .pp = pp, .dp = s->plan->cluster.devices / tp / pp}};
     const int64_t sequences = r->train_batch_tokens / r->train_sequence_length;
+    const struct plan_command *given = &s->plan->command;
     s->mesh->step = 0;
     for (v.micro_batch = 1; v.micro_batch * v.mesh.dp <= sequences; v.micro_batch++) {
         if (sequences % (v.micro_batch * v.mesh.dp) != 0) continue;
-        if (v.micro_batch > 1 && v.micro_batch * r->train_sequence_length > MICRO_TOKENS) break;
+        const bool wanted = given->micro_batch && r->train_micro_batch == v.micro_batch;
+        if (!wanted && v.micro_batch > 1 && v.micro_batch * r->train_sequence_length > MICRO_TOKENS) continue;
+        if (given->micro_batch && r->train_micro_batch > 0 && !wanted) continue;
         for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+            if (given->recompute && policy != r->train_recompute) continue;
             v.recompute = (enum recompute)policy;
             TRY(look_at_schedules(s, v));
         }
@@ -137,10 +149,15 @@ static status look_at_all(struct search *s)
             "a step of %lld sequences (train.batch_tokens %lld) cannot occupy %d devices in any mesh of "
             "this model: raise train.batch_tokens",
             (long long)sequences, (long long)s->plan->spec.run.train_batch_tokens, s->plan->cluster.devices);
+    char micro[64] = "";
+    if (s->plan->command.micro_batch)
+        snprintf(micro, sizeof micro, " in micro-batches of %lld",
+                 (long long)s->plan->spec.run.train_micro_batch);
     return FAIL(STATUS_CONFIG,
-                "no mesh of %d devices is possible for this model and its %lld sequences per step; the first "
-                "refused: %s",
-                s->plan->cluster.devices, (long long)sequences, s->reason);
+                "no mesh of %d devices is possible for this model and its %lld sequences per step%s; %s%s",
+                s->plan->cluster.devices, (long long)sequences, micro,
+                s->reason[0] ? "the first refused: " : "no number of data-parallel ranks divides them",
+                s->reason);
 }
 
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)

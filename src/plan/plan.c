@@ -598,12 +598,13 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
     FLOP_LIST(X)
 #undef X
     json_t *root = json_pack(
-        "{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:b, s:o, s:f}", "parameters", (json_int_t)d->params.unique,
-        "parameters_active", (json_int_t)active_count(s), "memory_bytes", memory, "memory_bytes_sum",
-        (json_int_t)memory_peak(m), "gradients_overlaid_bytes", (json_int_t)grad_overlay_bytes(&d->params),
-        "host_bytes", (json_int_t)m->host.peak, "snapshot_bytes",
+        "{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:b, s:I, s:I, s:o, s:f}", "parameters",
+        (json_int_t)d->params.unique, "parameters_active", (json_int_t)active_count(s), "memory_bytes",
+        memory, "memory_bytes_sum", (json_int_t)memory_peak(m), "gradients_overlaid_bytes",
+        (json_int_t)grad_overlay_bytes(&d->params), "host_bytes", (json_int_t)m->host.peak, "snapshot_bytes",
         s->run.ckpt_async ? (json_int_t)snapshot_bytes(m, &d->params) : 0, "machine_bytes", have, "fits",
-        have <= 0 || (double)memory_peak(m) <= have, "flops_forward_per_token", parts,
+        have <= 0 || (double)memory_peak(m) <= have, "micro_batch", (json_int_t)s->run.train_micro_batch,
+        "micro_batches", (json_int_t)plan_micro_count(s), "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
     if (fp8_codes_bytes(&d->params) > 0)
         json_object_set_new(root, "fp8_codes_bytes", json_integer((json_int_t)fp8_codes_bytes(&d->params)));

@@ -1,14 +1,47 @@
 #include "plan/traffic.h"
 
+/* Nodes that a group of ranks touches, and how many of them are in the node with fewest. */
+struct spread {
+    int nodes, fewest;
+};
+
+/* The group whose first rank is device `first`. */
+static struct spread spread_from(const struct cluster *c, int64_t first, int ranks, int stride)
+{
+    struct spread s = {0, ranks};
+    for (int i = 0; i < ranks; s.nodes++) {
+        const int64_t at = first + (int64_t)i * stride, next = (at / c->node + 1) * c->node;
+        int64_t here = (next - at + stride - 1) / stride; /* ranks before the next node */
+        if (here > ranks - i) here = ranks - i;
+        if (here < s.fewest) s.fewest = (int)here;
+        i += (int)here;
+    }
+    return s;
+}
+
+/* The worst of all groups: a group starts at each device of the first `stride` of every block of ranks x stride. */
+static struct spread spread_of(const struct cluster *c, int ranks, int stride)
+{
+    const int64_t block = (int64_t)ranks * stride;
+    struct spread worst = spread_from(c, 0, ranks, stride);
+    if (c->node % block == 0 || (block % c->node == 0 && (c->node % stride == 0 || stride % c->node == 0)))
+        return worst; /* all groups lie alike */
+    for (int64_t start = 0, k = 0; start + block <= c->devices && k < c->node; start += block, k++)
+        for (int64_t first = start; first < start + stride && first < start + c->node; first++) {
+            const struct spread s = spread_from(c, first, ranks, stride);
+            if (s.nodes > worst.nodes || (s.nodes == worst.nodes && s.fewest < worst.fewest)) worst = s;
+        }
+    return worst;
+}
+
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
 {
     const struct machine *m = c->machine;
-    int inside = c->node / stride;
-    if (inside < 1) inside = 1;
-    if (inside > ranks) inside = ranks;
-    const int nodes = (ranks + inside - 1) / inside;
+    const struct spread at = spread_of(c, ranks, stride);
+    const int inside = at.fewest, nodes = at.nodes;
     const double net = inside * m->net_rate;
     return (struct axis){.ranks = ranks,
+                         .nodes = nodes,
                          .inside = inside,
                          .rate = nodes > 1 && net < m->link_rate ? net : m->link_rate,
                          .latency = m->latency_base + (ranks - nodes) * m->latency_hop +
@@ -35,13 +68,12 @@ double traffic_sum_s(const struct axis *a, double bytes)
     return 2 * traffic_gather_s(a, bytes);
 }
 
-double traffic_send_s(const struct cluster *c, int stride, double bytes)
+double traffic_send_s(const struct cluster *c, const struct axis *a, double bytes)
 {
     const struct machine *m = c->machine;
-    const bool near =
-        2 * stride <= c->node; /* else some neighbours are on different nodes, and all wait for them */
-    return near ? m->latency_base + bytes / m->link_rate
-                : m->latency_base + m->latency_net + bytes / m->net_rate;
+    if (a->nodes == 1) return m->latency_base + bytes / m->link_rate;
+    /* Some neighbours are on different nodes, and all wait for them. */
+    return m->latency_base + m->latency_net + bytes / m->net_rate;
 }
 
 double traffic_tensor_bytes(const struct axis *tp, double bytes)

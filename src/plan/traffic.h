@@ -12,10 +12,11 @@
 #include "plan/machine.h"
 
 struct axis {
-    int ranks, inside;      /* ranks: of the group; inside: of those, ranks per node */
+    int ranks, nodes, inside; /* ranks: of the group; nodes: that hold them; inside: ranks in the node with fewest */
     double rate;            /* bytes/s of a ring */
     double latency;         /* seconds of a ring around all ranks */
 };
+/* The group of the axis that lies worst: most nodes, then fewest of its ranks in one of them. */
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride);
 
 /* Bytes that a rank sends for a tensor of `bytes` in total: all-gather or reduce-scatter over the axis; all-reduce. */
@@ -23,7 +24,7 @@ double traffic_gather_bytes(const struct axis *a, double bytes);
 double traffic_sum_bytes(const struct axis *a, double bytes);
 double traffic_gather_s(const struct axis *a, double bytes);  /* also reduce-scatter; 0 for one rank */
 double traffic_sum_s(const struct axis *a, double bytes);
-double traffic_send_s(const struct cluster *c, int stride, double bytes);  /* to the rank `stride` later */
+double traffic_send_s(const struct cluster *c, const struct axis *a, double bytes); /* to the next rank of the axis */
 
 /* Bytes that a rank sends for tensor parallelism with sequence parallelism, per layer and micro-batch. Activations of
  * `bytes` (all ranks) are gathered twice and scattered twice forward; gathered four times (two of them gather x

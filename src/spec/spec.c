@@ -14,6 +14,13 @@ void spec_origin_free(struct spec_origin *o)
     free(o);
 }
 
+bool spec_origin_given(const struct spec_origin *o, const char *section, const char *name)
+{
+    const int row = key_find(section, name);
+    CHECK(row >= 0, "there is no key %s.%s", section, name);
+    return o->from[row] == FROM_FILE || o->from[row] == FROM_COMMAND_LINE;
+}
+
 const char *spec_origin_text(const struct spec_origin *o, int row, char buf[SPEC_ORIGIN_TEXT])
 {
     const char *const fixed[] = {
@@ -233,12 +240,13 @@ status spec_load_text(struct spec *s, const char *name, const char *text, size_t
     return load(s, name, text, bytes, override_count, overrides, false, origin);
 }
 
-status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides)
+status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides,
+                      struct spec_origin **origin)
 {
     char *text = NULL;
     size_t bytes = 0;
     if (path) TRY(io_read_file(path, SPEC_FILE_BYTES_MAX, &text, &bytes));
-    status st = load(s, path, text, bytes, override_count, overrides, true, NULL);
+    status st = load(s, path, text, bytes, override_count, overrides, true, origin);
     free(text);
     return st;
 }

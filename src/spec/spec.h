@@ -73,7 +73,10 @@ status spec_load_text(struct spec *s, const char *name, const char *text, size_t
                       char **overrides, struct spec_origin **origin) WARN_UNUSED;
 /* For a plan: a run without a length gets SPEC_ENDLESS as train.steps. */
 #define SPEC_ENDLESS 1000000000000
-status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides) WARN_UNUSED;
+status spec_load_open(struct spec *s, const char *path, int override_count, char **overrides,
+                      struct spec_origin **origin) WARN_UNUSED;
+/* Whether the file or the command line sets `section.name`; else its value is a default, a preset's or derived. */
+bool spec_origin_given(const struct spec_origin *o, const char *section, const char *name);
 void spec_origin_free(struct spec_origin *o);
 
 /* The step of spec_load after reading: a zero that means "the value of another key" gets that value (head_count_kv,

@@ -22,6 +22,15 @@ check "the given mesh" grep -q '^dp 2 x tp 4 x pp 8, 1f1b, ZeRO 1 over 2' out
 check "each stage" grep -qE '^  7 +10 ' out
 check "each axis" [ "$(grep -cE '^  (tp|dp|pp) +[0-9]+ ranks' out)" -eq 3 ]
 
+run 0 "${seventy[@]}" --machine 64xB200 --train.micro_batch=2 --train.recompute=full
+check "the search keeps the keys that are given" [ "$(grep -cE '^ +[0-9]+ .* full +2 x ' out)" -eq "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3](/[0-9]+)? ' out)" ]
+run 0 "${seventy[@]}" --machine 64xB200 --train.micro_batch=1
+check "also the default" [ "$(grep -cE '^ +[0-9]+ .* 1 x ' out)" -eq 10 ]
+run 2 plan --model.preset=gpt2-124m --train.batch_tokens=524288 --train.steps=1 --machine 64xB200 --train.micro_batch=512
+says "its 512 sequences per step in micro-batches of 512; the first refused"
+run 0 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --train.micro_batch=auto --train.batch_tokens=8192 --machine.device=cpu --json
+check "the micro-batch that was chosen" [ "$(number micro_batch)" -gt 0 ]
+
 run 5 "${seventy[@]}" --machine 8xH100
 says "no mesh fits; the nearest: dp 1 x tp 8"
 says "take more devices"

@@ -253,7 +253,7 @@ static void what_does_not_fit_is_refused(void **state)
     pipeline_schedule_free(&s);
     says(pipeline_schedule_build(&s, PIPELINE_INTERLEAVED, 1, 8, 2), "a pipeline of several ranks");
     pipeline_schedule_free(&s);
-    says(pipeline_schedule_build(&s, PIPELINE_GPIPE, PIPELINE_RANKS_MAX + 1, 8, 1), "at most 64");
+    says(pipeline_schedule_build(&s, PIPELINE_GPIPE, PIPELINE_RANKS_MAX + 1, 8, 1), "at most 256");
     pipeline_schedule_free(&s);
 }
 

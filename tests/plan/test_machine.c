@@ -137,8 +137,33 @@ static void the_place_of_an_axis_decides_its_rate(void **state)
     assert_int_equal(traffic_axis(&c, 16, 4).inside, 2);
     assert_true(traffic_axis(&c, 1, 64).ranks == 1);
     assert_true(traffic_gather_s(&(struct axis){.ranks = 1, .rate = 1}, 1e9) == 0);
-    near(traffic_send_s(&c, 4, 36e9) - c.machine->latency_base, 36e9 / c.machine->link_rate, 1e-12);
-    assert_true(traffic_send_s(&c, 8, 45e9) > 1);
+    const struct axis inside = traffic_axis(&c, 2, 4), across = traffic_axis(&c, 8, 8);
+    near(traffic_send_s(&c, &inside, 36e9) - c.machine->latency_base, 36e9 / c.machine->link_rate, 1e-12);
+    assert_true(traffic_send_s(&c, &across, 45e9) > 1);
+}
+
+/* Groups of 16 in domains of 72: the fifth has 8 ranks in one domain and 8 in the next. In domains of 64 none is cut. Of stages 4 apart in nodes
+ * of 8, each second message leaves its node. */
+static void a_group_across_a_domains_border_uses_the_network(void **state)
+{
+    (void)state;
+    struct cluster c;
+    assert_int_equal(cluster_parse("128xgb200", &c), STATUS_OK);
+    struct axis a = traffic_axis(&c, 16, 1);
+    assert_int_equal(a.nodes, 2);
+    assert_int_equal(a.inside, 8);
+    near(a.rate, 8 * c.machine->net_rate, 1e-12);
+    a = traffic_axis(&c, 8, 16); /* 0 16 32 48 64 | 80 96 112 */
+    assert_int_equal(a.inside, 3);
+    assert_int_equal(cluster_parse("64xgb200", &c), STATUS_OK);
+    assert_int_equal(traffic_axis(&c, 16, 1).nodes, 1); /* no group of a smaller cluster is cut */
+    assert_int_equal(cluster_parse("2x64xgb200", &c), STATUS_OK);
+    assert_int_equal(traffic_axis(&c, 16, 1).nodes, 1);
+    assert_int_equal(traffic_axis(&c, 8, 16).inside, 4);
+    assert_int_equal(cluster_parse("64xh100", &c), STATUS_OK);
+    assert_int_equal(traffic_axis(&c, 16, 4).nodes, 8);
+    a = traffic_axis(&c, 3, 4); /* 0 4 | 8 */
+    assert_int_equal(a.inside, 1);
 }
 
 /* Worked sizes of Llama3-70B and 8B at 370 GB/s: bytes exactly, seconds to two digits. */
@@ -402,6 +427,7 @@ int main(void)
         cmocka_unit_test(the_slower_of_link_and_host_memory_decides),
         cmocka_unit_test(a_ring_starts_as_late_as_nccl_says),
         cmocka_unit_test(the_place_of_an_axis_decides_its_rate),
+        cmocka_unit_test(a_group_across_a_domains_border_uses_the_network),
         cmocka_unit_test(traffic_has_its_worked_sizes),
         cmocka_unit_test(flops_are_those_of_published_rates),
         cmocka_unit_test(gemms_are_those_that_are_counted),

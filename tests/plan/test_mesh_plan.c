@@ -10,6 +10,7 @@
 #include "model/param_count.h"
 #include "optim/muon.h"
 #include "plan/mesh_fixture.h"
+#include "plan/mesh_plan_int.h"
 
 /* With bf16 and AdamW: 16 bytes, 6 + 10/D, 2 + 14/D, 16/D, and so with fp32, whose weights are not halved. */
 static void state_is_divided_by_its_formula(void **state)
@@ -372,6 +373,66 @@ static void measured_steps_are_met(void **state)
     }
 }
 
+/* Of thousands of micro-batches some hundred are simulated; the rest takes as long as those at the end. Unequal stages. */
+static void thousands_of_micro_batches_take_what_a_walk_of_all_takes(void **state)
+{
+    (void)state;
+    const struct {
+        int pp, chunks, micros;
+        enum pipeline_kind kind;
+    } cases[] = {{4, 1, 1031, PIPELINE_1F1B},
+                 {8, 1, 512, PIPELINE_ZB_H1},
+                 {8, 2, 640, PIPELINE_INTERLEAVED},
+                 {4, 3, 602, PIPELINE_INTERLEAVED}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct spec s = spec_of("7b", 512, cases[i].micros);
+        struct mesh_plan *p = open_plan(&s, cases[i].pp == 4 ? "4xh100" : "8xh100");
+        struct mesh_variant v = variant(1, 1, cases[i].pp, 0);
+        v.mesh.schedule = cases[i].kind, v.mesh.chunks = cases[i].chunks;
+        struct mesh_result r;
+        assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_OK);
+        struct pipeline_schedule all;
+        struct pipeline_simulated walked;
+        assert_int_equal(pipeline_schedule_build(&all, v.mesh.schedule, v.mesh.pp, r.micros, v.mesh.chunks),
+                         STATUS_OK);
+        assert_int_equal(p->walk.micros, cases[i].micros);
+        if (p->walk.schedule.micros > cases[i].micros / 2)
+            fail_msg("case %zu: %d of %d are walked", i, p->walk.schedule.micros, cases[i].micros);
+        if (v.mesh.chunks > 1) assert_int_equal(p->walk.schedule.group, all.group);
+        assert_int_equal(
+            pipeline_simulate(&all, &(struct pipeline_simulate_args){.stages = p->walk.times}, &walked),
+            STATUS_OK);
+        near(p->walk.without, walked.makespan, 1e-4);
+        for (int k = 0; k < v.mesh.pp; k++) {
+            assert_int_equal(r.stages[k].slots, all.rank[k].slots);
+            assert_int_equal(r.stages[k].stores, all.rank[k].stores);
+        }
+        pipeline_schedule_free(&all);
+        mesh_plan_close(p);
+    }
+}
+
+/* Llama 3's 126 layers on 16 ranks of several chunks; and more than 64 stages. */
+static void layers_need_not_divide_by_chunks(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("nano", 512, 160);
+    s.model.layer_count = 126, s.model.layers[0] = 0;
+    snprintf(s.model.layers, sizeof s.model.layers, "gqa");
+    struct mesh_plan *p = open_plan(&s, "80xh100");
+    struct mesh_list list;
+    assert_int_equal(mesh_plan_search(p, &list), STATUS_OK);
+    bool interleaved = false, deep = false;
+    for (int i = 0; i < list.count; i++) {
+        const struct mesh_shape *m = &list.best[i].variant.mesh;
+        interleaved |= m->chunks > 1 && 126 % (m->pp * m->chunks) != 0;
+        deep |= m->pp > 64;
+    }
+    assert_true(interleaved && deep);
+    mesh_list_free(&list);
+    mesh_plan_close(p);
+}
+
 /* Each axis costs what it should and saves what it should. */
 static void axes_cost_and_save(void **state)
 {
@@ -649,6 +710,8 @@ int main(void)
         cmocka_unit_test(stages_hold_the_whole_model),
         cmocka_unit_test(llama_70b_fits_where_it_ran),
         cmocka_unit_test(measured_steps_are_met),
+        cmocka_unit_test(thousands_of_micro_batches_take_what_a_walk_of_all_takes),
+        cmocka_unit_test(layers_need_not_divide_by_chunks),
         cmocka_unit_test(axes_cost_and_save),
         cmocka_unit_test(copies_of_a_node_spare_the_network),
         cmocka_unit_test(muon_takes_its_gemms),
