@@ -6,6 +6,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "plan/plan.h"
 #include "train/data_sources.h"
+#include "train/lineage.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -21,6 +22,7 @@ struct inspect_step {
     struct spec spec;
     struct data_sources data;
     struct loader_config loader;
+    struct lineage lineage;                           /* of a run's directory: what it leaves out */
     struct document_index documents[MIXTURE_SOURCES]; /* empty when a source does not know its documents */
     struct tokenizer *tokenizer;                      /* NULL: tokens are shown as numbers */
     struct pack_piece *pieces;                        /* [T] */
@@ -215,6 +217,7 @@ static status load_run(struct inspect_step *o, const char *from, int override_co
     if (dir || ends_in(from, ".yaml") || ends_in(from, ".yml")) {
         if (snprintf(path, sizeof path, dir ? "%s/config.yaml" : "%s", from) >= (int)sizeof path)
             return FAIL(STATUS_CONFIG, "%.60s...: the path is too long", from);
+        if (dir) TRY(lineage_of_run(&o->lineage, from));
         return spec_load(&o->spec, path, override_count, overrides, NULL);
     }
     char *words[64] = {"model.preset=nano", "model.context_length=1000000", "train.steps=1000000000", path};
@@ -253,6 +256,7 @@ static status inspect(struct inspect_step *o)
                     "train.micro_batch is auto: give --train.micro_batch=B, or the run's directory, "
                     "whose config.yaml knows it");
     TRY(open_loader(o));
+    o->loader.skips = &o->lineage.skips;
     TRY(data_sources_open(&o->data, &o->spec.run));
     TRY(data_sources_mix(&o->data, &o->spec));
     if (!o->which.tokenizer_dir && o->spec.run.data_tokenizer[0])
@@ -276,6 +280,7 @@ status cmd_data_step(const struct args *a, const struct cmd_data_step *which)
     if (st == STATUS_OK) st = inspect(o);
     for (int i = 0; i < MIXTURE_SOURCES; i++) document_index_free(&o->documents[i]);
     data_sources_close(&o->data);
+    lineage_free(&o->lineage);
     if (o->tokenizer) tokenizer_free(o->tokenizer);
     free(o->pieces);
     free(o);

@@ -130,11 +130,14 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
     print_json(o);
 }
 
+enum { NOT_GIVEN = INT32_MIN };
 struct train_options {
     struct flag_optional go_on; /* --resume */
     bool resume, accept_data, trace, json;
     int64_t step; /* to resume from; -1: the newest checkpoint's */
-    const char *isa;
+    const char *isa, *skip;
+    int64_t rewind; /* -1: not given */
+    struct lineage_order lineage;
 };
 
 /* --resume, --resume=STEP; --resume=true and =false, as for a switch. */
@@ -151,13 +154,39 @@ static status take_resume(struct train_options *f)
     return STATUS_OK;
 }
 
+/* --rewind STEP, --skip A:B. */
+static status take_lineage(struct train_options *f)
+{
+    struct lineage_order *o = &f->lineage;
+    char from[32] = "";
+    *o = (struct lineage_order){
+        .rewinds = f->rewind != NOT_GIVEN, .rewind = f->rewind, .why = "the command line"};
+    if (o->rewinds && f->rewind < 0)
+        return FAIL(STATUS_CONFIG, "--rewind %lld: a step is a whole number, such as --rewind 500",
+                    (long long)f->rewind);
+    if (o->rewinds && !f->resume)
+        return FAIL(STATUS_CONFIG, "--rewind goes back in a run that is there: add --resume");
+    if (f->skip == NULL) return STATUS_OK;
+    const char *colon = strchr(f->skip, ':');
+    if (colon) snprintf(from, sizeof from, "%.*s", (int)(colon - f->skip), f->skip);
+    if (colon && text_to_int(from, &o->skip_from) && text_to_int(colon + 1, &o->skip_to) &&
+        o->skip_from >= 1 && o->skip_to >= o->skip_from && o->skip_to < INT64_MAX / 4)
+        return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "--skip %s: the first and the last step whose data are left out, such as --skip 510:530",
+                f->skip);
+}
+
 static status parse(struct args *a, struct train_options *f)
 {
     const struct flag flags[] = {FLAG("resume", &f->go_on), FLAG("accept-data-change", &f->accept_data),
-                                 FLAG("trace", &f->trace), FLAG("isa", &f->isa), FLAG("json", &f->json)};
-    *f = (struct train_options){0};
-    TRY(args_parse(a, flags, 5));
-    return take_resume(f);
+                                 FLAG("trace", &f->trace),  FLAG("isa", &f->isa),
+                                 FLAG("json", &f->json),    FLAG("rewind", &f->rewind),
+                                 FLAG("skip", &f->skip)};
+    *f = (struct train_options){.rewind = NOT_GIVEN};
+    TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
+    TRY(take_resume(f));
+    return take_lineage(f);
 }
 
 status cmd_train_spec(int argc, char **argv, struct spec *spec)
@@ -197,6 +226,7 @@ status cmd_train(struct args *a)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
     struct loop_options o = {.resume = f.resume,
                              .resume_step = f.step,
+                             .lineage = f.lineage,
                              .accept_data = f.accept_data,
                              .trace = f.trace,
                              .isa = f.isa,

@@ -2,7 +2,8 @@
 /* The charts of report.html and compare.html. The page holds their data as JSON (src/observe/report_chart.c writes it):
  *
  *   {"runs": [{"name": "a", "starts": [0, 20], "axis": {"step": [..], "tokens": [..], "time": [..]},
- *              "series": {"loss": [[step..], [value..]]}}]}
+ *              "series": {"loss": [[step..], [value..]]},
+ *              "forks": [{"step": 12, "skip": [15, 17], "why": "..", "loss": [[step..], [value..]]}]}]}
  *
  * axis says which tokens and which second of training belong to a step. A series that was thinned has two more
  * columns: [[step..], [mean..], [lowest..], [highest..]] of each interval.
@@ -264,6 +265,19 @@ function startsOf(p) {
     .join('');
 }
 
+/* Branches that the one run has left: it went back to an earlier step. Their losses, and where they end. */
+function forksOf(p) {
+  if (data.runs.length > 1 || p.panel.line !== 'loss') return '';
+  const run = data.runs[0];
+  return run.forks.map(f => {
+    const c = {x: place(run, f.loss[0])}, points = pointsOf(c, f.loss[1], p.x, p.y);
+    const skip = f.skip ? `, without the data of steps ${f.skip[0]} to ${f.skip[1]}` : '';
+    const title = el('i');
+    title.textContent = `left: went back to step ${f.step}${skip} (${f.why})`;
+    return `<path class=fork d="${points.length ? 'M' : ''}${points.join('L')}"><title>${title.innerHTML}</title></path>`;
+  }).join('');
+}
+
 /* The scales of a panel; y covers what x shows. */
 function scales(p) {
   const [low, high] = rangeX(), bold = [], faint = [];
@@ -295,6 +309,7 @@ function drawPanel(p) {
   scales(p);
   const box = `x=${LEFT} y=${TOP - 4} width=${p.width - LEFT - RIGHT + 5} height=${p.height - TOP - BOTTOM + 4}`;
   let out = axesOf(p) + startsOf(p) + `<clipPath id=${p.id}><rect ${box} /></clipPath><g clip-path="url(#${p.id})">`;
+  out += forksOf(p);
   for (const c of p.curves) {
     if (c.faint) out += faintOf(c, p.x, p.y);
     out += path(c.dots ? 'val' : 'bold', c, pointsOf(c, c.bold, p.x, p.y));

@@ -10,14 +10,20 @@
 
 enum { SHOWN = 1000, SHOWN_LEAST = 100 };
 
-/* A JSON string that cannot end a script element. */
+/* JSON that cannot end a script element. */
+static void put_json(FILE *out, const json_t *o)
+{
+    char *dump =
+        o ? json_dumps(o, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    MEMORY_CHECK(dump != NULL, "no memory to print a chart's data");
+    for (const char *p = dump; *p; p++) *p == '<' ? fputs("\\u003c", out) : fputc(*p, out);
+    free(dump);
+}
+
 static void put_string(FILE *out, const char *text)
 {
     json_t *string = json_string(text);
-    char *dump = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
-    MEMORY_CHECK(dump != NULL, "no memory to print a name");
-    for (const char *p = dump; *p; p++) *p == '<' ? fputs("\\u003c", out) : fputc(*p, out);
-    free(dump);
+    put_json(out, string);
     json_decref(string);
 }
 
@@ -92,7 +98,9 @@ static void put_run(FILE *out, const struct report_data *d, int64_t shown)
         fprintf(out, "%s%.0f", comma, d->starts.x[i]);
         comma = ",";
     }
-    fprintf(out, "],\n\"axis\":");
+    fprintf(out, "],\"forks\":");
+    put_json(out, d->forks);
+    fprintf(out, ",\n\"axis\":");
     put_axis(out, d, shown);
     fprintf(out, ",\n\"series\":{");
     comma = "";

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "observe/evals.h"
+#include "observe/forks.h"
 #include "observe/observe_int.h"
 #include "observe/runs.h"
 
@@ -262,6 +263,7 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
                     "%s: not a run directory: no metrics.jsonl, env.json, exit.json or config.yaml in it",
                     run_dir);
     d->evals = evals_read(d->path);
+    d->forks = forks_read(d->path);
     d->locked = run_is_locked(d->path);
     snprintf(path, sizeof path, "%s/ckpt", d->path);
     d->has_checkpoints = io_exists(path);
@@ -293,6 +295,7 @@ void report_data_free(struct report_data *d)
     json_decref(d->env);
     json_decref(d->exit);
     json_decref(d->evals);
+    json_decref(d->forks);
 }
 
 double report_data_fact(const struct report_data *d, const char *name)

@@ -50,6 +50,7 @@ struct report_data {
     json_t *env, *exit; /* NULL: missing or unreadable */
     char *config;       /* valid UTF-8; NULL: missing */
     json_t *evals;      /* evals.h: an array */
+    json_t *forks;      /* forks.h: an array */
 };
 /* Reads a run directory; of metrics.jsonl only the last tail_bytes (0: all). A missing file leaves its fields empty; a
  * directory with none of the four files is STATUS_DATA. */

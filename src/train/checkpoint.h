@@ -75,6 +75,8 @@ void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
 /* The newest step whose checkpoint opens and was saved by a run that learned (train/health.h); -1: there is none. */
 status checkpoint_newest_sound(const char *run_dir, int64_t *step) WARN_UNUSED;
+/* The same of those not behind step `last`. */
+status checkpoint_newest_sound_until(const char *run_dir, int64_t last, int64_t *step) WARN_UNUSED;
 /* Path of the checkpoint of a step; STATUS_CKPT with the steps that are there when it is not. */
 status checkpoint_at(const char *run_dir, int64_t step, char *path, size_t size) WARN_UNUSED;
 /* From now on the newest checkpoint of the run is that of `step`, as if later ones were not there. */

@@ -239,6 +239,11 @@ status checkpoint_open(struct checkpoint **c, const char *path, bool *found)
 
 status checkpoint_newest_sound(const char *run_dir, int64_t *step)
 {
+    return checkpoint_newest_sound_until(run_dir, INT64_MAX, step);
+}
+
+status checkpoint_newest_sound_until(const char *run_dir, int64_t last, int64_t *step)
+{
     char dir[CKPT_PATH_MAX], path[CKPT_PATH_MAX];
     const char *why;
     int64_t *steps, back;
@@ -249,7 +254,7 @@ status checkpoint_newest_sound(const char *run_dir, int64_t *step)
     TRY(ckpt_steps(dir, &steps, &count));
     for (int i = 0; i < count && *step < 0; i++) {
         struct checkpoint *c;
-        if (steps[i] > back) continue;
+        if (steps[i] > back || steps[i] > last) continue;
         ckpt_step_path(path, dir, steps[i]);
         if (ckpt_open_dir(&c, path) != STATUS_OK) continue;
         if (health_of_meta(checkpoint_meta(c), &why)) *step = steps[i];

@@ -15,9 +15,11 @@
 #include "plan/mfu.h"
 #include "train/ckpt_leftovers.h"
 #include "train/data_identity.h"
+#include "train/epochs.h"
 #include "train/forecast.h"
 #include "train/rank_times.h"
 #include "train/restore.h"
+#include "train/rewind.h"
 #include "train/runlock.h"
 #include "train/device_times.h"
 #include "train/save.h"
@@ -57,15 +59,16 @@ struct loop {
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
+    struct rewind rewind;
     struct waiting waiting;
     struct stop stop;
     struct rank_times ranks;
-    _Atomic int64_t step_now;     /* for the display's thread: the step in progress */
-    atomic_bool drops;            /* the same: a step that lasts may be dropped */
-    bool answered;                /* of that thread: a signal was answered */
-    double predicted_s;           /* of a step, the same on all ranks; NaN: not known */
-    struct mixture_cursor cursor; /* of the step's samples */
-    double peak;                  /* FLOP/s of the GPU, 0 when not known */
+    _Atomic int64_t step_now; /* for the display's thread: the step in progress */
+    atomic_bool drops;        /* the same: a step that lasts may be dropped */
+    bool answered;            /* of that thread: a signal was answered */
+    double predicted_s;       /* of a step, the same on all ranks; NaN: not known */
+    struct epochs epochs;
+    double peak; /* FLOP/s of the GPU, 0 when not known */
     struct breakdown breakdown;
     struct forecast forecast;
 };
@@ -176,10 +179,9 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
     bool found = false;
     char path[SPEC_TEXT + 64];
     snprintf(path, sizeof path, "%s", l->spec.run.run_dir);
-    const bool back = o->resume && o->resume_step >= 0;
-    if (back) TRY(checkpoint_at(l->spec.run.run_dir, o->resume_step, path, sizeof path));
+    const bool back = o->resume && l->rewind.go_to >= 0;
+    if (back) TRY(checkpoint_at(l->spec.run.run_dir, l->rewind.go_to, path, sizeof path));
     if (o->resume) TRY(trainer_restore(&l->trainer, path, &found));
-    if (back && l->lead) TRY(checkpoint_go_back(l->spec.run.run_dir, o->resume_step));
     if (found) {
         l->saved_step = l->trainer.step;
         return STATUS_OK;
@@ -385,40 +387,12 @@ static void judge_waiting(struct loop *l, const struct step_cost *cost)
     *w = (struct waiting){.warnings = w->warnings};
 }
 
-/* Logs sources that start another epoch in this step. */
-static void log_epochs(struct loop *l)
-{
-    const struct run_spec *r = &l->spec.run;
-    double now[MIXTURE_SOURCES], before[MIXTURE_SOURCES];
-    const int64_t per_step = r->train_batch_tokens / r->train_sequence_length;
-    samples_epochs(l->train.samples, &l->cursor, (l->trainer.step - 1) * per_step, before);
-    samples_epochs(l->train.samples, &l->cursor, l->trainer.step * per_step, now);
-    for (int i = 0; i < samples_sources(l->train.samples); i++)
-        if (floor(now[i]) > floor(before[i]))
-            log_info("source    %s: epoch %.0f is over at step %lld", l->train.sources->list_of[i].name,
-                     floor(now[i]), (long long)l->trainer.step);
-}
-
-static void epoch_facts(struct loop *l)
-{
-    const struct run_spec *r = &l->spec.run;
-    double epochs[MIXTURE_SOURCES];
-    char name[SOURCE_NAME + 16];
-    if (l->train.samples == NULL) return;
-    samples_epochs(l->train.samples, &l->cursor,
-                   l->trainer.step * (r->train_batch_tokens / r->train_sequence_length), epochs);
-    for (int i = 0; i < samples_sources(l->train.samples); i++) {
-        snprintf(name, sizeof name, "epochs.%s", l->train.sources->list_of[i].name);
-        observe_fact(l->observe, name, epochs[i]);
-    }
-}
-
 static void record_step(struct loop *l, const struct step_result *s, const struct step_cost *cost)
 {
     const struct trainer *t = &l->trainer;
     judge_waiting(l, cost);
     forecast_step(&l->forecast, cost->seconds - cost->waited);
-    if (l->lead) log_epochs(l);
+    if (l->lead) epochs_log(&l->epochs, &l->train, t);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
@@ -494,6 +468,10 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
     char dropped[96];
+    if (l->rewind.forks) { /* at once: the checkpoint of this step does not know what is left out */
+        l->saved_step = -1;
+        TRY(save(l));
+    }
     TRY(make_up_evaluation(l, o));
     while (t->step < t->steps_total) {
         device_times_before(l->trainer.step - l->start_step);
@@ -554,7 +532,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
         }
         pipeline_log(&l->trainer.pipeline);
         memory_facts(l);
-        epoch_facts(l);
+        epochs_facts(&l->epochs, &l->train, &l->trainer, l->observe);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);
         observe_flush(l->observe);
         observe_close(l->observe);
@@ -640,13 +618,18 @@ static status open_all(struct loop *l, const struct loop_options *o)
     if (l->lead) TRY(open_run_dir(l, o));
     if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
+    TRY(rewind_plan(&l->rewind, l->spec.run.run_dir, &o->lineage, o->resume, o->resume_step));
     TRY(begin_or_go_on(l, o));
     TRY(same_step(l));
+    TRY(rewind_obey(&l->rewind, t, &o->lineage, l->lead));
+    if (l->lead && o->resume && l->rewind.go_to >= 0)
+        TRY(checkpoint_go_back(l->spec.run.run_dir, l->rewind.go_to));
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to continue", (long long)t->steps_total);
     struct loader_config loader;
     TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
+    loader.skips = &t->lineage.skips;
     TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
     l->start_step = t->step;
     l->peak = mfu_peak(t->dev.name, (enum precision)r->train_precision);

@@ -20,6 +20,7 @@ struct loop_options {
     int64_t resume_step; /* with resume: from the checkpoint of this step, -1: the newest */
     bool resume;     /* from the newest checkpoint of the run directory; without one, start */
     bool accept_data; /* resume even if shards or tokenizer are not those of the checkpoint; it is recorded */
+    struct lineage_order lineage; /* go back, leave out data */
     bool trace;      /* write RUN/trace/step-STEP.json; STEP is its first step */
     const char *isa; /* see ops_cpu; NULL: the best */
     struct comm *comm; /* NULL: one rank. Rank 0 writes and logs; all ranks train, evaluate and send what is saved */

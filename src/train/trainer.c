@@ -274,6 +274,7 @@ void trainer_close(struct trainer *t)
     memory_free(&t->memory);
     json_decref(t->data);
     t->data = NULL;
+    lineage_free(&t->lineage);
     choose_close(t->exec.stream);
     dev_stream_close(&t->stream);
     dev_close(&t->dev);
@@ -476,6 +477,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(take_identity(t, c, training));
     TRY_OUT(restore_algorithms(t, c));
     if (training) health_read(&t->health, checkpoint_meta(c));
+    if (training) TRY_OUT(lineage_read(&t->lineage, checkpoint_meta(c), checkpoint_path(c)));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK && training) st = fp8_run_begin(t);

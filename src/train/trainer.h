@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 #include "train/fp8_run.h"
 #include "train/health.h"
+#include "train/lineage.h"
 #include "train/pipeline.h"
 
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph,
@@ -65,6 +66,7 @@ struct trainer {
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
     struct health health; /* of the steps done */
+    struct lineage lineage; /* what was left out on the way here */
     bool told_unsound;    /* the log says that checkpoints are not sound */
 };
 

@@ -45,6 +45,7 @@ struct loader {
 int64_t loader_sample(const struct loader_config *c, int64_t step, int64_t m, int64_t q)
 {
     const int64_t ranks = c->ranks > 0 ? c->ranks : 1;
+    step = skips_batch(c->skips, step);
     if (c->blocks) return ((step * ranks + c->rank) * c->micro_count + m) * c->sequences + q;
     return ((step * c->micro_count + m) * ranks + c->rank) * c->sequences + q;
 }

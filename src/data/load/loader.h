@@ -2,7 +2,7 @@
  *
  * A step takes ranks * micro_count * B samples. Sequence q of micro-batch m of rank r in step s is sample
  *     s * ranks * micro_count * B  +  (m * ranks + r) * B  +  q
- * or, with `blocks`, (r * micro_count + m) * B + q after the first term. A step is therefore the same set of samples
+ * (with `skips`, s is the batch that the step reads) or, with `blocks`, (r * micro_count + m) * B + q after the first term. A step is therefore the same set of samples
  * for any number of ranks.
  *
  * Threads prefetch steps, micro-batch by micro-batch; the contents of a batch do not depend on the threads.
@@ -11,6 +11,7 @@
 #ifndef INGOT_DATA_LOAD_LOADER_H
 #define INGOT_DATA_LOAD_LOADER_H
 #include "data/load/samples.h"
+#include "data/load/skips.h"
 
 enum {
     LOADER_IGNORE = -100, /* equal to TARGET_IGNORE of ops/ops.h, which this rank may not include */
@@ -55,6 +56,7 @@ struct loader_config {
     int rank, ranks;                /* 0 ranks means 1 */
     int blocks;                     /* assignment of micro-batches to a rank: 0: every ranks-th; 1: contiguous */
     int threads;                    /* 0: 1 */
+    const struct skips *skips;      /* batches that are left out; must outlive the loader; NULL: none */
     struct loader_memory memory;
 };
 struct loader;
