@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/plan_run.h"
+#include "plan/assume.h"
 #include "plan/mesh_plan.h"
 #include "plan/predict.h"
 #include "train/loop.h"
@@ -74,11 +75,16 @@ static status print_plan(const struct spec *spec, const char *machine, const str
 status cmd_plan(struct args *a)
 {
     bool json = false;
-    const char *machine = NULL;
+    const char *machine = NULL, *assumed = NULL;
     struct plan_run run = plan_run_default();
-    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine), PLAN_RUN_FLAGS(&run)};
+    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine), FLAG("assume", &assumed),
+                                 PLAN_RUN_FLAGS(&run)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
+    struct assume assume = assume_default();
+    if (assumed && machine == NULL)
+        return FAIL(STATUS_CONFIG, "plan: --assume needs a machine, such as --machine 64xH100");
+    if (assumed) TRY(assume_read(assumed, &assume));
     TRY(plan_run_check(&run, machine));
     struct spec spec;
     struct spec_origin *origin;
@@ -87,9 +93,9 @@ status cmd_plan(struct args *a)
                recompute = spec_origin_given(origin, "train", "recompute");
     spec_origin_free(origin);
     TRY(look_at_data(&spec, json));
-    if (plan_run_asked(&run)) return plan_run_print(&run, &spec, machine, json);
+    if (plan_run_asked(&run)) return plan_run_print(&run, &spec, machine, &assume, json);
     const struct plan_command command = {
-        .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute};
+        .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute, .assume = &assume};
     status st = print_plan(&spec, machine, &command, json);
     free(command.words);
     return st;

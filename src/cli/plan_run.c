@@ -91,9 +91,11 @@ status plan_run_check(struct plan_run *o, const char *machine)
     return STATUS_OK;
 }
 
-status plan_run_print(const struct plan_run *o, const struct spec *s, const char *machine, bool json)
+status plan_run_print(const struct plan_run *o, const struct spec *s, const char *machine,
+                      const struct assume *assume, bool json)
 {
     return simulate_print(s, &(struct simulate_print_args){.machine = machine,
+                                                           .assume = assume,
                                                            .outlook = o->outlook,
                                                            .spread = o->spread,
                                                            .timeline = o->timeline,

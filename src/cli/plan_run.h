@@ -22,5 +22,7 @@ struct plan_run plan_run_default(void);
 status plan_run_check(struct plan_run *o, const char *machine) WARN_UNUSED;
 /* True: an option asks for something that plan_run_print answers. */
 bool plan_run_asked(const struct plan_run *o);
-status plan_run_print(const struct plan_run *o, const struct spec *s, const char *machine, bool json) WARN_UNUSED;
+/* assume: NULL: nothing. */
+status plan_run_print(const struct plan_run *o, const struct spec *s, const char *machine,
+                      const struct assume *assume, bool json) WARN_UNUSED;
 #endif

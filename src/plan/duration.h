@@ -8,9 +8,11 @@
 
 /* How `ingot plan` was asked. words: RUN.yaml and keys, quoted for a shell, for the command that starts the run.
  * micro_batch, recompute: the keys that it gives, which a search over meshes keeps. */
+struct assume;
 struct plan_command {
     char *words;
     bool micro_batch, recompute;
+    const struct assume *assume; /* NULL: nothing */
 };
 /* Devices that run, per node, and what a GPU is called ("GPU", "device"). */
 struct plan_devices {

@@ -35,16 +35,18 @@ static double filled(const struct layer_shape *s, double rows, double columns)
     return s->machine->multiprocessors ? fmin(1, tiles / s->machine->multiprocessors) : 1;
 }
 
-/* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones
- * (docs/perf-log). */
+/* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones of an expert's rows
+ * (docs/perf-log), and all wait for the fullest expert. */
 struct gemm_s {
     double forward, dgrad, wgrad;
 };
 static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm *p)
 {
     const double tokens = (double)s->tokens * p->copies, in = (double)p->in, out = (double)p->out;
-    const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), tokens));
-    const double t = 2 * tokens * in * out / (rate * (p->grouped ? 0.85 : 1));
+    const double rows = p->grouped ? tokens / (double)s->model->moe_experts : tokens;
+    const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), rows));
+    const double grouped = p->grouped ? 0.85 / fmax(1, s->imbalance) : 1;
+    const double t = 2 * tokens * in * out / (rate * grouped);
     return (struct gemm_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
 }
 

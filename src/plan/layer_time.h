@@ -41,6 +41,7 @@ struct layer_shape {
     enum precision precision;
     struct layer_fp8 fp8;           /* of the layer that is timed */
     enum recompute recompute;
+    double imbalance;               /* moe: tokens of the fullest expert over the mean; 0: 1 */
     int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
     int64_t stream;                 /* residual stream rows of this rank: tokens / tp with sequence parallelism */
 };

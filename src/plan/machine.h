@@ -38,9 +38,11 @@ struct machine {
 };
 
 /* A number of devices of one machine type. */
+struct assume;
 struct cluster {
     const struct machine *machine;
     int devices, node;              /* node: devices per node, with fast links */
+    const struct assume *assume;    /* NULL: nothing (plan/assume.h) */
 };
 /* Parses "64xB200", "2x8xH100" (two nodes of eight) or "h200". STATUS_CONFIG lists the valid names. Without a number
  * of nodes, nodes are full. */

@@ -23,7 +23,11 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     const struct machine *m = c->machine;
     struct mesh_plan *p = calloc(1, sizeof *p);
     MEMORY_CHECK(p != NULL, "no memory to plan with");
-    *p = (struct mesh_plan){.spec = *s, .cluster = *c, .own_layout = true};
+    *p = (struct mesh_plan){.spec = *s, .cluster = *c, .machine = *c->machine, .own_layout = true};
+    p->assume = c->assume ? *c->assume : assume_default();
+    p->cluster.machine = &p->machine;
+    p->cluster.assume = &p->assume;
+    assume_machine(&p->assume, &p->machine);
     struct choose_ops choice = plan_ops(&p->spec, NULL);
     choice.sm = m->sm;
     status st = choose_open(&p->ops, m->kind, NULL, &choice);
@@ -316,7 +320,7 @@ static double paid(double transfer, double hidden)
 static double sp_exposed(const struct rank_share *s, int64_t layer, double gemm)
 {
     const double hidden = s->layer[layer].overlap * fmin(s->gather_s, gemm * (s->tp - 1) / s->tp);
-    return paid(s->gather_s, s->overlap ? hidden : 0);
+    return paid(s->gather_s, s->overlap_tp * hidden);
 }
 
 /* Both branches of a layer: all-gather before the first GEMM, reduce-scatter after the last. Backward does
@@ -446,11 +450,11 @@ struct dp_cost {
 };
 
 /* Exposed seconds of a transfer of all layers that overlaps a pass over them: what is longer than the pass,
- * and always one layer. */
-static double uncovered(double transfer, double pass, int layers, bool overlap)
+ * and always one layer. overlap: the
+ * fraction of the rest that does. */
+static double uncovered(double transfer, double pass, int layers, double overlap)
 {
-    if (!overlap || layers == 0) return transfer;
-    return paid(transfer, fmin(transfer, pass) * (layers - 1) / layers);
+    return layers > 0 ? paid(transfer, overlap * fmin(transfer, pass) * (layers - 1) / layers) : transfer;
 }
 
 /* ZeRO shards a copy over `shard` neighbours of dp (parallel/mesh.h). All-reduces over copies follow each
@@ -466,7 +470,7 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
                       outer = traffic_axis(&p->cluster, copies, v->tp * shard);
     struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
-    bytes.scatter = traffic_state(v->zero, stage->count - stage->tables, s->weight_bytes).scatter;
+    bytes.scatter = p->assume.grad_bytes * (stage->count - stage->tables);
     const int units = stage->layers + (rank == 0) + (rank == v->pp - 1);
     const double sums = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
     const double sum = units * (traffic_gather_s(&inner, bytes.scatter / units) +
@@ -477,16 +481,16 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
                   gathers * traffic_gather_bytes(&inner, bytes.gather);
     c.sum.seconds = sums * sum + gathers * gather;
     /* The first stages finish last: later stages reduce while earlier ones still compute. */
-    const double slack = s->overlap ? rank * t->backward / v->chunks : 0;
+    const double slack = s->overlap_dp * rank * t->backward / v->chunks;
     /* New weights are gathered while the optimizer runs; those of Muon come last. */
-    const bool overlap = s->overlap && p->spec.run.optim_name != OPTIM_MUON;
+    const double overlap = p->spec.run.optim_name != OPTIM_MUON ? s->overlap_dp : 0;
     const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, overlap);
     if (v->zero < 2) {
-        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap) - slack) + moved;
+        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap_dp) - slack) + moved;
     } else { /* gathers and reduce-scatters of a backward pass overlap it together */
         const double recompute = v->zero == 3 ? gather / 2 : 0;
-        c.backward = uncovered(sum + recompute, t->backward, stage->layers, s->overlap);
-        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap) : 0;
+        c.backward = uncovered(sum + recompute, t->backward, stage->layers, s->overlap_dp);
+        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap_dp) : 0;
         c.once = v->zero == 2 ? moved : 0;
     }
     /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */

@@ -81,7 +81,7 @@ struct mesh_result {
 };
 double mesh_result_bytes(const struct mesh_result *r); /* of its fullest stage */
 
-/* A search with its caches. The spec is copied; the cluster's machine is a row of machine.def. */
+/* A search with its caches. Spec, machine and assumptions are copied. */
 struct mesh_plan;
 status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct cluster *c) WARN_UNUSED;
 void mesh_plan_close(struct mesh_plan *p);

@@ -1,6 +1,7 @@
 /* State of a search over meshes, for mesh_plan.c, mesh_search.c and mesh_print.c. */
 #ifndef INGOT_PLAN_MESH_PLAN_INT_H
 #define INGOT_PLAN_MESH_PLAN_INT_H
+#include "plan/assume.h"
 #include "plan/rank_share.h"
 
 /* The last simulated pipeline. Variants that differ only in ZeRO are consecutive, and many have equal times. */
@@ -16,7 +17,9 @@ struct mesh_walk {
 enum { MESH_SHARES_MAX = 1024 };
 struct mesh_plan {
     struct spec spec;
-    struct cluster cluster;
+    struct cluster cluster;     /* its machine is the next field */
+    struct machine machine;     /* with what is assumed of its rates */
+    struct assume assume;
     struct plan_command command;
     struct ops ops;
     bool own_layout;            /* false: a build without CUDA plans a GPU's memory with the CPU's layout */

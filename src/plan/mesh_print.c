@@ -61,7 +61,7 @@ static void print_head(const struct mesh_plan *p)
     const struct machine *m = p->cluster.machine;
     const struct spec *s = &p->spec;
     char a[64], b[32], c[32];
-    char fp8[32] = "", host[64] = "";
+    char fp8[32] = "", host[64] = "", assumed[ASSUME_TEXT];
     if (m->host_bytes > 0)
         snprintf(host, sizeof host, "; host memory %s, %.0f GB/s", text_bytes(c, m->host_bytes),
                  m->host_memory_rate * 1e-9);
@@ -77,6 +77,7 @@ static void print_head(const struct mesh_plan *p)
            text_count(c, (double)s->run.train_batch_tokens),
            (long long)(s->run.train_batch_tokens / s->run.train_sequence_length),
            (long long)s->run.train_sequence_length);
+    if (assume_text(assumed, &p->assume)[0]) printf("assumed      %s\n", assumed);
     if (is_fp8(p) && m->kind == DEV_CUDA && !m->measured_8)
         printf("note         rates of FP8 GEMMs are not measured on this GPU: the H200's share of the FP8 "
                "peak\n");
@@ -272,6 +273,8 @@ static json_t *machine_json(const struct mesh_plan *p)
     json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:b}", "machine", p->cluster.machine->name, "devices",
                           p->cluster.devices, "devices_per_node", p->cluster.node, "device_bytes", p->bytes,
                           "peak_flops_per_s", p->peak, "own_layout", p->own_layout);
+    char assumed[ASSUME_TEXT];
+    json_object_set_new(o, "assumed", json_string(assume_text(assumed, &p->assume)));
     if (is_fp8(p)) json_object_set_new(o, "fp8_rates_measured", json_boolean(p->cluster.machine->measured_8));
     return o;
 }
@@ -373,6 +376,7 @@ status mesh_plan_print(const struct spec *s, const char *machine, const struct p
     const struct run_spec *r = &s->run;
     const bool given = r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0;
     TRY(cluster_parse(machine, &c));
+    c.assume = command->assume;
     TRY(mesh_plan_open(&p, s, &c));
     p->command = *command;
     status st = given ? print_given(p, json) : print_search(p, json);

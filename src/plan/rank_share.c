@@ -1,6 +1,7 @@
 #include "plan/rank_share.h"
 #include "model/mtp.h"
 #include "parallel/tp_grad.h"
+#include "plan/assume.h"
 #include "plan/grad_overlay.h"
 #include "spec/layer_traits.h"
 
@@ -300,6 +301,7 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
                                 .machine = c->machine,
                                 .precision = (enum precision)spec->run.train_precision,
                                 .recompute = s->recompute,
+                                .imbalance = c->assume->imbalance,
                                 .tokens = tokens,
                                 .sequence = spec->run.train_sequence_length,
                                 .stream = tokens / s->tp};
@@ -350,6 +352,8 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                              .recompute = v->recompute,
                              .micro_batch = v->micro_batch,
                              .overlap = a->cluster->machine->overlap,
+                             .overlap_tp = a->cluster->machine->overlap ? a->cluster->assume->overlap_tp : 0,
+                             .overlap_dp = a->cluster->machine->overlap ? a->cluster->assume->overlap_dp : 0,
                              .layers = spec.model.layer_count,
                              .layer = calloc((size_t)spec.model.layer_count, sizeof *s->layer),
                              .stream_bytes = (double)args.tokens * (double)spec.model.hidden_size *

@@ -27,6 +27,7 @@ struct rank_share {
     enum recompute recompute;
     int64_t micro_batch;
     bool overlap;
+    double overlap_tp, overlap_dp; /* fraction of the communication that can, and does: 0 without overlap */
     int64_t layers;
     struct rank_share_layer *layer; /* [layers], owned */
     double count_first, count_last, count_tied; /* parameters: embedding; norm and head; the table shared with the

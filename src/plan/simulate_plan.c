@@ -289,6 +289,7 @@ status simulate_print(const struct spec *s, const struct simulate_print_args *a)
     struct cluster c;
     struct outcome o = {.a = a};
     TRY(cluster_parse(a->machine, &c));
+    c.assume = a->assume;
     TRY(mesh_plan_open(&o.plan, s, &c));
     const status st = simulate_all(&o);
     if (st == STATUS_OK) {

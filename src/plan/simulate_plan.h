@@ -16,6 +16,7 @@ void simulate_plan_close(struct simulate_plan *s);
 
 struct simulate_print_args {
     const char *machine;
+    const struct assume *assume; /* NULL: nothing (plan/assume.h) */
     struct outlook_args outlook;
     struct simulate_spread spread;
     const char *timeline;       /* a file to write; NULL: none */

@@ -31,6 +31,18 @@ says "its 512 sequences per step in micro-batches of 512; the first refused"
 run 0 plan --model.preset=nano --model.vocab_size=512 --train.steps=1 --train.micro_batch=auto --train.batch_tokens=8192 --machine.device=cpu --json
 check "the micro-batch that was chosen" [ "$(number micro_batch)" -gt 0 ]
 
+run 0 "${seventy[@]}" --machine 8x8xH100 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --train.micro_batch=auto --assume overlap_tp=0,network=0.5
+check "what is assumed" grep -q '^assumed      overlap_tp=0,network=0.5$' out
+run 0 "${seventy[@]}" --machine 64xB200 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --assume compute=0.5 --json
+check "in JSON" grep -q '"assumed": "compute=0.5"' out
+half=$(number step_seconds)
+run 0 "${seventy[@]}" --machine 64xB200 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --json
+check "slower by it" awk "BEGIN { exit !($half > 1.6 * $(number step_seconds)) }"
+run 2 "${seventy[@]}" --machine 64xB200 --assume imbalanced=2
+says "the names are compute, attention"
+run 2 "${seventy[@]}" --assume compute=2
+says "plan: --assume needs a machine"
+
 run 5 "${seventy[@]}" --machine 8xH100
 says "no mesh fits; the nearest: dp 1 x tp 8"
 says "take more devices"
