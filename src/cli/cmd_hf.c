@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/print_json.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_extend.h"
 #include "model/gguf.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
@@ -48,29 +48,19 @@ static void print_families(const char *what)
 
 /* ---- tokenizer ---- */
 
-static status copy_file(const char *from, const char *to, const char *name)
+static status copy_tokenizer(const struct tokenizer *tok, const char *from, const char *to)
 {
     char path[PATH_BYTES + 64], *data;
     size_t bytes;
-    snprintf(path, sizeof path, "%s/%s", from, name);
-    if (!io_exists(path)) return STATUS_OK;
-    TRY(io_read_file(path, TOKENIZER_BYTES_MAX, &data, &bytes));
-    snprintf(path, sizeof path, "%s/%s", to, name);
-    status st = io_write_file(path, data, bytes);
-    free(data);
-    return st;
-}
-
-static status copy_tokenizer(const struct tokenizer *tok, const char *from, const char *to)
-{
-    static const char *const others[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "chat_template.jinja", "tokenizer.json"};
-    char path[PATH_BYTES + 64];
     TRY(io_make_dirs(to));
     snprintf(path, sizeof path, "%s/tokenizer.json", from);
     if (!io_exists(path)) return tokenizer_save(tok, to); /* vocab.json with merges.txt */
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) TRY(copy_file(from, to, others[i]));
-    return STATUS_OK;
+    TRY(tokenizer_copy_beside(from, to));
+    TRY(io_read_file(path, TOKENIZER_BYTES_MAX, &data, &bytes));
+    snprintf(path, sizeof path, "%s/tokenizer.json", to);
+    status st = io_write_file(path, data, bytes);
+    free(data);
+    return st;
 }
 
 /* The tokenizer beside the weights; *tok NULL and a notice when there is none that ingot reads exactly. */
@@ -125,13 +115,15 @@ static status stored_precision(const char *dir, int64_t layers, int *precision)
 
 /* The model of DIR with the settings of a run that goes on from it, overrides on top. */
 static status import_spec(struct spec *spec, const char *dir, const char *run, const char *tokenizer_dir,
-                          int override_count, char **overrides)
+                          struct hf_vocab *vocab, int override_count, char **overrides)
 {
     struct spec s = {0};
     for (int i = 0; i < override_count; i++)
         if (strncmp(overrides[i], "--model.", 8) == 0)
             return FAIL(STATUS_CONFIG, "%s: the model is what config.json says", overrides[i]);
     TRY(hf_config_read(&s.model, dir));
+    vocab->stored = s.model.vocab_size;
+    if (vocab->end > s.model.vocab_size) s.model.vocab_size = vocab->end;
     run_spec_default(&s.run);
     TRY(stored_precision(dir, s.model.layer_count, &s.run.train_precision));
     s.run.train_steps = IMPORT_STEPS;
@@ -148,7 +140,7 @@ static status import_spec(struct spec *spec, const char *dir, const char *run, c
 }
 
 /* Everything is in memory; the checkpoint comes last. */
-static status write_run(struct trainer *t, const struct tokenizer *tok, const char *from, const char *run,
+static status write_run(struct trainer *t, const struct tokenizer *tok, const char *tok_from, const char *run,
                         const char *tokenizer_dir)
 {
     int lock = -1;
@@ -156,7 +148,7 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
     TRY(io_make_dirs(run));
     status st = runlock_take(run, &lock);
     if (st == STATUS_OK) st = refuse_run(run); /* again, now that nobody else can begin one */
-    if (st == STATUS_OK && tok) st = copy_tokenizer(tok, from, tokenizer_dir);
+    if (st == STATUS_OK && tok) st = copy_tokenizer(tok, tok_from, tokenizer_dir);
     if (st == STATUS_OK) st = trainer_write_config(&t->spec, run);
     if (st == STATUS_OK) st = trainer_save(t, run);
     runlock_release(&lock);
@@ -184,19 +176,53 @@ static void print_import(const struct trainer *t, const char *run, const char *t
     print_json(o);
 }
 
-static status import_model(const char *from, const char *run, const struct tokenizer *tok, bool json,
-                           int override_count, char **overrides)
+struct import {
+    const char *from, *run;
+    const char *tok_dir;   /* where the tokenizer is */
+    struct tokenizer *tok; /* NULL: none */
+    struct hf_vocab vocab; /* end 0: the vocabulary of the model */
+    bool json;
+};
+
+/* --tokenizer DIR: the model's tokenizer with more tokens, whose rows of embedding and head are made. */
+static status take_tokenizer(struct import *im, const char *dir)
 {
+    struct tokenizer *more = NULL;
+    struct model_spec m;
+    TRY(hf_config_read(&m, im->from));
+    TRY(tokenizer_load(&more, dir));
+    status st = im->tok ? tokenizer_extends(more, im->tok) : STATUS_OK;
+    if (st != STATUS_OK) {
+        tokenizer_free(more);
+        return status_wrap(st, "--tokenizer %s", dir);
+    }
+    const int64_t size = im->tok ? tokenizer_vocab_size(im->tok) : m.vocab_size;
+    im->vocab.known = size < m.vocab_size ? size : m.vocab_size;
+    im->vocab.end = tokenizer_vocab_size(more);
+    if (im->tok) tokenizer_free(im->tok);
+    im->tok = more;
+    im->tok_dir = dir;
+    if (im->vocab.end <= im->vocab.known) im->vocab.end = 0;
+    return STATUS_OK;
+}
+
+static status import_model(struct import *im, int override_count, char **overrides)
+{
+    const char *from = im->from, *run = im->run;
+    const struct tokenizer *tok = im->tok;
     char tokenizer_dir[SPEC_TEXT] = "";
     struct spec spec;
     struct trainer t;
     if (tok) snprintf(tokenizer_dir, sizeof tokenizer_dir, "%s/tokenizer", run);
-    TRY(import_spec(&spec, from, run, tokenizer_dir, override_count, overrides));
+    TRY(import_spec(&spec, from, run, tokenizer_dir, &im->vocab, override_count, overrides));
     if (tok && tokenizer_vocab_size(tok) > spec.model.vocab_size)
         log_warn("the tokenizer has %d ids, the model %lld: the ids beyond are refused where they occur",
                  (int)tokenizer_vocab_size(tok), (long long)spec.model.vocab_size);
     TRY(trainer_open_weights(&t, &spec));
-    status st = hf_weights_read(&t.decoder, from);
+    if (im->vocab.end > 0)
+        log_info("vocabulary %lld ids, %lld of them new: their rows begin as the mean of the others",
+                 (long long)spec.model.vocab_size, (long long)(im->vocab.end - im->vocab.known));
+    status st = hf_weights_read_extended(&t.decoder, from, im->vocab.end > 0 ? &im->vocab : NULL);
     if (st == STATUS_OK && t.decoder.token_map.data)
         st = tok ? trainer_fold(&t, tok)
                  : FAIL(STATUS_CKPT,
@@ -204,27 +230,28 @@ static status import_model(const char *from, const char *run, const struct token
                         "there is none beside the weights",
                         from);
     t.data = data_identity_of_tokenizer(tok);
-    if (st == STATUS_OK) st = write_run(&t, tok, from, run, tokenizer_dir);
-    if (st == STATUS_OK) print_import(&t, run, tokenizer_dir, json);
+    if (st == STATUS_OK) st = write_run(&t, tok, im->tok_dir, run, tokenizer_dir);
+    if (st == STATUS_OK) print_import(&t, run, tokenizer_dir, im->json);
     trainer_close(&t);
     return st;
 }
 
 status cmd_ckpt_import(struct args *a)
 {
-    const char *from = NULL, *run = NULL;
-    bool json = false;
-    const struct flag flags[] = {FLAG("out", &run), FLAG("json", &json)};
-    TRY(args_parse(a, flags, 2));
+    struct import im = {0};
+    const char *tokenizer = NULL;
+    const struct flag flags[] = {FLAG("out", &im.run), FLAG("tokenizer", &tokenizer), FLAG("json", &im.json)};
+    TRY(args_parse(a, flags, 3));
     if (a->help) print_families("reads these models");
     if (a->help) return STATUS_OK;
-    TRY(take_source(a, &from, run));
-    if (strlen(run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", run);
-    struct tokenizer *tok = NULL;
-    TRY(refuse_run(run));
-    TRY(load_beside(&tok, from));
-    status st = import_model(from, run, tok, json, a->key_count, a->keys);
-    tokenizer_free(tok);
+    TRY(take_source(a, &im.from, im.run));
+    if (strlen(im.run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", im.run);
+    TRY(refuse_run(im.run));
+    TRY(load_beside(&im.tok, im.from));
+    im.tok_dir = im.from;
+    status st = tokenizer ? take_tokenizer(&im, tokenizer) : STATUS_OK;
+    if (st == STATUS_OK) st = import_model(&im, a->key_count, a->keys);
+    tokenizer_free(im.tok);
     return st;
 }
 

@@ -11,7 +11,7 @@
 #include "data/text/alphabet.h"
 #include "data/text/array.h"
 #include "data/read/reader.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_extend.h"
 #include "observe/progress.h"
 #include <errno.h>
 #include <limits.h>
@@ -364,4 +364,23 @@ status cmd_tokenizer_import(struct args *a)
     }
     tokenizer_free(t);
     return st;
+}
+
+status cmd_tokenizer_extend(struct args *a)
+{
+    struct flag_list specials = {.count = 0};
+    const char *out = NULL;
+    bool json = false;
+    const struct flag flags[] = {FLAG("out", &out), FLAG("special", &specials), FLAG("json", &json)};
+    TRY(args_parse(a, flags, COUNT(flags)));
+    if (a->help) return STATUS_OK;
+    TRY(args_words(a, out ? 1 : 2, 1));
+    if (specials.count == 0)
+        return FAIL(STATUS_CONFIG, "--special TEXT names a new token; give it once for each");
+    TRY(tokenizer_extend(a->words[0], specials.items, specials.count, out));
+    struct tokenizer *t;
+    TRY(tokenizer_load(&t, out));
+    print_saved(t, out, json);
+    tokenizer_free(t);
+    return STATUS_OK;
 }

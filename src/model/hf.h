@@ -29,6 +29,10 @@ status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32
 /* Reads all weights of DIR into the master arrays (F32 or F64) of an allocated decoder. STATUS_CKPT: a tensor is
  * missing, unknown or has a wrong shape. */
 status hf_weights_read(struct decoder *d, const char *dir) WARN_UNUSED;
+/* The same for a model whose vocabulary is longer than the files', which have `stored` rows: rows [known, end) of
+ * embedding and head become the mean of their rows [0, known), in float64. */
+struct hf_vocab { int64_t stored, known, end; };
+status hf_weights_read_extended(struct decoder *d, const char *dir, const struct hf_vocab *v) WARN_UNUSED;
 /* Writes the master weights as `dt`, in files with at most shard_bytes_max of data. Does not write config.json. */
 status hf_weights_write(const struct decoder *d, const char *dir, dtype dt,
                         int64_t shard_bytes_max) WARN_UNUSED;

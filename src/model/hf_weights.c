@@ -121,7 +121,33 @@ static status check_leftovers(const struct decoder *d, const struct safetensors 
     return STATUS_OK;
 }
 
+static bool of_vocabulary(const struct decoder *d, const struct hf_tensor *h)
+{
+    const enum role role = d->params.rows[h->param].role;
+    return role == ROLE_EMBED || role == ROLE_HEAD;
+}
+
+/* Rows [known, end) become the mean of those before them. */
+static void fill_with_mean(const struct decoder *d, const struct hf_tensor *h, const struct hf_vocab *v)
+{
+    const int64_t in = width(&d->params.rows[h->param]);
+    const dtype acc = dtype_acc(d->params.dt);
+    void *master = params_master(&d->params, h->param);
+    PARALLEL_CHUNKS(c, in)
+    {
+        double sum = 0;
+        for (int64_t r = 0; r < v->known; r++) sum += dtype_load(master, r * in + c, acc);
+        for (int64_t r = v->known; r < v->end; r++)
+            dtype_store(master, r * in + c, acc, sum / (double)v->known);
+    }
+}
+
 status hf_weights_read(struct decoder *d, const char *dir)
+{
+    return hf_weights_read_extended(d, dir, NULL);
+}
+
+status hf_weights_read_extended(struct decoder *d, const char *dir, const struct hf_vocab *v)
 {
     struct safetensors *s = NULL;
     struct hf_tensor *list = NULL;
@@ -135,8 +161,11 @@ status hf_weights_read(struct decoder *d, const char *dir)
             st = FAIL(STATUS_CKPT, "%s: %s is missing", dir, list[i].name);
             goto out;
         }
+        const bool longer = v && of_vocabulary(d, &list[i]);
+        if (longer) list[i].rows = list[i].parts[0].rows = v->stored;
         TRY_OUT(check_shape(t, &list[i], &d->params.rows[list[i].param], dir));
         copy_in(d, &list[i], t);
+        if (longer) fill_with_mean(d, &list[i], v);
     }
     st = check_leftovers(d, s, list, count, dir);
 out:

@@ -89,6 +89,26 @@ good ckpt import words -o words.none
 grep -q 'imported without a tokenizer' err || fail "no notice of a foreign tokenizer"
 [ -e words.none/tokenizer ] && fail "a foreign tokenizer was kept"
 
+# A longer vocabulary: special tokens behind the tokenizer's, their rows in embedding and head.
+good tokenizer train text.txt --vocab-size 272 -o short.tok
+good ckpt import "$fixtures/llama" -o long --tokenizer short.tok
+grep -q 'vocabulary 272 ids, 224 of them new' err || fail "no notice of new ids: $(cat err)"
+grep -q 'vocab_size: 272' long/config.yaml || fail "the model did not grow"
+good ckpt export long -o long.hf
+good tokenizer extend short.tok --special '<|im_start|>' --special '<|im_end|>' -o longer.tok
+good tokenizer encode longer.tok --text 'word<|im_end|>' --specials --ids
+grep -qE '(^| )273$' out || fail "the new token has another id: $(cat out)"
+good ckpt import long.hf -o longer --tokenizer longer.tok
+grep -q 'vocabulary 274 ids, 2 of them new' err || fail "no notice of two ids: $(cat err)"
+good generate longer --prompt word --tokens 2
+cmp -s longer.tok/tokenizer.json longer/tokenizer/tokenizer.json || fail "the run has another tokenizer"
+refused 2 'it is a special token already' tokenizer extend longer.tok --special '<|im_end|>' -o x.tok
+refused 2 'exists already' tokenizer extend tok --special '<|a|>' -o longer.tok
+sed 's/in the beginning/zz yy xx ww vv/' text.txt >other.txt
+good tokenizer train other.txt --vocab-size 280 -o other.tok
+refused 2 "is another one than in the model's tokenizer" ckpt import long.hf -o x --tokenizer other.tok
+rm -rf x.tok
+
 # Training goes on from an import, and from there.
 le() { local v=$1; for ((i = 0; i < $2; i++)); do printf "\\x$(printf %02x $((v & 255)))"; v=$((v >> 8)); done; }
 { le 20240520 4; le 1 4; le 600 4; head -c 1012 /dev/zero; for ((t = 0; t < 600; t++)); do le $((t * 7 % 48)) 2; done; } >train_000000.bin
