@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The published runs (published.tsv) as published.sh predicts them: at least 40 of 97 rows without their own help, half of them within 7 %, nine of ten
+# within 15 %. A row that cannot be planned, and a plan that is wrong, are found.
+here=$(realpath "$(dirname "$0")")
+. "$here/../shell.sh"
+"$here/published.sh" "$ingot" >out 2>err || fail "a published run cannot be planned"
+limits() { # limits FILE: rows, median and share within 15 % of the predicted half
+    awk '/^predicted with/ { gsub(",", ""); for (i = 1; i <= NF; i++) { if ($i == "rows") rows = $(i - 1); if ($i == "error") median = $(i + 1); if ($i ~ /^\(/) share = substr($i, 2) } } END { exit !(rows >= 40 && median <= 7 && share >= 90) }' "$1"
+}
+check "half within 7 %, nine of ten within 15 %" limits out
+check "every row has its error" [ "$(grep -cE '^  .* %[c ] .*T=[0-9]' out)" -eq "$(grep -c '^row' "$here/published.tsv")" ]
+check "every stack says why" [ "$(grep -c ': factor ' out)" -eq "$(grep -c '^stack' "$here/published.tsv")" ]
+
+awk -F'\t' -v OFS='\t' '$1 == "row" && n++ % 3 == 1 { $5 *= 1.4 } { print }' "$here/published.tsv" >wrong.tsv
+"$here/published.sh" "$ingot" wrong.tsv >out 2>err
+check "a third of the rows 40 % off is too much" eval '! limits out'
+sed 's/tensor=8/tensor=7/' "$here/published.tsv" >broken.tsv
+"$here/published.sh" "$ingot" broken.tsv >out 2>err
+check "a mesh that does not multiply" [ $? -eq 1 ]
+check "its reason" grep -q "7 x 8 cannot be made of 12288 ranks" err
+
+run 0 plan --model.preset=70b --model.layer_count=126 --model.hidden_size=16384 --model.head_count=128 --model.ffn_size=53248 --model.vocab_size=128256 \
+    --model.context_length=8192 --train.sequence_length=8192 --train.batch_tokens=16777216 --train.steps=1 --machine 16384xH100
+check "a 405B on 16384 GPUs" grep -qE '^ +128 +8 +16 .* interleaved' out
+exit $failed
