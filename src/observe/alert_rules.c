@@ -114,16 +114,12 @@ static double usual_step_s(const struct alert_rules *r)
 static void spike_begins(struct alert_rules *r, const struct alert_spike *k, double now, const char *name,
                          const char *what)
 {
-    char samples[96] = "";
     struct alert_active *a = alert_begin(r, name, STATUS_NUMERIC, now, k->from, "", -1);
     if (a == NULL) return;
-    if (r->setup.samples > 0)
-        snprintf(samples, sizeof samples, "; the samples of step %lld are %lld to %lld: ingot data step",
-                 (long long)k->from, (long long)((k->from - 1) * r->setup.samples),
-                 (long long)(k->from * r->setup.samples - 1));
     snprintf(a->a.text, sizeof a->a.text,
-             "%s up to %.4g since step %lld: z %.1f over the median %.4g of %d steps%s", what, k->value,
-             (long long)k->from, k->top, k->middle, (int)ALERTS_Z_WINDOW, samples);
+             "%s up to %.4g since step %lld: z %.1f over the median %.4g of %d steps; `ingot data "
+             "inspect RUN --step %lld` shows its texts",
+             what, k->value, (long long)k->from, k->top, k->middle, (int)ALERTS_Z_WINDOW, (long long)k->from);
     alert_say(r, a);
 }
 

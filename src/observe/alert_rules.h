@@ -19,7 +19,6 @@ struct alert_setup {
     bool waits;                 /* the ranks' waits are known: not where they are part of a GPU's queue */
     double start_s;             /* wall clock; prices are shares of the time since then */
     int64_t warmup;             /* steps of the learning rate's warm-up */
-    int64_t samples;            /* of a step */
     double checkpoint_bytes;
     void (*emit)(void *ctx, const struct alert *a);
     void *emit_ctx;

@@ -48,7 +48,6 @@ status alerts_open(struct alerts *a, const struct trainer *t, const struct stop 
                   .waits = t->dev.kind == DEV_CPU,
                   .start_s = clock_wall_s(),
                   .warmup = r->optim_warmup_steps,
-                  .samples = r->train_batch_tokens / r->train_sequence_length,
                   .checkpoint_bytes =
                       12 * (double)t->decoder.params.unique, /* fp32: weights and two moments */
                   .awaited = s->comm ? awaited : NULL,
