@@ -96,8 +96,8 @@ static void add_alerts(struct bundle *b, const char *run)
     FILE *out = memory_stream(&all, &bytes);
     MEMORY_CHECK(m, "no memory for the alerts of %s", run);
     if (monitor_read(m, run, clock_wall_s()) == STATUS_OK) {
-        for (int i = 0; i < m->alert_count; i++) {
-            json_t *record = alert_json(m, &m->alerts[i]);
+        for (int i = 0; i < m->alerts.count; i++) {
+            json_t *record = alert_json(m->name, &m->alerts.list[i]);
             json_dumpf(record, out, JSON_COMPACT);
             fputc('\n', out);
             json_decref(record);

@@ -67,14 +67,14 @@ static status tell(const struct order *o, const json_t *record)
 static void tell_new(const struct order *o, struct told *told, const struct monitor *m)
 {
     char key[256];
-    for (int i = 0; i < m->alert_count; i++) {
-        const struct alert *a = &m->alerts[i];
+    for (int i = 0; i < m->alerts.count; i++) {
+        const struct alert *a = &m->alerts.list[i];
         bool known = false;
         snprintf(key, sizeof key, "%s|%s|%lld", a->name, a->where, (long long)a->step);
         for (int k = 0; k < told->count && !known; k++) known = strcmp(told->keys[k], key) == 0;
         if (known || told->count == TOLD_MAX) continue;
         memcpy(told->keys[told->count++], key, sizeof key);
-        json_t *record = alert_json(m, a);
+        json_t *record = alert_json(m->name, a);
         if (o->alerts) {
             json_dumpf(record, stdout, JSON_COMPACT);
             puts("");

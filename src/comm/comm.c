@@ -119,6 +119,11 @@ double comm_wait_s(const struct comm *c)
     return c && c->world->watch ? watch_waited_s(c->world->watch) : 0;
 }
 
+int comm_awaited(const struct comm *world)
+{
+    return world && world->world->watch ? watch_awaited(world->world->watch) : -1;
+}
+
 /* ---- collectives */
 
 static status carry_out(struct comm *c, const struct comm_call *what,

@@ -56,6 +56,9 @@ int comm_ranks(const struct comm *c);
 int comm_local_rank(const struct comm *c);   /* on this host */
 /* Time that this rank has waited for others in calls on host memory, without waits of microseconds. NULL: 0. */
 double comm_wait_s(const struct comm *c);
+/* The rank that the others wait for in a call on host memory: the lowest that is in none, while this rank is in one.
+ * -1: nobody, or this rank does not wait. Any thread may ask. */
+int comm_awaited(const struct comm *world);
 /* Placement of a job's ranks. NULL: one rank. */
 struct comm_job {
     int ranks, here;    /* in all; on this host */

@@ -151,8 +151,8 @@ static enum cause by_word(struct explanation *e, const struct run_facts *f, char
     if (c == CAUSE_peer_killed && memory_cause(e, f) != CAUSE_NONE) c = CAUSE_peer_oom;
     if (e->code == STATUS_DEVICE || e->code == STATUS_COMM)
         if (see_xid(e, f, detail)) c = CAUSE_gpu_xid;
-    for (int i = 0; i < f->monitor->alert_count && c == CAUSE_finished; i++) {
-        const struct alert *a = &f->monitor->alerts[i];
+    for (int i = 0; i < f->monitor->alerts.count && c == CAUSE_finished; i++) {
+        const struct alert *a = &f->monitor->alerts.list[i];
         if (strcmp(a->name, "loss_spike") != 0 || a->code != STATUS_NUMERIC) continue;
         see(e, "metrics.jsonl", "%s from step %lld on: %s", a->name, (long long)a->step, a->text);
         c = CAUSE_finished_unsound;
@@ -245,10 +245,10 @@ static enum cause now_cause(struct explanation *e, const struct run_facts *f, ch
         if (f->host.process == 'D') return CAUSE_waits_disk;
         return CAUSE_stalled;
     }
-    for (int i = 0; i < m->alert_count; i++) {
-        const struct alert *a = &m->alerts[i];
+    for (int i = 0; i < m->alerts.count; i++) {
+        const struct alert *a = &m->alerts.list[i];
         const enum cause c = alert_cause(a->name);
-        if (c == CAUSE_spike_lasts && a->code != STATUS_NUMERIC) continue; /* over */
+        if (a->over || (c == CAUSE_spike_lasts && a->code != STATUS_NUMERIC)) continue;
         if (c == CAUSE_NONE || c > worst) continue; /* explain.def: the worse ones first */
         worst = c;
         snprintf(detail, 200, "%s%s%.120s", a->where, a->where[0] ? ": " : "", a->text);

@@ -1,5 +1,6 @@
 #include "observe/host_lines.h"
 #include "base/io.h"
+#include "base/memory.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -63,8 +64,10 @@ static void gpu_line(struct host_lines *h, struct window *w, const json_t *o)
     struct gpu_lines *g = json_is_integer(index) ? gpu_of(h, (int)json_integer_value(index)) : NULL;
     if (g == NULL) return;
     g->time = number(o, "time");
-    const char *uuid = json_string_value(json_object_get(o, "uuid"));
+    const char *uuid = json_string_value(json_object_get(o, "uuid")),
+               *pci = json_string_value(json_object_get(o, "pci"));
     snprintf(g->uuid, sizeof g->uuid, "%s", uuid ? uuid : "");
+    snprintf(g->pci, sizeof g->pci, "%s", pci ? pci : "");
 #define X(name) g->name = number(o, #name);
     GPU_LINE_VALUES(X)
 #undef X
@@ -89,13 +92,13 @@ static void host_line(struct host_lines *h, const json_t *o)
 }
 
 /* One pass over the end of the file; `fill` false only looks for the newest time. */
-static void pass(FILE *in, struct host_lines *h, struct window *w, bool fill)
+static void pass(FILE *in, long tail_bytes, struct host_lines *h, struct window *w, bool fill)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t n = 0;
     rewind(in);
-    if (fseeko(in, -TAIL_BYTES, SEEK_END) == 0) n = getline(&line, &room, in);
+    if (fseeko(in, -tail_bytes, SEEK_END) == 0) n = getline(&line, &room, in);
     while (n >= 0 && (n = getline(&line, &room, in)) > 0) {
         json_t *o = json_loadb(line, (size_t)n, 0, NULL);
         const char *kind = json_string_value(json_object_get(o, "kind"));
@@ -115,7 +118,7 @@ static void pass(FILE *in, struct host_lines *h, struct window *w, bool fill)
     free(line);
 }
 
-static bool file_read(struct host_lines *h, const char *run_dir, const char *name)
+static bool file_read(struct host_lines *h, const char *run_dir, const char *name, long tail_bytes)
 {
     char path[1200];
     struct window w = {0};
@@ -126,8 +129,8 @@ static bool file_read(struct host_lines *h, const char *run_dir, const char *nam
         .time = NAN, .cpu_percent = NAN, .load = NAN, .memory_available = NAN, .disk_free = NAN};
     snprintf(h->host, sizeof h->host, "%.*s", (int)(strlen(name) - sizeof prefix - sizeof suffix + 2),
              name + sizeof prefix - 1);
-    pass(in, h, &w, false);
-    pass(in, h, &w, true);
+    pass(in, tail_bytes, h, &w, false);
+    pass(in, tail_bytes, h, &w, true);
     fclose(in);
     return true;
 }
@@ -139,15 +142,20 @@ static bool is_record(const char *name)
            strcmp(name + n - sizeof suffix + 1, suffix) == 0;
 }
 
-int host_lines_read(const char *run_dir, struct host_lines **list)
+int host_lines_tail(const char *run_dir, long tail_bytes, struct host_lines *list)
 {
     struct io_list names;
     int count = 0;
-    *list = calloc(HOST_LINES_HOSTS, sizeof **list);
-    CHECK(*list, "out of memory");
     if (io_list(run_dir, &names) != STATUS_OK) return 0;
     for (int i = 0; i < names.count && count < HOST_LINES_HOSTS; i++)
-        count += is_record(names.names[i]) && file_read(&(*list)[count], run_dir, names.names[i]);
+        count += is_record(names.names[i]) && file_read(&list[count], run_dir, names.names[i], tail_bytes);
     io_list_free(&names);
     return count;
+}
+
+int host_lines_read(const char *run_dir, struct host_lines **list)
+{
+    *list = calloc(HOST_LINES_HOSTS, sizeof **list);
+    MEMORY_CHECK(*list != NULL, "no memory for the records of hosts");
+    return host_lines_tail(run_dir, TAIL_BYTES, *list);
 }

@@ -14,7 +14,7 @@ enum { HOST_LINES_HOSTS = 64, HOST_LINES_GPUS = 32, HOST_LINES_XIDS = 32 };
     X(link_errors) X(nvml_error)
 struct gpu_lines {
     int index;
-    char uuid[96];
+    char uuid[96], pci[32];
     double time;            /* of the newest line; NaN: none */
 #define X(name) double name;
     GPU_LINE_VALUES(X)
@@ -39,4 +39,6 @@ struct host_lines {
 /* All hosts of a run, sorted by name; *list is the caller's. Returns their number. Lines that cannot be read are left
  * out. */
 int host_lines_read(const char *run_dir, struct host_lines **list);
+/* The same from the last tail_bytes of each file; list [HOST_LINES_HOSTS]. */
+int host_lines_tail(const char *run_dir, long tail_bytes, struct host_lines *list);
 #endif

@@ -109,6 +109,7 @@ static void write_card(struct host_record *h, int i, double now)
     const double seconds = now - h->begin_s, joules = grown(a->joules, b->joules);
     struct line l = {.used = 0};
     put(&l, "{\"kind\":\"gpu\",\"time\":%.3f,\"gpu\":%d,\"uuid\":\"%s\"", now, i, b->uuid);
+    if (b->pci[0]) put(&l, ",\"pci\":\"%s\"", b->pci);
     if (b->code != NVML_SUCCESS || c->samples == 0) {
         put_number(&l, "nvml_error", b->code);
         put_end(h, &l);

@@ -7,8 +7,8 @@
  *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts
  *   {"kind":"stage","step":100,"name":"block.fwd","value":12.3}      seconds of this process so far, at each save and
  *                                                                    at the end: the last of a process counts
- *   {"kind":"ranks","step":100,"time":1732150010.1,"steps":20,"rank":[0,1],"work_s":[0.48,0.55],"wait_s":[0.07,0]}
- *                                                      each rank's steps since the last such line, in the mean
+ *   {"kind":"ranks","step":100,"time":1732150010.1,"steps":20,"rank":[0,1],"work_s":[0.48,0.55],"wait_s":[0.07,0],
+ *    "data_s":[0,0.06],"cpu_s":[1.8,1.9]}              each rank's steps since the last such line, in the mean
  *
  * Each line is one write() to a file opened for appending, so a crash tears at most the last line. Numbers
  * have the shortest decimal form that reads back to the same double: two runs can be compared bit for bit. */
@@ -112,16 +112,19 @@ void metrics_ranks(struct sink *s, int64_t step, double wall_s, const struct ran
     CHECK(order, "out of memory for %d ranks", count);
     for (int i = 0; i < count; i++) order[i] = &ranks[i];
     if (count > RANK_TIMES_MAX) qsort(order, (size_t)count, sizeof *order, slowest_first);
-    json_t *rank = json_array(), *work = json_array(), *wait = json_array();
+    json_t *rank = json_array(), *work = json_array(), *wait = json_array(), *data = json_array(),
+           *cpu = json_array();
     for (int i = 0; i < count && i < RANK_TIMES_MAX; i++) {
         json_array_append_new(rank, json_integer(order[i] - ranks));
         json_array_append_new(work, json_real(order[i]->work_s));
         json_array_append_new(wait, json_real(order[i]->wait_s));
+        json_array_append_new(data, json_real(order[i]->data_s));
+        json_array_append_new(cpu, json_real(order[i]->cpu_s));
     }
     free(order);
-    append(s,
-           json_pack("{s:s, s:I, s:f, s:I, s:o, s:o, s:o}", "kind", "ranks", "step", (json_int_t)step, "time",
-                     wall_s, "steps", (json_int_t)steps, "rank", rank, "work_s", work, "wait_s", wait));
+    append(s, json_pack("{s:s, s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:o}", "kind", "ranks", "step",
+                        (json_int_t)step, "time", wall_s, "steps", (json_int_t)steps, "rank", rank, "work_s",
+                        work, "wait_s", wait, "data_s", data, "cpu_s", cpu));
 }
 
 enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_LATER, LINE_GARBAGE, LINE_TORN };

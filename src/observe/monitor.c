@@ -89,7 +89,10 @@ status monitor_read(struct monitor *m, const char *run_dir, double now)
     m->host_count = host_lines_read(run_dir, &m->hosts);
     fill(m, &d);
     if (!text_to_int(report_data_config(&d, "optim.warmup_steps", text, sizeof text), &warmup)) warmup = 0;
-    alerts_find(m, &d, warmup);
+    if (alert_lines_read(run_dir, &m->alerts))
+        alerts_find_state(m);
+    else
+        alerts_find(m, &d, warmup);
     report_data_free(&d);
     return STATUS_OK;
 }
@@ -104,8 +107,8 @@ status monitor_exit(const struct monitor *m)
 {
     static const status order[] = {STATUS_DEVICE, STATUS_COMM, STATUS_IO, STATUS_NUMERIC};
     for (size_t k = 0; k < sizeof order / sizeof order[0]; k++)
-        for (int i = 0; i < m->alert_count; i++)
-            if (m->alerts[i].code == order[k]) return order[k];
+        for (int i = 0; i < m->alerts.count; i++)
+            if (m->alerts.list[i].code == order[k]) return order[k];
     return STATUS_OK;
 }
 
@@ -114,16 +117,6 @@ status monitor_exit(const struct monitor *m)
 static void set(json_t *o, const char *key, double v)
 {
     if (isfinite(v)) json_object_set_new(o, key, json_real(v));
-}
-
-json_t *alert_json(const struct monitor *m, const struct alert *a)
-{
-    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "run", m->name, "alert", a->name, "verdict",
-                          a->code == STATUS_OK ? "warn" : "fail", "exit", (int)a->code, "where", a->where,
-                          "text", a->text);
-    set(o, "time", a->time);
-    if (a->step >= 0) json_object_set_new(o, "step", json_integer(a->step));
-    return o;
 }
 
 static json_t *gpu_json(const struct host_lines *h, const struct gpu_lines *g)
@@ -176,7 +169,8 @@ json_t *monitor_json(const struct monitor *m)
         json_array_append_new(hosts, one);
         for (int k = 0; k < h->gpus; k++) json_array_append_new(gpus, gpu_json(h, &h->gpu[k]));
     }
-    for (int i = 0; i < m->alert_count; i++) json_array_append_new(alerts, alert_json(m, &m->alerts[i]));
+    for (int i = 0; i < m->alerts.count; i++)
+        json_array_append_new(alerts, alert_json(m->name, &m->alerts.list[i]));
     json_t *o =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "schema", "ingot.monitor/1",
                   "run", m->name, "state", m->state, "step", (json_int_t)m->step, "planned",

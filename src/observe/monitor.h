@@ -2,22 +2,13 @@
 #ifndef INGOT_OBSERVE_MONITOR_H
 #define INGOT_OBSERVE_MONITOR_H
 #include "base/status.h"
+#include "observe/alert.h"
 #include "observe/host_lines.h"
 #include "observe/observe.h"
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-/* What somebody should know. Alerts are a function of the records: the same files give the same alerts. */
-struct alert {
-    char name[32];      /* loss_spike, stall, throttle, xid, ...: docs/GUIDE.md */
-    status code;        /* exit code of --strict: NUMERIC, DEVICE, COMM, IO; OK: a remark */
-    double time;        /* seconds since 1970; NaN: not known */
-    int64_t step;       /* -1: none */
-    char where[160];    /* "node07 gpu2"; "" */
-    char text[200];
-};
-enum { ALERTS_MAX = 64, SPARK = 512 };
+enum { SPARK = 512 };
 
 struct monitor {
     char name[256], state[32];
@@ -36,8 +27,8 @@ struct monitor {
     int slow_rank;                   /* index of the one that all others wait for; -1: none */
     struct host_lines *hosts;
     int host_count;
-    struct alert alerts[ALERTS_MAX]; /* in the order of time */
-    int alert_count;
+    /* Those of alerts.jsonl; of a run without it, found in its records: the same files give the same alerts. */
+    struct alert_list alerts;
 };
 /* Reads the run at the wall clock `now`. STATUS_DATA: no run directory. */
 status monitor_read(struct monitor *m, const char *run_dir, double now) WARN_UNUSED;
@@ -45,7 +36,6 @@ void monitor_free(struct monitor *m);
 /* Draws it `columns` wide, from 40 on. */
 void monitor_draw(const struct monitor *m, FILE *out, int columns, bool ascii);
 json_t *monitor_json(const struct monitor *m); /* docs/FORMATS.md; the caller owns it */
-json_t *alert_json(const struct monitor *m, const struct alert *a);
 /* Exit code by the alerts: the first of 11, 10, 74, 6. */
 status monitor_exit(const struct monitor *m);
 #endif

@@ -157,8 +157,8 @@ static const char *why(const struct monitor *m, const struct host_lines *h, cons
 {
     char at[160];
     snprintf(at, sizeof at, "%s gpu%d", h->host, g->index);
-    for (int i = 0; i < m->alert_count; i++)
-        if (strcmp(m->alerts[i].where, at) == 0) return m->alerts[i].text;
+    for (int i = 0; i < m->alerts.count; i++)
+        if (strcmp(m->alerts.list[i].where, at) == 0) return m->alerts.list[i].text;
     return NULL;
 }
 
@@ -202,7 +202,7 @@ static void draw_host(const struct monitor *m, const struct host_lines *h, struc
 
 static void draw_alert(const struct alert *a, FILE *out, int columns)
 {
-    char stamp[16] = "", text[512];
+    char stamp[16] = "", text[800];
     const time_t seconds = (time_t)a->time;
     struct tm tm;
     if (isfinite(a->time) && gmtime_r(&seconds, &tm)) strftime(stamp, sizeof stamp, "%H:%MZ ", &tm);
@@ -223,7 +223,7 @@ void monitor_draw(const struct monitor *m, FILE *out, int columns, bool ascii)
     draw_spark(m, out, f.columns, ascii);
     draw_ranks(m, out);
     for (int i = 0; i < m->host_count; i++) draw_host(m, &m->hosts[i], &f);
-    const int first = m->alert_count > ALERTS_SHOWN ? m->alert_count - ALERTS_SHOWN : 0;
+    const int first = m->alerts.count > ALERTS_SHOWN ? m->alerts.count - ALERTS_SHOWN : 0;
     if (first > 0) fprintf(out, " %d earlier alerts: ingot monitor --alerts\n", first);
-    for (int i = first; i < m->alert_count; i++) draw_alert(&m->alerts[i], out, f.columns);
+    for (int i = first; i < m->alerts.count; i++) draw_alert(&m->alerts.list[i], out, f.columns);
 }

@@ -48,9 +48,10 @@ struct metrics {
 };
 extern const struct metrics METRICS_NONE;       /* every value NaN */
 
-/* A rank's step: seconds of its own work, seconds in which it waited for other ranks. */
+/* A rank's step: seconds of its own work, seconds in which it waited for other ranks; of the work, the wait for its
+ * data; CPU time of the process. */
 struct rank_time {
-    double work_s, wait_s;
+    double work_s, wait_s, data_s, cpu_s;
 };
 enum { RANK_TIMES_MAX = 64 }; /* ranks of a record; of more the slowest are written */
 

@@ -300,6 +300,7 @@ static void put_page(FILE *out, const struct report_data *d)
     put_subtitle(out, d);
     put_cards(out, d);
     report_put_charts(out, one, 1);
+    report_put_alerts(out, d);
     put_compression(out, d);
     report_put_evals(out, d);
     put_samples(out, d);

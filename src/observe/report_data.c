@@ -129,15 +129,17 @@ static void find_slow(struct report_ranks *r)
 static void read_ranks(struct report_data *d, const json_t *o)
 {
     const json_t *rank = json_object_get(o, "rank"), *work = json_object_get(o, "work_s"),
-                 *wait = json_object_get(o, "wait_s");
+                 *wait = json_object_get(o, "wait_s"), *data = json_object_get(o, "data_s"),
+                 *cpu = json_object_get(o, "cpu_s"); /* older runs: 0 */
     struct report_ranks *r = &d->ranks;
     const int before = r->count && r->slow >= 0 ? r->rank[r->slow] : -1;
     const double since = r->since;
     r->count = 0;
     for (size_t i = 0; i < json_array_size(rank) && i < RANK_TIMES_MAX; i++) {
         r->rank[r->count] = (int)json_integer_value(json_array_get(rank, i));
-        r->time[r->count++] = (struct rank_time){json_number_value(json_array_get(work, i)),
-                                                 json_number_value(json_array_get(wait, i))};
+        r->time[r->count++] = (struct rank_time){
+            json_number_value(json_array_get(work, i)), json_number_value(json_array_get(wait, i)),
+            json_number_value(json_array_get(data, i)), json_number_value(json_array_get(cpu, i))};
     }
     if (!number(o, "time", &r->at)) r->at = 0;
     find_slow(r);

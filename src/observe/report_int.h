@@ -93,6 +93,8 @@ extern const unsigned char report_css[], report_js[];
 void report_put_charts(FILE *out, const struct report_data *const *runs, int count);
 /* report_time.c: "Where the time went". */
 void report_put_stages(FILE *out, const struct report_data *d);
+/* report_alerts.c: "Alerts". */
+void report_put_alerts(FILE *out, const struct report_data *d);
 /* report_evals.c: "Benchmarks". */
 void report_put_evals(FILE *out, const struct report_data *d);
 /* report_origin.c: "What it was made of" and "What next". */

@@ -13,6 +13,7 @@
 #include "ops/precision.h"
 #include "plan/machine.h"
 #include "plan/mfu.h"
+#include "train/alerts.h"
 #include "train/ckpt_leftovers.h"
 #include "train/data_identity.h"
 #include "train/epochs.h"
@@ -25,6 +26,7 @@
 #include "train/save.h"
 #include "train/signals.h"
 #include "train/stop.h"
+#include "train/waiting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,13 +36,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Time that steps waited for data since the last warning. */
-enum { WAIT_AFTER = 3, WAIT_STEPS = 20 };
-struct waiting {
-    double seconds, waited;
-    int64_t steps;
-    int warnings;
-};
 /* State of a run. */
 struct loop {
     struct spec spec;
@@ -52,6 +47,7 @@ struct loop {
     struct loader *loader;
     struct observe *observe;
     struct host_record *host; /* on one rank of each host */
+    struct alerts alerts;
     FILE *log;
     int lock;
     double start_s;          /* of this process's first step */
@@ -369,33 +365,17 @@ struct step_cost {
     double seconds, waited; /* waited: for its batch */
 };
 
-/* Warns when steps wait for data for more than 1 % of their time. The interval doubles after each warning. */
-static void judge_waiting(struct loop *l, const struct step_cost *cost)
-{
-    struct waiting *w = &l->waiting;
-    if (l->trainer.step - l->start_step <= WAIT_AFTER) return; /* prefetch has not started yet */
-    w->seconds += cost->seconds;
-    w->waited += cost->waited;
-    if (++w->steps < (int64_t)WAIT_STEPS << w->warnings || w->seconds < 1) return;
-    if (w->waited > 0.01 * w->seconds) {
-        log_warn("%lld steps waited %.1f %% of their time for data: raise data.threads (%lld), or put the "
-                 "shards where "
-                 "they are read faster",
-                 (long long)w->steps, 100 * w->waited / w->seconds, (long long)l->spec.run.data_threads);
-        if (w->warnings < 30) w->warnings++;
-    }
-    *w = (struct waiting){.warnings = w->warnings};
-}
-
 static void record_step(struct loop *l, const struct step_result *s, const struct step_cost *cost)
 {
     const struct trainer *t = &l->trainer;
-    judge_waiting(l, cost);
+    if (t->step - l->start_step > WAITING_AFTER)
+        waiting_step(&l->waiting, cost->seconds, cost->waited, &l->spec.run);
     forecast_step(&l->forecast, cost->seconds - cost->waited);
     if (l->lead) epochs_log(&l->epochs, &l->train, t);
     double tokens = (double)l->spec.run.train_batch_tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
+    alerts_note(&l->alerts, t->step, s, cost->seconds);
     if (!l->lead) return;
     const bool measured = !isnan(s->fp8_saturated);
     if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total && !measured) return;
@@ -416,7 +396,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.fp8_saturated = s->fp8_saturated;
     m.fp8_headroom_x = s->fp8_headroom_x;
     m.fp8_headroom_dy = s->fp8_headroom_dy;
-    m.ckpt_stall_ms = save_stall_ms(&l->trainer);
+    m.ckpt_stall_ms = l->alerts.save_ms = save_stall_ms(&l->trainer);
     m.data_wait_s = cost->waited;
     if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
@@ -442,13 +422,15 @@ static status one_step(struct loop *l)
     atomic_store(&l->step_now, t->step + 1);
     stop_begin(&l->stop, l->predicted_s / (double)micros, micros);
     progress_begin(WORK_STEP, "step", micros);
+    alerts_step_begin(&l->alerts);
     status st = loader_next(l->loader, &b);
+    alert_watch_loads(l->alerts.watch, false);
     if (st == STATUS_OK) st = train_step(t, b, &s);
     progress_end();
     TRY(st);
     const struct step_cost cost = {clock_s() - begin, loader_wait_s(l->loader) - waited};
     const double wait_s = comm_wait_s(l->comm) - others;
-    l->stop.mine = (struct rank_time){cost.seconds - wait_s, wait_s};
+    l->stop.mine = alerts_step_end(&l->alerts, cost.seconds, wait_s, cost.waited);
     record_step(l, &s, &cost);
     return STATUS_OK;
 }
@@ -486,6 +468,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         device_times_after(l->trainer.step - l->start_step);
         TRY(stop_look(&l->stop));
         rank_times_step(&l->ranks, &l->stop, l->observe, t->step);
+        alerts_step(&l->alerts, &l->stop);
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
@@ -541,6 +524,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     if (l->log) { /* this process holds the lock of the run directory */
         if (st != STATUS_OK) log_line_file(st == STATUS_STOPPED ? LOG_INFO : LOG_ERROR, "%s", keep);
     }
+    alerts_close(&l->alerts, st, keep, &l->trainer, l->saved_step, seconds, l->trainer.step - l->start_step);
     if (l->log && !refused) {
         if (env_write_exit(l->spec.run.run_dir, (int)st, keep, l->trainer.step) != STATUS_OK)
             log_warn("%s", status_message());
@@ -726,6 +710,7 @@ static status run(struct loop *l, const struct loop_options *o)
         TRY(trace_start(path));
     }
     TRY(look_ahead(l, o));
+    TRY(alerts_open(&l->alerts, &l->trainer, &l->stop)); /* before the first Xid */
     host_open(l);
     if (l->trainer.dev.kind == DEV_CPU && l->lead) l->ranks.count = comm_ranks(l->comm);
     stages_start();

@@ -116,8 +116,8 @@ static void look(struct monitor *m, const struct wrong *w)
 
 static const struct alert *find(const struct monitor *m, const char *name)
 {
-    for (int i = 0; i < m->alert_count; i++)
-        if (strcmp(m->alerts[i].name, name) == 0) return &m->alerts[i];
+    for (int i = 0; i < m->alerts.count; i++)
+        if (strcmp(m->alerts.list[i].name, name) == 0) return &m->alerts.list[i];
     return NULL;
 }
 
@@ -164,7 +164,7 @@ static void test_sound(void **state)
     (void)state;
     struct monitor m;
     look(&m, &(struct wrong){0});
-    if (m.alert_count > 0) fail_msg("%s: %s", m.alerts[0].name, m.alerts[0].text);
+    if (m.alerts.count > 0) fail_msg("%s: %s", m.alerts.list[0].name, m.alerts.list[0].text);
     assert_int_equal(monitor_exit(&m), STATUS_OK);
     assert_true(m.running && m.step == 700 && m.planned == 1000 && m.ranks == 3);
     assert_true(fabs(m.eta_s - 150) < 1 && m.watts == 680 + 681 + 682);
@@ -208,9 +208,9 @@ static void test_alerts(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         look(&m, &rows[i].w);
         const struct alert *a = find(&m, rows[i].name);
-        if (a == NULL || m.alert_count != 1)
-            fail_msg("row %zu: %d alerts, the first is %s, meant is %s", i, m.alert_count,
-                     m.alert_count ? m.alerts[0].name : "none", rows[i].name);
+        if (a == NULL || m.alerts.count != 1)
+            fail_msg("row %zu: %d alerts, the first is %s, meant is %s", i, m.alerts.count,
+                     m.alerts.count ? m.alerts.list[0].name : "none", rows[i].name);
         assert_int_equal(a->code, rows[i].code);
         assert_int_equal(monitor_exit(&m), rows[i].code);
         monitor_free(&m);

@@ -402,6 +402,15 @@ double watch_waited_s(const struct watch *w)
     return w->waited_s;
 }
 
+int watch_awaited(const struct watch *w)
+{
+    const struct heartbeat *b = w->heartbeat;
+    if (!atomic_load(&b->slots[w->rank].waits)) return -1;
+    for (int r = 0; r < b->ranks; r++)
+        if (has_come(b, r) && !atomic_load(&b->slots[r].waits)) return r;
+    return -1;
+}
+
 /* All ranks wait and nothing changes: their calls do not match. */
 static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
 {

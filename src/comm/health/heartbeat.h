@@ -52,6 +52,7 @@ status watch_wait_all(struct watch *w) WARN_UNUSED;
 void watch_wait_begin(struct watch *w);
 void watch_wait_end(struct watch *w);
 double watch_waited_s(const struct watch *w); /* time between them so far */
+int watch_awaited(const struct watch *w);     /* the lowest rank that does not wait while this one does; -1: none */
 status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
 /* From now on the heartbeat thread checks the peers too. If the job is aborted and this rank does not notice within GUARD_S, the thread ends
  * the process with the reason and STATUS_COMM's exit code: a full launch queue of a GPU blocks the main thread forever. */
