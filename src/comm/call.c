@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 const char *comm_op_text(enum comm_op op)
 {
@@ -37,19 +38,42 @@ int comm_neighbour(const struct comm *c, const struct comm_call *call)
     return (c->rank + (forward ? 1 : c->ranks - 1)) % c->ranks;
 }
 
-void comm_header_fill(struct comm_header *h, const struct comm_call *call)
+void comm_header_fill(struct comm_header *h, const struct comm *c, const struct comm_call *call)
 {
+    const size_t pairs = (size_t)c->ranks * (size_t)c->ranks;
     *h = (struct comm_header){.sequence = call->sequence, .bytes = call->bytes, .op = (int32_t)call->op};
+    if (call->counts) h->counts = XXH64(call->counts, pairs * sizeof *call->counts, 0);
     snprintf(h->name, sizeof h->name, "%s", call->name);
+}
+
+int64_t comm_rows_sent_before(const struct comm *c, const struct comm_call *call, int i, int j)
+{
+    int64_t rows = 0;
+    for (int r = 0; r < j; r++) rows += call->counts[i * c->ranks + r];
+    return rows;
+}
+
+int64_t comm_rows_received_before(const struct comm *c, const struct comm_call *call, int i, int j)
+{
+    int64_t rows = 0;
+    for (int r = 0; r < i; r++) rows += call->counts[r * c->ranks + j];
+    return rows;
 }
 
 status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a,
                          const struct comm_header *b, int rank_b)
 {
     char who_a[COMM_TEXT], who_b[COMM_TEXT];
-    if (a->sequence == b->sequence && a->bytes == b->bytes && a->op == b->op && strcmp(a->name, b->name) == 0)
-        return STATUS_OK; /* field by field: the struct has padding */
+    const bool same =
+        a->sequence == b->sequence && a->bytes == b->bytes && a->op == b->op && strcmp(a->name, b->name) == 0;
+    if (same && a->counts == b->counts) return STATUS_OK; /* field by field: the struct has padding */
     if (rank_b < rank_a) return comm_header_check(c, b, rank_b, a, rank_a);
+    if (same)
+        return FAIL(STATUS_COMM,
+                    "the ranks do different things: %.100s and %.100s call %s '%s' (number %llu) with other "
+                    "numbers of rows",
+                    comm_rank_text(c, rank_a, who_a), comm_rank_text(c, rank_b, who_b),
+                    comm_op_text((enum comm_op)a->op), a->name, (unsigned long long)a->sequence);
     return FAIL(
         STATUS_COMM,
         "the ranks do different things: %.100s calls %s '%s' of %llu bytes (number %llu), %.100s calls %s "
@@ -64,7 +88,7 @@ status comm_message_check(const struct comm *c, const struct comm_header *sent, 
 {
     char from[COMM_TEXT], to[COMM_TEXT];
     struct comm_header asked;
-    comm_header_fill(&asked, call);
+    comm_header_fill(&asked, c, call);
     if (sent->sequence == asked.sequence && sent->bytes == asked.bytes && strcmp(sent->name, asked.name) == 0)
         return STATUS_OK;
     return FAIL(STATUS_COMM,

@@ -4,6 +4,8 @@
 #define INGOT_COMM_CALL_H
 #include "comm/comm_int.h"
 
+#include <assert.h>
+
 const char *comm_op_text(enum comm_op op);
 /* "rank 5" or "rank 5 (rank 1 of 'tensor')". */
 const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT]);
@@ -48,11 +50,16 @@ static inline bool comm_op_splits(enum comm_op op) { return comm_op_pattern(op) 
 /* What a rank says about a call: all must say the same. */
 struct comm_header {
     uint64_t sequence, bytes;
+    uint64_t counts;            /* hash of comm_call.counts; 0: none */
     int32_t op;
     char name[COMM_NAME];
 };
 enum { COMM_LINE = 64 };    /* a message's data begin behind its header, on a line of their own */
-void comm_header_fill(struct comm_header *h, const struct comm_call *call);
+static_assert(sizeof(struct comm_header) <= COMM_LINE, "a header is at most a line");
+void comm_header_fill(struct comm_header *h, const struct comm *c, const struct comm_call *call);
+/* Of an all-to-all with counts: rows that rank i has for the ranks before j, or, of rows to j, those of ranks before i. */
+int64_t comm_rows_sent_before(const struct comm *c, const struct comm_call *call, int i, int j);
+int64_t comm_rows_received_before(const struct comm *c, const struct comm_call *call, int i, int j);
 /* STATUS_COMM with both calls when they differ. */
 status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
 /* STATUS_COMM when a message is not what was asked for. */

@@ -140,6 +140,8 @@ static status carry_out(struct comm *c, const struct comm_call *what,
 status comm_carry(struct comm *c, struct comm_call what)
 {
     what.sequence = ++c->sequence;
+    CHECK(what.stream == NULL || c->plane < COMM_DEVICE_GROUPS, "'%s' is communicator %d of a GPU's rank",
+          c->name, c->plane + 1);
     if (what.stream) return carry_out(c, &what, c->world->driver->call);
     return carry_out(c, &what, c->transport->collective);
 }
@@ -151,6 +153,19 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
     return comm_carry(
         c, (struct comm_call){
                .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes, .stream = s});
+}
+
+status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *counts, const void *send,
+                            void *recv, size_t bytes, struct stream *s)
+{
+    CHECK(s == NULL, "'%s': rows of GPUs", name);
+    if (c == NULL) return dev_copy(NULL, recv, send, (size_t)counts[0] * bytes);
+    return comm_carry(c, (struct comm_call){.op = COMM_ALL_TO_ALL,
+                                            .name = name,
+                                            .send = send,
+                                            .recv = recv,
+                                            .bytes = bytes,
+                                            .counts = counts});
 }
 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes,

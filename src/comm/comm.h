@@ -23,7 +23,8 @@ struct comm;
 struct stream; /* dev/dev.h */
 
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
-enum { COMM_GROUPS = 8 };   /* communicators that a rank can be in, including the world */
+/* Communicators that a rank can be in, including the world; those whose calls may have a stream, which are the first. */
+enum { COMM_GROUPS = 12, COMM_DEVICE_GROUPS = 8 };
 #define COMM_SILENCE_S 4.0  /* heartbeats come four times a second */
 #define COMM_STUCK_S 8.0    /* all ranks wait at once for so long: a deadlock */
 #define COMM_DEADLINE_S 3600.0  /* timeout of one wait, for a live rank that is busy: an evaluation, a checkpoint */
@@ -100,6 +101,10 @@ status comm_devices_deregister(struct comm *world, void *base) WARN_UNUSED;
 /* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = rank r's send[this rank]; send and recv are [ranks][bytes] and must not overlap. */
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
+/* The same with as many rows of `bytes` as each pair of ranks has, in host memory alone (s: NULL). counts[i * ranks + j]:
+ * rows from rank i to rank j, the same array on all ranks (their hashes are compared). send: the rows for rank 0, then
+ * those for rank 1, ...; recv: the rows of rank 0, of rank 1, ... They must not overlap. */
+status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *counts, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
 /* recv [bytes] = `send` of rank - by; this rank's goes to rank + by, modulo ranks; 0 < by < ranks. Successive

@@ -61,7 +61,8 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     return part;
 }
 
-/* Units: the embedding, each block, the final norm and head, each MTP module, the n-gram tables. A tied table
+/* Units: the embedding, each block, the final norm and head, each MTP module, experts that are shared out, the n-gram
+ * tables. A tied table
  * is also on the last stage. */
 static void mark_units(struct decoder *d)
 {
@@ -79,6 +80,20 @@ static void mark_units(struct decoder *d)
     if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
 }
 
+/* Experts have units of their own where ranks share them out: they are data parallel over fewer ranks. */
+static void experts_init(struct decoder *d)
+{
+    char name[32];
+    for (int i = 0; i < (int)d->spec.layer_count && d->params.expert_ranks > 1; i++) {
+        snprintf(name, sizeof name, "layers.%d", i);
+        ffn_experts_init(&d->blocks[i].ffn, &d->params, name, i + 1);
+    }
+    for (int i = 0; i < (int)d->spec.mtp_depth && d->params.expert_ranks > 1; i++) {
+        snprintf(name, sizeof name, "mtp.%d", i);
+        ffn_experts_init(&d->mtp[i].block.ffn, &d->params, name, d->mtp[i].unit);
+    }
+}
+
 static void sparse_grad_init(struct decoder *d)
 {
     char name[64];
@@ -93,7 +108,10 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
 {
     *d = (struct decoder){.spec = *spec, .part = part_of(spec, mesh)};
     if (mesh) {
+        const int copies = mesh_copies(mesh), ep = mesh_ep(&mesh->shape);
         d->params.slices = mesh->shape.tp, d->params.slice = mesh->tp_rank;
+        d->params.expert_ranks = ep, d->params.expert_rank = mesh->ep_rank;
+        d->params.expert_shards = mesh->shape.shard / ep, d->params.expert_shard = mesh->edp_rank / copies;
         d->params.zero = mesh->shape.zero, d->params.shards = mesh->shape.shard,
         d->params.shard = mesh_part(mesh);
     }
@@ -113,6 +131,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     head_init(&d->head, &d->params, spec, spec->tied_embeddings ? d->embed.table : -1);
     TRY(mtp_init(d));
     TRY(hrm_init(d));
+    experts_init(d);
     sparse_grad_init(d);
     mark_units(d);
     return STATUS_OK;

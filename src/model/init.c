@@ -60,7 +60,7 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     const uint64_t key = name_key(row);
     for (int64_t k = part->from; k < part->to; k++)
         dtype_store(values, k - part->from, acc,
-                    initial(row, seed, key, params_line(p, part->row, p->slice, k).global));
+                    initial(row, seed, key, params_line(p, part->row, params_place(p), k).global));
     status st = params_halves(p) ? master_weights_put_row(r, part->row, values)
                                  : dev_upload(r->stream, part->at, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
@@ -101,7 +101,7 @@ static status draw(const struct params *p, const struct stretch *part, double st
                    const struct exec *r)
 {
     struct param_block blocks[PARAM_PARTS];
-    const int count = params_blocks(p, part->row, p->slice, blocks);
+    const int count = params_blocks(p, part->row, params_place(p), blocks);
     for (int b = 0; b < count; b++) TRY(draw_block(p, part, &blocks[b], std, seed, r));
     return STATUS_OK;
 }

@@ -105,9 +105,9 @@ static status round_weights(const struct exec *r)
     const struct params *p = r->params;
     for (int u = 0; u < p->unit_count; u++) {
         const struct param_unit *unit = &p->units[u];
-        const int64_t count = p->zero ? unit->count / p->shards : unit->count,
-                      at = p->zero ? unit->begin / p->shards : unit->begin,
-                      to = p->zero == 1 || p->zero == 2 ? unit->begin + p->shard * count : at;
+        const int64_t count = p->zero ? unit->count / unit->shards : unit->count,
+                      at = p->zero ? unit->own : unit->begin,
+                      to = p->zero == 1 || p->zero == 2 ? unit->begin + unit->shard * count : at;
         if (!unit->here) continue;
         TRY(r->ops->halves(&(struct halves_args){.way = HALVES_SPLIT,
                                                  .x = (float *)p->grad + at,

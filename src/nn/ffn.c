@@ -34,6 +34,14 @@ void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, con
 #undef CALL
 }
 
+void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_name, int of)
+{
+    char name[96];
+    if (m->kind != FFN_MOE) return;
+    snprintf(name, sizeof name, "%s.moe", layer_name);
+    moe_experts_init(&m->moe, p, name, of);
+}
+
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l)
 {
 #define CALL(value, type)                                                                                    \

@@ -34,6 +34,8 @@ struct ffn_saved {
 
 void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
               int64_t layer);
+/* With expert parallelism, after the units of all blocks: declares experts as a unit; `of`: the block's unit. */
+void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_name, int of);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
 status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,

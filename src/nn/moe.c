@@ -16,6 +16,24 @@ static int matrices(struct params *p, enum role role, int64_t experts, int64_t o
     return row;
 }
 
+static void add_experts(struct moe *m, struct params *p, const char *name)
+{
+    const int64_t experts = m->rule.experts, f = m->f;
+    m->up = matrices(p, ROLE_MATRIX, experts, experts * 2 * f, m->d, name, "up");
+    params_split(p, m->up, SPLIT_OUT, (const int64_t[]){f, f}, 2); /* of each expert: gate, up */
+    params_deal(p, m->up);
+    m->down = matrices(p, ROLE_RESIDUAL, experts, experts * m->d, f, name, "down");
+    params_split(p, m->down, SPLIT_IN, &m->d, 1);
+    params_deal(p, m->down);
+    m->f /= params_slices(p); /* from here on: columns of this rank */
+}
+
+void moe_experts_init(struct moe *m, struct params *p, const char *name, int of)
+{
+    params_experts(p, of);
+    add_experts(m, p, name);
+}
+
 static void shared_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec)
 {
     char full[96];
@@ -47,6 +65,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
                                .scale = spec->moe_scale},
                       .d = spec->hidden_size,
                       .f = spec->moe_size,
+                      .ranks = p->expert_ranks > 1 ? p->expert_ranks : 1,
                       .aux_kind = kinds[spec->moe_aux_kind],
                       .aux = spec->moe_aux,
                       .z = spec->moe_z,
@@ -60,14 +79,21 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
     p->rows[m->bias].derived[DERIVED_F32] = true;
-    m->up = matrices(p, ROLE_MATRIX, experts, experts * 2 * m->f, m->d, name, "up");
-    params_split(p, m->up, SPLIT_OUT, (const int64_t[]){m->f, m->f}, 2); /* of each expert: gate, up */
-    m->down = matrices(p, ROLE_RESIDUAL, experts, experts * m->d, m->f, name, "down");
-    params_split(p, m->down, SPLIT_IN, &m->d, 1);
-    m->f /= params_slices(p); /* from here on: columns of this rank */
+    if (m->ranks == 1) add_experts(m, p, name);
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 
+static struct dispatch_shape dispatch_shape_of(const struct moe *m, int64_t n)
+{
+    return (struct dispatch_shape){.ranks = m->ranks,
+                                   .experts = m->rule.experts,
+                                   .top_k = m->rule.top_k,
+                                   .d = m->d,
+                                   .n = n,
+                                   .capacity = m->capacity};
+}
+
+/* Sorted rows of this rank's tokens. */
 static int64_t sorted_max(const struct moe_saved *s, int64_t rows)
 {
     return moe_rows_max(rows, s->top_k, s->experts, s->align);
@@ -76,13 +102,17 @@ static int64_t sorted_max(const struct moe_saved *s, int64_t rows)
 static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum moe_memory what,
                                   const char *name)
 {
-    const struct moe_shape shape = {.rows = l->n,
-                                    .experts = m->rule.experts,
-                                    .top_k = m->rule.top_k,
-                                    .d = m->d,
-                                    .f = m->f,
-                                    .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
-                                    .dt = l->dt};
+    struct moe_shape shape = {.rows = l->n,
+                              .experts = m->rule.experts,
+                              .top_k = m->rule.top_k,
+                              .d = m->d,
+                              .f = m->f,
+                              .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
+                              .dt = l->dt};
+    if (m->ranks > 1 && what == MOE_GEMM) {
+        const struct dispatch_shape arrived = dispatch_shape_of(m, l->n);
+        shape.rows = dispatch_rows_max(&arrived), shape.top_k = 1, shape.experts /= m->ranks;
+    }
     return tensor_take(l->scratch, name, DTYPE_U8, 1, (int64_t)l->ops->moe_scratch(&shape, what));
 }
 
@@ -106,15 +136,17 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
         .align = l->ops->expert_align, .experts = experts, .top_k = k, .train = l->mode == LAY_TRAIN};
     linear_lay(&m->router, &s->router_saved, LINEAR_NONE, l);
     linear_lay(&m->gate, &s->gate_saved, LINEAR_NONE, l);
-    const int64_t rows = sorted_max(s, l->n);
+    const struct dispatch_shape shape = dispatch_shape_of(m, l->n);
+    const int64_t own = sorted_max(s, l->n), rows = m->ranks > 1 ? dispatch_rows_max(&shape) : own;
     s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
     s->expert = tensor_take(always, "chosen experts", DTYPE_I32, 2, l->n, k);
     s->weight = tensor_take(always, "expert weights", acc, 2, l->n, k);
     s->place = tensor_take(always, "expert places", DTYPE_I32, 2, l->n, k);
-    s->source = tensor_take(always, "expert sources", DTYPE_I32, 1, rows);
+    s->source = tensor_take(always, "expert sources", DTYPE_I32, 1, own);
     s->offsets = tensor_take(always, "expert offsets", DTYPE_I32, 1, experts + 1);
     s->counts = tensor_take(always, "expert counts", DTYPE_I32, 1, experts);
     s->demand = tensor_take(always, "expert demand", DTYPE_I32, 1, experts);
+    if (m->ranks > 1) dispatch_lay(&s->dispatch, &shape, l);
     s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
     s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
     s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows, m->d);
@@ -133,8 +165,10 @@ void moe_rows(struct moe_saved *s, int64_t rows)
     struct tensor *by_token[] = {&s->logits, &s->expert,  &s->weight,  &s->place, &s->shared_out, &s->gate,
                                  &s->wide,   &s->dweight, &s->dlogits, &s->cost,  &s->dgate},
                   *sorted[] = {&s->source, &s->up, &s->m, &s->sorted};
+    const size_t own = s->dispatch.shape.ranks > 1 ? 1 : sizeof sorted / sizeof sorted[0];
     for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) tensor_rows(by_token[i], rows);
-    for (size_t i = 0; i < sizeof sorted / sizeof sorted[0]; i++) tensor_rows(sorted[i], sorted_max(s, rows));
+    for (size_t i = 0; i < own; i++)
+        tensor_rows(sorted[i], sorted_max(s, rows)); /* arrived rows keep theirs */
     mlp_rows(&s->shared, rows);
 }
 
@@ -172,6 +206,52 @@ static status route(const struct moe *m, struct moe_saved *s, const struct exec 
         r->stream);
 }
 
+/* What the experts of this rank read: its own tokens, or rows that have arrived. */
+struct expert_rows {
+    struct tensor y, dout; /* dout: in backward */
+    const void *weight;
+    void *dweight;
+    const int32_t *source, *offsets, *counts;
+    int64_t rows, top_k, experts;
+};
+static struct expert_rows rows_of(const struct moe *m, const struct moe_saved *s, struct tensor y,
+                                  struct tensor dout, const struct exec *r)
+{
+    const struct dispatch *a = &s->dispatch;
+    if (m->ranks > 1)
+        return (struct expert_rows){.y = a->rows,
+                                    .dout = a->back,
+                                    .weight = a->weight.data,
+                                    .dweight = a->dweight.data,
+                                    .source = a->source.data,
+                                    .offsets = a->offsets.data,
+                                    .counts = a->counts.data,
+                                    .rows = dispatch_arrived(a, r),
+                                    .top_k = 1,
+                                    .experts = m->rule.experts / m->ranks};
+    return (struct expert_rows){.y = y,
+                                .dout = dout,
+                                .weight = s->weight.data,
+                                .dweight = s->dweight.data,
+                                .source = s->source.data,
+                                .offsets = s->offsets.data,
+                                .counts = s->counts.data,
+                                .rows = y.shape[0],
+                                .top_k = m->rule.top_k,
+                                .experts = m->rule.experts};
+}
+
+static struct dispatch_route route_of(const struct moe_saved *s)
+{
+    return (struct dispatch_route){s->source.data, s->counts.data, s->weight.data};
+}
+
+/* The outputs of the experts, or their input gradients, where `place` finds them. */
+static const void *returned(const struct moe *m, const struct moe_saved *s)
+{
+    return m->ranks > 1 ? s->dispatch.sent.data : s->sorted.data;
+}
+
 /* One GEMM per expert, with one of the experts' matrices. */
 struct matrices_gemm {
     enum expert_pass pass;
@@ -181,8 +261,8 @@ struct matrices_gemm {
     int64_t n, k;
 };
 
-static status gemm_experts(const struct moe *m, const struct moe_saved *s, const struct matrices_gemm *p,
-                           const struct exec *r)
+static status gemm_experts(const struct moe_saved *s, const struct expert_rows *x,
+                           const struct matrices_gemm *p, const struct exec *r)
 {
     return r->ops->expert_gemm(
         &(struct expert_gemm_args){.pass = p->pass,
@@ -190,12 +270,12 @@ static status gemm_experts(const struct moe *m, const struct moe_saved *s, const
                                    .a = p->a,
                                    .b = p->b,
                                    .c = p->c,
-                                   .source = s->source.data,
-                                   .offsets = s->offsets.data,
-                                   .counts = s->counts.data,
-                                   .rows = s->logits.shape[0],
-                                   .top_k = m->rule.top_k,
-                                   .experts = m->rule.experts,
+                                   .source = x->source,
+                                   .offsets = x->offsets,
+                                   .counts = x->counts,
+                                   .rows = x->rows,
+                                   .top_k = x->top_k,
+                                   .experts = x->experts,
                                    .n = p->n,
                                    .k = p->k,
                                    .align = s->align,
@@ -205,12 +285,13 @@ static status gemm_experts(const struct moe *m, const struct moe_saved *s, const
         r->stream);
 }
 
-static status form_up(const struct moe *m, const struct moe_saved *s, struct tensor y, const struct exec *r)
+static status form_up(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
+                      const struct exec *r)
 {
-    return gemm_experts(m, s,
+    return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_FWD,
                                                 .gather = EXPERT_GATHER_A,
-                                                .a = operand_of(y),
+                                                .a = operand_of(x->y),
                                                 .b = params_operand(r->params, m->up, GEMM_DGRAD),
                                                 .c = s->up.data,
                                                 .n = 2 * m->f,
@@ -218,23 +299,23 @@ static status form_up(const struct moe *m, const struct moe_saved *s, struct ten
                         r);
 }
 
-static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct tensor y,
+static status experts_fwd(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
-    TRY(form_up(m, s, y, r));
+    TRY(form_up(m, s, x, r));
     TRY(r->ops->expert_act_fwd(&(struct expert_act_fwd_args){.up = s->up.data,
                                                              .m = s->m.data,
-                                                             .weight = s->weight.data,
-                                                             .source = s->source.data,
-                                                             .offsets = s->offsets.data,
-                                                             .rows = y.shape[0],
-                                                             .top_k = m->rule.top_k,
-                                                             .experts = m->rule.experts,
+                                                             .weight = x->weight,
+                                                             .source = x->source,
+                                                             .offsets = x->offsets,
+                                                             .rows = x->rows,
+                                                             .top_k = x->top_k,
+                                                             .experts = x->experts,
                                                              .f = m->f,
                                                              .align = s->align,
-                                                             .dt = y.dt},
+                                                             .dt = s->up.dt},
                                r->stream));
-    return gemm_experts(m, s,
+    return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_FWD,
                                                 .a = operand_of(s->m),
                                                 .b = params_operand(r->params, m->down, GEMM_DGRAD),
@@ -242,6 +323,15 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, struct
                                                 .n = m->d,
                                                 .k = m->f},
                         r);
+}
+
+/* With expert parallelism: rows of y to the ranks that have their experts. */
+static status distribute(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
+{
+    const struct dispatch_route route = route_of(s);
+    if (m->ranks == 1) return STATUS_OK;
+    TRY(dispatch_begin(&s->dispatch, &route, r));
+    return dispatch_rows(&s->dispatch, &route, "rows for experts", y, s->dispatch.rows, r);
 }
 
 status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
@@ -252,10 +342,13 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct
     CHECK(out.sum.data == NULL, "experts do not add the stream");
     TRY(form_logits(m, s, y, r));
     TRY(route(m, s, r));
-    TRY(experts_fwd(m, s, y, r));
+    TRY(distribute(m, s, y, r));
+    const struct expert_rows x = rows_of(m, s, y, y, r);
+    TRY(experts_fwd(m, s, &x, r));
+    if (m->ranks > 1) TRY(dispatch_return(&s->dispatch, "outputs of experts", s->sorted, r));
     if (shared) TRY(mlp_fwd(&m->shared, &s->shared, y, base, r));
     if (gated) TRY(linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r));
-    return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
+    return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,
                                                   .base = shared ? base.to.data : NULL,
                                                   .gate = gated ? s->gate.data : NULL,
@@ -272,8 +365,11 @@ status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute po
                      const struct exec *r)
 {
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
+    const struct dispatch_route sent = route_of(s);
     TRY(form_logits(m, s, y, r));
-    TRY(form_up(m, s, y, r));
+    if (m->ranks > 1) TRY(dispatch_rows(&s->dispatch, &sent, "rows for experts", y, s->dispatch.rows, r));
+    const struct expert_rows x = rows_of(m, s, y, y, r);
+    TRY(form_up(m, s, &x, r));
     if (m->gate.w >= 0) {
         TRY(mlp_fwd(&m->shared, &s->shared, y, (struct sink){.to = s->shared_out}, r));
         return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
@@ -303,15 +399,15 @@ static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct 
 }
 
 /* From dout to the gradients of the experts' matrices, of their inputs (sorted) and of the weights. */
-static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
+static status experts_bwd(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
     const struct params *p = r->params;
     void *both = s->m.data; /* dm becomes m, up its gradient, in place: no later reader */
-    TRY(gemm_experts(m, s,
+    TRY(gemm_experts(s, x,
                      &(struct matrices_gemm){.pass = EXPERT_DGRAD,
                                              .gather = EXPERT_GATHER_A,
-                                             .a = operand_of(dout),
+                                             .a = operand_of(x->dout),
                                              .b = params_operand(p, m->down, GEMM_DGRAD),
                                              .c = both,
                                              .n = m->d,
@@ -319,38 +415,38 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                      r));
     TRY(r->ops->expert_act_bwd(&(struct expert_act_bwd_args){.dm = both,
                                                              .up = s->up.data,
-                                                             .weight = s->weight.data,
-                                                             .source = s->source.data,
-                                                             .offsets = s->offsets.data,
+                                                             .weight = x->weight,
+                                                             .source = x->source,
+                                                             .offsets = x->offsets,
                                                              .dup = s->up.data,
                                                              .m = both,
-                                                             .dweight = s->dweight.data,
-                                                             .rows = y.shape[0],
-                                                             .top_k = m->rule.top_k,
-                                                             .experts = m->rule.experts,
+                                                             .dweight = x->dweight,
+                                                             .rows = x->rows,
+                                                             .top_k = x->top_k,
+                                                             .experts = x->experts,
                                                              .f = m->f,
                                                              .align = s->align,
-                                                             .dt = y.dt},
+                                                             .dt = s->up.dt},
                                r->stream));
-    TRY(gemm_experts(m, s,
+    TRY(gemm_experts(s, x,
                      &(struct matrices_gemm){.pass = EXPERT_WGRAD,
                                              .gather = EXPERT_GATHER_A,
-                                             .a = operand_of(dout),
+                                             .a = operand_of(x->dout),
                                              .b = operand_of(s->m),
                                              .c = params_grad(p, m->down),
                                              .n = m->d,
                                              .k = m->f},
                      r));
-    TRY(gemm_experts(m, s,
+    TRY(gemm_experts(s, x,
                      &(struct matrices_gemm){.pass = EXPERT_WGRAD,
                                              .gather = EXPERT_GATHER_B,
                                              .a = operand_of(s->up),
-                                             .b = operand_of(y),
+                                             .b = operand_of(x->y),
                                              .c = params_grad(p, m->up),
                                              .n = 2 * m->f,
                                              .k = m->d},
                      r));
-    return gemm_experts(m, s,
+    return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_DGRAD,
                                                 .a = operand_of(s->up),
                                                 .b = params_operand(p, m->up, GEMM_DGRAD),
@@ -358,6 +454,19 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, struct tenso
                                                 .n = 2 * m->f,
                                                 .k = m->d},
                         r);
+}
+
+/* The same on all ranks that share out the experts: rows of dout go to them, gradients come back. */
+static status distributed_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
+                              const struct exec *r)
+{
+    const struct dispatch_route route = route_of(s);
+    const struct expert_rows x = rows_of(m, s, y, dout, r);
+    if (m->ranks == 1) return experts_bwd(m, s, &x, r);
+    TRY(dispatch_rows(&s->dispatch, &route, "gradients for experts", dout, s->dispatch.back, r));
+    TRY(experts_bwd(m, s, &x, r));
+    TRY(dispatch_return(&s->dispatch, "gradients of experts", s->sorted, r));
+    return dispatch_return_weights(&s->dispatch, &route, s->dweight.data, r);
 }
 
 /* The router. Its auxiliary loss belongs to the step (grad_scale), so each micro-batch adds its share by
@@ -400,11 +509,11 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
 {
     const bool shared = m->shared.f > 0;
     CHECK(s->train, "backward of a mixture that was laid out without one");
-    TRY(experts_bwd(m, s, y, dout, r));
+    TRY(distributed_bwd(m, s, y, dout, r));
     TRY(route_bwd(m, s, c->batch, y, r));
     if (shared) TRY(shared_bwd(m, s, c, y, dout, r));
     TRY((shared ? linear_dgrad_add : linear_dgrad)(&m->router, &s->router_saved, s->dlogits, s->wide, r));
-    return r->ops->combine(&(struct combine_args){.x = s->sorted.data,
+    return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,
                                                   .base = s->wide.data,
                                                   .y = dy.data,

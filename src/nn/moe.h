@@ -16,6 +16,10 @@
  *   out     [N, D]         dt     scratch, by caller         dout read
  *   wide    [N, D]         A      scratch                    dy of router, shared expert and gate before rounding
  *
+ * With expert parallelism the experts are those of this rank, which gets rows from others: nn/moe_dispatch.h. S is
+ * what it is there, and combine reads dispatch.sent in place of sorted. Router and shared expert see this rank's
+ * tokens.
+ *
  * With tensor parallelism, I and the shared width are those of a rank, and its output is a partial sum. Every rank
  * has all rows and makes the same choices.
  *
@@ -26,11 +30,13 @@
 #define INGOT_NN_MOE_H
 #include "nn/mix.h"
 #include "nn/mlp.h"
+#include "nn/moe_dispatch.h"
 
 struct moe {
     struct route_rule rule;
     int64_t d, f;
     int bias, up, down;             /* parameter rows */
+    int ranks;                      /* that share out the experts; 1: none do */
     enum route_aux aux_kind;
     double aux, z, capacity;        /* capacity: 0: dropless */
     struct linear router, gate;     /* gate.w = -1: none */
@@ -38,6 +44,7 @@ struct moe {
 };
 struct moe_saved {
     struct tensor logits, expert, weight, place, source, offsets, counts, demand, up, m, sorted;
+    struct dispatch dispatch;       /* with m->ranks > 1 */
     struct mlp_saved shared;
     struct tensor shared_out, gate;
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
@@ -49,6 +56,9 @@ struct moe_saved {
 
 extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
+/* With expert parallelism: declares the experts, which moe_init leaves out, in a unit of their own; `of` as
+ * params_experts. */
+void moe_experts_init(struct moe *m, struct params *p, const char *name, int of);
 /* None: router and experts read y, and dout. */
 static inline const struct linear *moe_in(const struct moe *m) { (void)m; return NULL; }
 static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }

@@ -1,10 +1,11 @@
 /* grad_norm: the global gradient norm of a model that is spread over ranks.
  *
- * Every chunk of the optimizer's table has an index in one array: [tensor-parallel slice][chunks of the whole model in
- * order, then those of sparse gradients (parallel/sparse_grad.h)]. The rank that owns a chunk writes its sum of squares
- * there, all others write zero. The array is all-reduced over all ranks, which is exact, and added up from front to
- * back. So every rank gets the same norm, with the same bits for any number of data-parallel ranks, any ZeRO stage and
- * any pipeline depth. One rank alone gets the same norm from UPDATE_WHOLE. */
+ * Every chunk of the optimizer's table has an index in one array: [tensor-parallel slice][expert-parallel rank][chunks
+ * of the whole model in order, then those of sparse gradients (parallel/sparse_grad.h)]. Only experts have chunks of
+ * other expert-parallel ranks than the first. The rank that owns a chunk writes its sum of squares there, all others
+ * write zero. The array is all-reduced over all ranks, which is exact, and added up from front to back. So every rank
+ * gets the same norm, with the same bits for any number of data-parallel ranks, any ZeRO stage and any pipeline depth.
+ * One rank alone gets the same norm from UPDATE_WHOLE. */
 #ifndef INGOT_OPTIM_GRAD_NORM_H
 #define INGOT_OPTIM_GRAD_NORM_H
 #include "parallel/sparse_grad.h"
@@ -13,7 +14,7 @@
 struct grad_norm {
     const struct mesh *mesh;    /* not owned, as sparse_grad; NULL: one rank */
     const struct sparse_grad *sparse_grad;
-    int64_t count, slice;       /* entries of `all`; entries per tensor-parallel slice */
+    int64_t count, slice;       /* entries of `all`; of a slice's expert-parallel rank */
     double *own;                /* [chunk_count, then sparse_grad->chunk_count] of this rank's chunks; NULL: each
                                    rank has all chunks in one array, and no communication is needed */
     double *all;                /* [count] */

@@ -27,16 +27,28 @@ static double cost(struct param_matrix m)
 struct weighed {
     struct param_ref ref;
     double cost;
+    bool experts; /* of a unit of experts: other ranks have the same ones */
 };
 static int by_cost(const void *a, const void *b)
 {
     const struct weighed *x = a, *y = b;
+    if (x->experts != y->experts) return x->experts ? 1 : -1;
     if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
     if (x->ref.row != y->ref.row) return x->ref.row < y->ref.row ? -1 : 1;
     return x->ref.matrix < y->ref.matrix ? -1 : x->ref.matrix > y->ref.matrix;
 }
 
-/* Most expensive first. */
+/* The matrices of a row that this rank has, or a part of each: consecutive ones. */
+static int64_t own_matrices(const struct params *p, const struct param *row)
+{
+    return params_matrix_count(row) / (row->dealt ? p->expert_ranks : 1);
+}
+static int64_t first_matrix(const struct params *p, const struct param *row)
+{
+    return row->dealt ? p->expert_rank * own_matrices(p, row) : 0;
+}
+
+/* Most expensive first; experts that ranks share out follow the others. */
 static status list_matrices(struct params *p, int64_t count)
 {
     struct weighed *all = malloc((size_t)(count + 1) * sizeof *all);
@@ -48,10 +60,15 @@ static status list_matrices(struct params *p, int64_t count)
         return FAIL(STATUS_FIT, "no memory for the list of %lld matrices", (long long)count);
     }
     int64_t n = 0;
+    p->ortho_experts = 0;
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
-        for (int64_t k = 0; k < params_matrix_count(row) && row->ortho && p->units[row->unit].here; k++)
-            all[n++] = (struct weighed){.ref = {.row = i, .matrix = k}, .cost = cost(params_matrix(row, k))};
+        const bool experts = p->units[row->unit].experts;
+        const int64_t first = first_matrix(p, row), own = own_matrices(p, row);
+        for (int64_t k = first; k < first + own && row->ortho && p->units[row->unit].here; k++) {
+            all[n++] = (struct weighed){{.row = i, .matrix = k}, cost(params_matrix(row, k)), experts};
+            p->ortho_experts += experts;
+        }
     }
     CHECK(n == count, "%lld matrices, and %lld were counted", (long long)n, (long long)count);
     qsort(all, (size_t)n, sizeof *all, by_cost);
@@ -68,7 +85,7 @@ status muon_claim(struct params *p)
         struct param *row = &p->rows[i];
         row->ortho = (row->role == ROLE_MATRIX || row->role == ROLE_RESIDUAL) && !row->rowwise;
         CHECK(!row->ortho || row->stored, "%s: its gradient is formed by adding alone", row->name);
-        if (row->ortho && p->units[row->unit].here) count += params_matrix_count(row);
+        if (row->ortho && p->units[row->unit].here) count += own_matrices(p, row);
     }
     return list_matrices(p, count);
 }
@@ -82,14 +99,16 @@ static struct slab slab_by(const struct params *p, struct param_ref ref, int sli
 {
     const struct param *row = &p->rows[ref.row];
     const struct param_matrix m = matrix_of(p, ref);
-    const int64_t slices = params_slices(p), all = m.rows * m.cols, part = m.cols / slices;
-    if (slices == 1 || !params_sliced(row)) return (struct slab){m.begin, all, 0, all, all};
+    const int64_t slices = params_slices(p), all = m.rows * m.cols, part = m.cols / slices,
+                  begin = m.begin -
+                          params_matrix(row, first_matrix(p, row)).begin; /* among this rank's experts */
+    if (slices == 1 || !params_sliced(row)) return (struct slab){begin, all, 0, all, all};
     if (row->split == SPLIT_IN)
-        return (struct slab){m.begin / slices, m.rows * part, slice * part, part, m.cols};
+        return (struct slab){begin / slices, m.rows * part, slice * part, part, m.cols};
     struct param_block blocks[PARAM_PARTS];
-    const int count = params_blocks(p, ref.row, slice, blocks);
+    const int count = params_blocks(p, ref.row, params_place_of(p, slice, p->expert_rank), blocks);
     const struct param_block *b = &blocks[ref.matrix % count];
-    const int64_t period = ref.matrix / count;
+    const int64_t period = (ref.matrix - first_matrix(p, row)) / count;
     return (struct slab){b->local + period * b->pitch, b->width, b->global + period * b->stride - m.begin,
                          b->width, b->width};
 }
@@ -107,11 +126,20 @@ static struct span span_by(const struct params *p, struct param_ref ref, int sha
     return (struct span){from, to > from ? to - from : 0};
 }
 
+static const struct param_unit *unit_of(const struct params *p, struct param_ref ref)
+{
+    return &p->units[p->rows[ref.row].unit];
+}
+static struct span own_span(const struct params *p, struct param_ref ref)
+{
+    return span_by(p, ref, unit_of(p, ref)->shard);
+}
+
 struct muon_span muon_span(const struct params *p, int64_t k)
 {
     const struct param_ref ref = p->ortho[k];
     const struct param_held h = params_held(p, ref.row);
-    const struct span span = span_by(p, ref, p->shard);
+    const struct span span = own_span(p, ref);
     return (struct muon_span){h.master + slab_by(p, ref, p->slice).local + span.from - h.from, span.count};
 }
 
@@ -120,7 +148,7 @@ static int64_t largest_span(const struct params *p, const struct param_ref *refs
 {
     int64_t most = 0;
     for (int64_t k = 0; k < count; k++)
-        for (int s = 0; s < p->shards; s++) {
+        for (int s = 0; s < unit_of(p, refs[k])->shards; s++) {
             const struct span h = span_by(p, refs[k], s);
             if (h.count > most) most = h.count;
         }
@@ -342,13 +370,13 @@ static status bring_together(const struct exec *r, const struct work *w, const s
     const struct param_ref *mine = own(t);
     const size_t piece = room(largest_span(p, t->refs, t->count), DTYPE_F32);
     for (int64_t k = 0; k < t->count; k++) {
-        const struct span part = span_by(p, t->refs[k], p->shard);
+        const struct span part = own_span(p, t->refs[k]);
         if (part.count > 0)
             TRY(dev_copy(r->stream, w->sent + (size_t)k * piece, gradient(p, t->refs[k], part.from),
                          (size_t)part.count * sizeof(float)));
     }
     TRY(comm_all_to_all(t->comm, "parts for muon", w->sent, w->received, piece, r->stream));
-    for (int s = 0; mine && s < p->shards; s++) {
+    for (int s = 0; mine && s < unit_of(p, *mine)->shards; s++) {
         const struct span part = span_by(p, *mine, s);
         if (part.count > 0)
             TRY(dev_copy(r->stream, slab + part.from, w->received + (size_t)s * piece,
@@ -364,7 +392,7 @@ static status deal_out(const struct step *q, const struct work *w, const struct 
     const struct params *p = r->params;
     const struct param_ref *mine = own(t);
     const size_t element = dtype_bytes(p->dt), piece = room(largest_span(p, t->refs, t->count), p->dt);
-    for (int s = 0; mine && s < p->shards; s++) {
+    for (int s = 0; mine && s < unit_of(p, *mine)->shards; s++) {
         const struct span part = span_by(p, *mine, s);
         if (part.count > 0)
             TRY(dev_copy(r->stream, w->sent + (size_t)s * piece, slab + (size_t)part.from * element,
@@ -372,7 +400,7 @@ static status deal_out(const struct step *q, const struct work *w, const struct 
     }
     TRY(comm_all_to_all(t->comm, "steps of muon", w->sent, w->received, piece, r->stream));
     for (int64_t k = 0; k < t->count; k++)
-        TRY(apply(q, t->refs[k], span_by(p, t->refs[k], p->shard), w->received + (size_t)k * piece));
+        TRY(apply(q, t->refs[k], own_span(p, t->refs[k]), w->received + (size_t)k * piece));
     return STATUS_OK;
 }
 
@@ -469,25 +497,31 @@ static status one_round(const struct step *q, struct work w, const struct round 
     return STATUS_OK;
 }
 
+/* Matrices [from, to), all of them experts that ranks share out, or none. */
+static status rounds(const struct step *q, const struct mesh *mesh, int64_t from, int64_t to, bool experts)
+{
+    const struct params *p = q->run->params;
+    const struct muon_most most = muon_most(p);
+    const struct muon_ranks by = ranks_of(p, mesh);
+    const struct work w = work_at(p->work, &most, p->dt, &by);
+    const struct mesh_data data = mesh ? mesh_data_of(mesh, experts) : (struct mesh_data){.copies = 1};
+    struct comm *comm = p->zero ? data.inside : data.all;
+    const int64_t at_once = (int64_t)comm_ranks(comm) * by.slices;
+    for (int64_t k = from; k < to; k += at_once)
+        TRY(one_round(q, w,
+                      &(struct round){.refs = p->ortho + k,
+                                      .count = to - k < at_once ? to - k : at_once,
+                                      .ranks = comm_ranks(comm),
+                                      .comm = comm}));
+    return STATUS_OK;
+}
+
 status muon_step(const struct exec *r, const struct run_spec *spec, const struct mesh *mesh,
                  struct offload *o)
 {
     SCOPE("optim.muon", -1);
     const struct step q = {r, spec, o};
-    const struct params *p = r->params;
-    const struct muon_most most = muon_most(p);
-    const struct muon_ranks by = ranks_of(p, mesh);
-    const struct work w = work_at(p->work, &most, p->dt, &by);
-    const int64_t at_once = (int64_t)by.ranks * by.slices;
-    for (int64_t k = 0; k < p->ortho_count; k += at_once) {
-        const int64_t left = p->ortho_count - k;
-        TRY(one_round(&q, w,
-                      &(struct round){.refs = p->ortho + k,
-                                      .count = left < at_once ? left : at_once,
-                                      .ranks = by.ranks,
-                                      .comm = p->zero ? mesh_shards(mesh)
-                                              : mesh  ? mesh->dp_cp
-                                                      : NULL}));
-    }
-    return STATUS_OK;
+    const int64_t others = r->params->ortho_count - r->params->ortho_experts;
+    TRY(rounds(&q, mesh, 0, others, false));
+    return rounds(&q, mesh, others, r->params->ortho_count, true);
 }

@@ -20,6 +20,7 @@
  *     matrices of a round cost about the same. Updates X are all-gathered after each round; every rank applies them.
  *   - ZeRO: ranks hold shards of u and of the weights. Before a round the shards of each matrix are sent to the rank
  *     that computes it; afterwards the shards of X are sent back. With several copies (HSDP) each copy does this alone.
+ *   - Expert parallel: a rank's experts go to the ranks that have the same ones, in rounds after the others.
  *   - Tensor parallel: ranks hold slabs of a matrix: rows, or columns. A round then has T times as many matrices. Slabs
  *     are exchanged between the shards and the GEMMs, and again after the GEMMs.
  *

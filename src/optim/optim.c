@@ -60,7 +60,7 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
     const struct param_unit *unit = &p->units[row->unit];
     const int64_t into = row->offset + at - unit->begin, most = unit->grid - into % unit->grid;
     int64_t end = row->count;
-    if (is_cut(p, row)) end = at + params_line(p, index, p->slice, at).count;
+    if (is_cut(p, row)) end = at + params_line(p, index, params_place(p), at).count;
     return end - at < most ? end - at : most;
 }
 /* Chunks of elements [from, to) of a row; both are chunk boundaries. */
@@ -123,9 +123,9 @@ static bool decays(const struct run_spec *spec, enum role role)
 static void place_piece(const struct params *p, int index, int64_t at, struct update_chunk *c)
 {
     struct param_block blocks[PARAM_PARTS];
-    c->first = params_line(p, index, p->slice, at).global;
+    c->first = params_line(p, index, params_place(p), at).global;
     if (p->slices <= 1 || p->rows[index].split != SPLIT_IN) return;
-    params_blocks(p, index, p->slice, blocks);
+    params_blocks(p, index, params_place(p), blocks);
     c->into = (int32_t)(at % blocks[0].width);
     c->first -= c->into;
     c->stride = blocks[0].stride;
@@ -264,14 +264,14 @@ static struct update_args update_args_of(const struct exec *r, const struct run_
 }
 
 /* Distance from an offset in sharded arrays to the same element in whole arrays. */
-static int64_t shift_of(const struct params *p, const struct param_unit *u)
+static int64_t shift_of(const struct param_unit *u)
 {
-    return u->begin + u->count / p->shards * p->shard - u->begin / p->shards;
+    return u->begin + u->count / u->shards * u->shard - u->own;
 }
 
 void optim_shift(const struct params *p, struct update_args *a, int unit)
 {
-    const int64_t shift = shift_of(p, &p->units[unit]);
+    const int64_t shift = shift_of(&p->units[unit]);
     if (p->zero == 1) a->g += shift;
     if (p->zero < 3 && a->w) a->w += shift;
     if (p->zero < 3 && !a->w) a->p += shift;

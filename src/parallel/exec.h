@@ -30,6 +30,7 @@ struct exec {
     int64_t micro;                /* for the micro-batch of this index in the step */
     struct comm *tp;              /* tensor-parallel ranks, with the other slices of weights and sequence; NULL: none */
     struct comm *cp;              /* context-parallel ranks, with the other rows of each sequence; NULL: none */
+    struct comm *ep;              /* expert-parallel ranks, which have other experts; NULL: none */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 

@@ -1,6 +1,7 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline_schedule.h"
 #include "spec/layer_traits.h"
+#include "tensor/param_row.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,52 @@ static status check_context_run(const struct spec *s)
     return STATUS_OK;
 }
 
+/* Limits of expert parallelism: what ranks share out, and what it is not built for. */
+static status check_expert(const struct spec *s, const struct mesh_shape *m)
+{
+    const struct model_spec *model = &s->model;
+    const int ep = mesh_ep(m);
+    if (ep == 1) return STATUS_OK;
+    if (model_ffn_count(model, FFN_MOE) == 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d does nothing: model.layers names no moe, as in gqa/moe; leave it out",
+                    ep);
+    if (m->dp % ep != 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d does not divide the %d data-parallel ranks; use a divisor of %d, or "
+                    "start a multiple of %d ranks",
+                    ep, m->dp, m->dp, ep * m->tp * m->pp);
+    if (model->moe_experts % ep != 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d does not divide model.moe_experts %lld; use a divisor of both %lld "
+                    "and the %d data-parallel ranks",
+                    ep, (long long)model->moe_experts, (long long)model->moe_experts, m->dp);
+    if (m->zero > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d is not built for parallel.expert %d: set parallel.zero to 1 or 0",
+                    m->zero, ep);
+    if (m->zero > 0 && m->shard % ep != 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.shard %d is no multiple of parallel.expert %d: a copy of the state has all "
+                    "experts; use a multiple that divides %d",
+                    m->shard, ep, m->dp);
+    if (model->hrm_cycles > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
+                    "parallel.expert");
+    if (s->run.train_precision == PRECISION_FP8)
+        return FAIL(STATUS_CONFIG,
+                    "train.precision fp8 is not built for parallel.expert %d: use bf16 or fp32", ep);
+    if (s->run.optim_state == OPTIM_STATE_INT8 &&
+        model->moe_experts / ep * model->moe_size * model->hidden_size % PARAM_ALIGN != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "optim.state int8: the %lld experts of a rank (parallel.expert %d) are no whole blocks of "
+            "%d elements; use bf16 or fp32",
+            (long long)(model->moe_experts / ep), ep, (int)PARAM_ALIGN);
+    return STATUS_OK;
+}
+
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
@@ -201,6 +248,7 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape)
     TRY(check_tensor(m, shape->tp));
     TRY(check_fp8(s, shape));
     TRY(check_context(s, shape));
+    TRY(check_expert(s, shape));
     return check_zero(s, shape);
 }
 
@@ -226,7 +274,8 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
                                .tp = (int)r->parallel_tensor,
                                .chunks = (int)r->parallel_chunks,
                                .schedule = (enum pipeline_kind)r->parallel_schedule,
-                               .zero = (int)r->parallel_zero};
+                               .zero = (int)r->parallel_zero,
+                               .ep = (int)r->parallel_expert};
     out->shard = r->parallel_shard ? (int)r->parallel_shard : mesh_dp_cp(out);
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
@@ -238,6 +287,11 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->log_sample_prompt[0] && out->pp > 1)
         return FAIL(STATUS_CONFIG, "log.sample_prompt: no rank of a pipeline has the model to continue it; "
                                    "leave it empty");
+    if (r->log_sample_prompt[0] && out->ep > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d: no rank has all experts to continue log.sample_prompt; leave it "
+                    "empty",
+                    out->ep);
     if (out->shard == 1) out->zero = 0; /* one rank per copy: nothing to shard */
     TRY(mesh_check(s, out));
     TRY(check_context_run(s));
@@ -254,13 +308,16 @@ int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int st
 
 struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
-    const int all = mesh_dp_cp(shape), cp = mesh_cp(shape), copies = all / shape->shard;
+    const int all = mesh_dp_cp(shape), cp = mesh_cp(shape), copies = all / shape->shard, ep = mesh_ep(shape);
     const int r = rank / shape->tp % all, ordered = r % shape->shard * copies + r / shape->shard;
+    const int part = r % shape->shard / ep, sharded = shape->zero > 0 && copies > 1; /* ep: cp is 1 */
     return (struct mesh){.shape = *shape,
                          .tp_rank = rank % shape->tp,
                          .cp_rank = r % cp,
                          .dp_rank = cp > 1 ? r / cp : ordered,
                          .dp_cp_rank = ordered,
+                         .ep_rank = r % ep,
+                         .edp_rank = sharded ? part * copies + r / shape->shard : r / ep,
                          .pp_rank = rank / shape->tp / all};
 }
 
@@ -273,6 +330,18 @@ static status open_data(struct mesh *m, const struct mesh_shape *shape, int slic
     return m->dp && m->cp ? comm_split(m->world, "dp x cp", slice, m->dp_cp_rank, &m->dp_cp) : STATUS_OK;
 }
 
+/* The groups of experts: those that share them out, and those with the same ones. */
+static status open_experts(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
+{
+    const int edp = mesh_edp(shape), ep = mesh_ep(shape), of = m->pp_rank * shape->tp + m->tp_rank;
+    TRY(comm_split(world, "ep", of * edp + m->edp_rank, m->ep_rank, &m->ep));
+    TRY(comm_split(world, "edp", of * ep + m->ep_rank, m->edp_rank, &m->edp));
+    if (mesh_copies(m) == 1 || shape->zero == 0) return STATUS_OK;
+    const struct mesh_data d = mesh_data_of(m, true);
+    TRY(comm_split(m->edp, "shards of experts", d.replica, m->edp_rank / d.copies, &m->edp_inside));
+    return comm_split(m->edp, "copies of experts", m->edp_rank / d.copies, d.replica, &m->edp_across);
+}
+
 status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *world)
 {
     *m = mesh_place(shape, comm_rank(world));
@@ -281,7 +350,34 @@ status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *wo
     TRY(comm_split(world, "tp", m->pp_rank * all + m->dp_cp_rank, m->tp_rank, &m->tp));
     TRY(open_data(m, shape, slice));
     TRY(comm_split(world, "pp", m->dp_cp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp));
+    if (mesh_ep(shape) > 1) TRY(open_experts(m, shape, world));
     if (mesh_copies(m) == 1 || shape->zero == 0) return STATUS_OK;
     TRY(comm_split(m->dp_cp, "shards", mesh_replica(m), mesh_part(m), &m->inside));
     return comm_split(m->dp_cp, "copies", mesh_part(m), mesh_replica(m), &m->across);
+}
+
+int mesh_groups(const struct mesh_shape *m)
+{
+    const bool copies = m->zero > 0 && mesh_dp_cp(m) > m->shard, cp = mesh_cp(m) > 1;
+    const int ep = mesh_ep(m);
+    int groups = 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + cp + (m->dp > 1 && cp) + (copies ? 2 : 0);
+    if (ep > 1) groups += 1 + (m->dp > ep) + (copies ? 1 + (m->shard > ep) : 0);
+    return groups;
+}
+
+struct mesh_data mesh_data_of(const struct mesh *m, bool experts)
+{
+    const int copies = mesh_copies(m), edp = mesh_edp(&m->shape);
+    if (!experts)
+        return (struct mesh_data){.all = m->dp_cp,
+                                  .inside = mesh_shards(m),
+                                  .across = m->across,
+                                  .copies = copies,
+                                  .replica = mesh_replica(m)};
+    const int of = m->shape.zero > 0 ? copies : edp;
+    return (struct mesh_data){.all = m->edp,
+                              .inside = copies > 1 ? m->edp_inside : m->edp,
+                              .across = m->edp_across,
+                              .copies = of,
+                              .replica = m->edp_rank % of};
 }

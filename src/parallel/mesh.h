@@ -15,6 +15,10 @@
  *
  * With cp, dp_rank = r, and dp_cp_rank orders the dp x cp ranks by the rule above, with r cp + cp_rank for r.
  *
+ * With expert parallelism (ep > 1, parallel.expert; cp is 1) ep neighbours r = q ep ... q ep + ep - 1 hold disjoint
+ * experts and send each other the rows of tokens. Everything else is data parallel over dp as before; experts are data
+ * parallel over the edp = dp / ep ranks of equal r mod ep. edp_rank is to q, with shard / ep, what dp_rank is to r.
+ *
  * A run on one rank is the mesh 1 x 1 x 1 x 1. Its communicators are all NULL. */
 #ifndef INGOT_PARALLEL_MESH_H
 #define INGOT_PARALLEL_MESH_H
@@ -29,13 +33,16 @@ struct mesh_shape {
     int layers[MESH_STAGES_MAX]; /* of each stage; layers[0] == 0: evenly */
     int zero, shard;    /* ZeRO stage; dp x cp ranks that shard one copy */
     int cp;             /* 0: 1 */
+    int ep;             /* ranks that share out the experts; 0: 1 */
 };
 struct mesh {
     struct mesh_shape shape;
     int pp_rank, dp_rank, cp_rank, tp_rank;
-    int dp_cp_rank;
+    int dp_cp_rank, ep_rank, edp_rank;
     struct comm *world, *pp, *dp, *cp, *tp;
     struct comm *dp_cp; /* of gradients and state; is dp or cp where the other has one rank */
+    struct comm *ep, *edp, *edp_inside, *edp_across; /* the ranks that share out the experts; of experts, as dp, inside,
+                                                        across */
     struct comm *inside, *across; /* hybrid sharding (HSDP): the ranks of one copy; those with the same shard of it */
 };
 
@@ -57,9 +64,15 @@ static inline int mesh_ranks(const struct mesh_shape *m) { return m->pp * mesh_d
 static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? mesh_dp_cp(&m->shape) / m->shape.shard : mesh_dp_cp(&m->shape); }
 static inline int mesh_replica(const struct mesh *m) { return m->dp_cp_rank % mesh_copies(m); }
 /* Communicators of a rank, including the one of all ranks. */
-static inline int mesh_groups(const struct mesh_shape *m) { return 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + (mesh_cp(m) > 1) + (m->dp > 1 && mesh_cp(m) > 1) + (m->zero > 0 && mesh_dp_cp(m) > m->shard ? 2 : 0); }
+int mesh_groups(const struct mesh_shape *m);
 static inline int mesh_part(const struct mesh *m) { return m->dp_cp_rank / mesh_copies(m); }
 static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp_cp; }
+/* The data axis of a unit of parameters, which may be experts: its ranks, those of one copy, and those with one shard;
+ * how many copies there are, and which one this rank has. */
+struct mesh_data { struct comm *all, *inside, *across; int copies, replica; };
+struct mesh_data mesh_data_of(const struct mesh *m, bool experts);
+static inline int mesh_ep(const struct mesh_shape *m) { return m->ep > 1 ? m->ep : 1; }
+static inline int mesh_edp(const struct mesh_shape *m) { return m->dp / mesh_ep(m); }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

@@ -46,7 +46,8 @@ static size_t scratch_bytes(const struct mesh *mesh, const struct params *p)
     size_t most = 0;
     for (int u = 0; u < p->unit_count; u++) {
         const int64_t count = p->units[u].here && !params_sparse(p, u) ? p->units[u].count : 0;
-        const int shards = p->zero ? p->shards : 1, copies = mesh_copies(mesh);
+        const int shards = p->zero ? p->units[u].shards : 1,
+                  copies = mesh_data_of(mesh, p->units[u].experts).copies;
         const size_t inside = comm_reduce_scratch(shards, count / shards, DTYPE_F32),
                      across = comm_sum_scratch(copies, count / shards, DTYPE_F32);
         if (inside > most) most = inside;
@@ -132,13 +133,13 @@ status sync_reduce_unit(const struct sync *s, const struct params *p, int unit, 
 {
     const struct param_unit *u = &p->units[unit];
     if (!u->here || params_sparse(p, unit) || s->mesh == NULL || s->mesh->dp_cp == NULL) return STATUS_OK;
+    const struct mesh_data data = mesh_data_of(s->mesh, u->experts);
     if (p->zero == 0)
-        return comm_sum(s->mesh->dp_cp, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
-    const int64_t part = u->count / p->shards;
-    float *own = p->zero == 1 ? (float *)u->grad + p->shard * part : (float *)p->grad + u->begin / p->shards;
-    TRY(comm_reduce_scatter(mesh_shards(s->mesh), "gradients", u->grad, own, part, DTYPE_F32, s->scratch,
-                            stream));
-    TRY(comm_sum(s->mesh->across, "parts of gradients", own, part, DTYPE_F32, s->scratch, stream));
+        return comm_sum(data.all, "gradients", u->grad, u->count, DTYPE_F32, s->scratch, stream);
+    const int64_t part = u->count / u->shards;
+    float *own = p->zero == 1 ? (float *)u->grad + u->shard * part : (float *)p->grad + u->own;
+    TRY(comm_reduce_scatter(data.inside, "gradients", u->grad, own, part, DTYPE_F32, s->scratch, stream));
+    TRY(comm_sum(data.across, "parts of gradients", own, part, DTYPE_F32, s->scratch, stream));
     return p->zero == 1 && !p->overlaid ? clear_others(p, u, stream) : STATUS_OK;
 }
 

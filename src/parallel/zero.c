@@ -106,16 +106,17 @@ static bool is_resident(const struct zero *z, int unit)
 /* This rank's shard of a unit's weights. */
 static const void *own_part(const struct params *p, int unit)
 {
-    return (const char *)p->weight + (size_t)(p->units[unit].begin / p->shards) * dtype_bytes(p->dt);
+    return (const char *)p->weight + (size_t)p->units[unit].own * dtype_bytes(p->dt);
 }
 
 static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
 {
     const struct params *p = z->params;
-    const size_t bytes = (size_t)(p->units[unit].count / p->shards) * dtype_bytes(p->dt);
+    const struct param_unit *u = &p->units[unit];
+    const size_t bytes = (size_t)(u->count / u->shards) * dtype_bytes(p->dt);
     dev_stream s;
     TRY(collective_stream(z, &s));
-    return comm_all_gather(mesh_shards(z->mesh), "weights", part, whole, bytes, s);
+    return comm_all_gather(mesh_data_of(z->mesh, u->experts).inside, "weights", part, whole, bytes, s);
 }
 
 /* Derived copies of weights: from what this rank holds to whole rows on every rank. */
@@ -137,9 +138,9 @@ static status gather_own(struct zero *z, int unit)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
-    const size_t part = (size_t)(u->count / p->shards) * dtype_bytes(p->dt);
+    const size_t part = (size_t)(u->count / u->shards) * dtype_bytes(p->dt);
     if (!u->here || (p->zero == 3 && !is_resident(z, unit))) return STATUS_OK;
-    if (p->zero < 3) return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)p->shard * part);
+    if (p->zero < 3) return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)u->shard * part);
     return gather_unit(z, unit, z->weights.slot[FIRST].data, own_part(p, unit));
 }
 
@@ -260,7 +261,7 @@ static status reduce_unit(struct zero *z, int unit, struct zero_slot *slot)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
-    const struct sync_part part = {.begin = u->begin / p->shards, .count = u->count / p->shards};
+    const struct sync_part part = {.begin = u->own, .count = u->count / u->shards};
     const bool last = unit == 0 && z->group == z->sync->groups - 1;
     dev_stream s = z->side_stream->main;
     TRY(last ? join(z) : collective_stream(z, &s));

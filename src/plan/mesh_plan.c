@@ -668,6 +668,12 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     const struct rank_share *s;
     *r = (struct mesh_result){.variant = *v};
     TRY(mesh_check(&p->spec, &v->mesh));
+    if (mesh_ep(&v->mesh) > 1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.expert %d: no plan counts what ranks send to experts so far; leave it out of the "
+            "plan, which is then that of whole experts on each rank",
+            v->mesh.ep);
     TRY(check_variant(p, v));
     TRY(find_share(p, v, &s));
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));

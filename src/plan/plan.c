@@ -632,12 +632,13 @@ static status planned_device(const struct spec *s, struct dev *dev)
 static status check_alone(const struct spec *s)
 {
     const long long ranks = s->run.parallel_tensor * s->run.parallel_pipeline * s->run.parallel_context;
-    if (ranks == 1 && s->run.parallel_zero == 0) return STATUS_OK;
-    return FAIL(STATUS_CONFIG,
-                "parallel.tensor, pipeline, context or zero are set: a plan for several devices needs "
-                "--machine, such "
-                "as --machine %lldxcpu or --machine 8xH200",
-                ranks > 1 ? ranks : 2);
+    if (ranks == 1 && s->run.parallel_zero == 0 && s->run.parallel_expert == 1) return STATUS_OK;
+    return FAIL(
+        STATUS_CONFIG,
+        "parallel.tensor, pipeline, context, expert or zero are set: a plan for several devices needs "
+        "--machine, such "
+        "as --machine %lldxcpu or --machine 8xH200",
+        ranks > 1 ? ranks : 2);
 }
 
 status plan_print(const struct spec *spec, const struct plan_outlook *outlook, int json)

@@ -74,6 +74,7 @@ struct param {
     struct param_norm norm;     /* linear: its input is the output of this norm; w = -1: it is another tensor */
     int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
     int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
+    bool dealt;                 /* with expert parallelism: a rank stores an equal share of consecutive experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
     bool zero;                  /* initialised to 0, for every role */

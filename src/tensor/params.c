@@ -20,6 +20,12 @@ void params_table(struct params *p, int of)
     p->units[p->unit_count - 1].of = of;
 }
 
+void params_experts(struct params *p, int of)
+{
+    params_table(p, of);
+    p->units[p->unit_count - 1].experts = true;
+}
+
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
                ...)
 {
@@ -81,6 +87,27 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
     r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
 }
 
+void params_deal(struct params *p, int row)
+{
+    struct param *r = &p->rows[row];
+    if (p->expert_ranks <= 1) return;
+    CHECK(params_sliced(r) && r->experts % p->expert_ranks == 0, "%s: %lld experts for %d ranks", r->name,
+          (long long)r->experts, p->expert_ranks);
+    r->dealt = true;
+    r->shape[0] /= p->expert_ranks;
+    r->count /= p->expert_ranks;
+}
+
+int params_place_of(const struct params *p, int slice, int expert_rank)
+{
+    return slice + (int)params_slices(p) * expert_rank;
+}
+
+int params_place(const struct params *p)
+{
+    return params_place_of(p, p->slice, p->expert_rank);
+}
+
 /* Of all parts together. */
 static int64_t part_rows(const struct param *row)
 {
@@ -89,18 +116,21 @@ static int64_t part_rows(const struct param *row)
     return rows;
 }
 
-int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS])
+int params_blocks(const struct params *p, int row, int place, struct param_block blocks[PARAM_PARTS])
 {
     const struct param *r = &p->rows[row];
-    const int64_t slices = p->slices ? p->slices : 1, width = r->rank > 1 ? r->global[1] : 1;
+    const int64_t slices = p->slices ? p->slices : 1, width = r->rank > 1 ? r->global[1] : 1,
+                  slice = place % slices, deals = r->dealt ? p->expert_ranks : 1,
+                  dealt = r->dealt ? place / slices : 0, /* whose experts, and where they begin */
+        begin = dealt * (r->global[0] / deals) * width;
     if (r->split == SPLIT_IN) {
         const int64_t columns = r->columns ? r->columns : width, part = columns / slices;
         CHECK(columns % slices == 0 && width % columns == 0, "%s: %lld columns for %lld ranks", r->name,
               (long long)columns, (long long)slices);
         blocks[0] = (struct param_block){.pitch = part,
-                                         .global = slice * part,
+                                         .global = begin + slice * part,
                                          .stride = columns,
-                                         .rows = r->global[0] * (width / columns),
+                                         .rows = r->global[0] / deals * (width / columns),
                                          .width = part};
         return 1;
     }
@@ -115,10 +145,10 @@ int params_blocks(const struct params *p, int row, int slice, struct param_block
         const bool shared = r->split == SPLIT_OUT || i == 0;
         const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = shared ? rows / slices : rows;
         blocks[i] = (struct param_block){.local = local,
-                                         .pitch = r->count / (r->global[0] / period),
-                                         .global = (global + (shared ? slice * mine : 0)) * width,
+                                         .pitch = r->count / (r->global[0] / deals / period),
+                                         .global = begin + (global + (shared ? slice * mine : 0)) * width,
                                          .stride = period * width,
-                                         .rows = r->global[0] / period,
+                                         .rows = r->global[0] / deals / period,
                                          .width = mine * width};
         local += mine * width;
         global += rows;
@@ -133,10 +163,10 @@ int64_t params_summed(const struct params *p, int row)
     return r->split == SPLIT_FIRST ? r->parts[0] / params_slices(p) * r->global[1] : r->count;
 }
 
-struct param_line params_line(const struct params *p, int row, int slice, int64_t at)
+struct param_line params_line(const struct params *p, int row, int place, int64_t at)
 {
     struct param_block blocks[PARAM_PARTS];
-    const struct param_block *b = blocks + params_blocks(p, row, slice, blocks) - 1;
+    const struct param_block *b = blocks + params_blocks(p, row, place, blocks) - 1;
     const int64_t line = at / b->pitch, into = at % b->pitch; /* of all blocks the same */
     while (b->local > into) b--;
     const int64_t skip = into - b->local;
@@ -170,10 +200,10 @@ struct param_held params_held_by(const struct params *p, int row, int shard)
     if (!u->here) return (struct param_held){0};
     struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset, .weight = r->offset};
     if (p->zero == 0) return h;
-    const int64_t part = u->count / p->shards, begin = shard * part, at = r->offset - u->begin;
+    const int64_t part = u->count / u->shards, begin = shard * part, at = r->offset - u->begin;
     h.from = clamp(begin - at, r->count);
     h.to = clamp(begin + part - at, r->count);
-    h.at = u->begin / p->shards + at + h.from - begin;
+    h.at = u->own + at + h.from - begin;
     h.weight = p->zero < 3 ? r->offset + h.from : h.at;
     h.master = p->dt == DTYPE_BF16 ? h.at : h.weight;
     return h;
@@ -181,7 +211,7 @@ struct param_held params_held_by(const struct params *p, int row, int shard)
 
 struct param_held params_held(const struct params *p, int row)
 {
-    return params_held_by(p, row, p->shard);
+    return params_held_by(p, row, p->units[p->rows[row].unit].shard);
 }
 
 int params_find(const struct params *p, const char *name)
@@ -253,12 +283,15 @@ static void place_derived(struct params *p, struct param *row, const struct para
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    p->total = p->summed = 0;
+    p->total = p->summed = p->own = 0;
     for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].bytes = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
         CHECK(unit->of || p->summed == p->total, "a unit behind tables");
         int64_t at = unit->begin = p->total;
+        unit->own = p->own;
+        unit->shards = unit->experts ? p->expert_shards : p->shards;
+        unit->shard = unit->experts ? p->expert_shard : p->shard;
         unit->weight = unit->grad = NULL;
         unit->grid = grid_of(p, unit);
         for (int i = unit->first; i < unit->last; i++) {
@@ -271,11 +304,10 @@ static void place_rows(struct params *p)
             at += room;
             place_derived(p, &p->rows[i], unit);
         }
-        unit->count = round_up(at - unit->begin, p->zero ? p->shards * unit->grid : 1);
-        if (unit->here) p->total += unit->count;
+        unit->count = round_up(at - unit->begin, p->zero ? unit->shards * unit->grid : 1);
+        if (unit->here) p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
         if (!params_sparse(p, u)) p->summed = p->total;
     }
-    p->own = p->zero ? p->total / p->shards : p->total;
 }
 
 /* v is without what is here of `ortho` rows, padding included. */
@@ -285,8 +317,8 @@ static void place_v(struct params *p)
     for (int i = 0; i < p->count; i++) {
         struct param *r = &p->rows[i];
         const struct param_unit *u = &p->units[r->unit];
-        const int64_t part = p->zero ? u->count / p->shards : u->count,
-                      at = r->offset - u->begin - (p->zero ? p->shard * part : 0);
+        const int64_t part = p->zero ? u->count / u->shards : u->count,
+                      at = r->offset - u->begin - (p->zero ? u->shard * part : 0);
         r->no_v = no_v;
         if (r->ortho && u->here) no_v += clamp(at + params_room(r), part) - clamp(at, part);
     }

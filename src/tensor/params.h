@@ -35,20 +35,23 @@
 #include "base/status.h"
 #include "tensor/fp8_linears.h"
 #include "tensor/operand.h"
+#include "tensor/param_place.h"
 #include "tensor/param_row.h"
 #include "tensor/units.h"
 
 struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of this rank's `ortho` rows, in the order of
                                    optim/muon.c */
-    int64_t ortho_count;
+    int64_t ortho_count, ortho_experts; /* ortho_experts: of them, at the end, those of units of experts */
     struct param *rows;         /* owned: params_free */
     int count, capacity;
     struct param_unit *units;   /* owned */
     int unit_count;
     int slices, slice;          /* ranks that shard `split` rows, and this rank's index; 0 slices: not sharded. Set
                                    before rows are added */
+    int expert_ranks, expert_rank; /* ranks that share out the experts, and this rank's index; 0 ranks means 1 */
     int zero, shards, shard;    /* ZeRO stage; ranks that shard a copy, and this rank's index; 0 shards means 1 */
+    int expert_shards, expert_shard; /* the same of experts, with expert_ranks > 1: param_unit.shards */
     int64_t total, own, total_v; /* elements of the full flat arrays with padding, of sharded arrays, and of v;
                                     params_lay sets them */
     bool sparse;                /* gradients of tables are sparse rows (parallel/sparse_grad.h), not in `grad`; set
@@ -79,7 +82,8 @@ struct params {
 /* Begins a new unit, stored on this rank, for the rows added from here on. */
 void params_unit(struct params *p);
 void params_table(struct params *p, int of); /* the same, for the table of block `of` */
-/* The block of a unit: the unit itself, or the block that reads this table. */
+void params_experts(struct params *p, int of); /* the same, for its experts, with expert parallelism */
+/* The block of a unit: the unit itself, or the block that reads this table or has these experts. */
 static inline int params_block(const struct params *p, int unit)
 {
     return p->units[unit].of ? p->units[unit].of : unit;
@@ -90,6 +94,8 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
 /* Sets how ranks shard the row that was added last; `parts` [part_count] or NULL. Shares must be equal (CHECK: the
  * spec was checked before). */
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
+/* Deals the experts of the row that was added last to the ranks of `expert_ranks`, after params_split. */
+void params_deal(struct params *p, int row);
 /* True if the shards differ. Other rows are equal on all ranks of a tensor-parallel group. */
 static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_OUT; }
 int64_t params_summed(const struct params *p, int row); /* The first element of the row from which on gradients are
@@ -101,14 +107,6 @@ int64_t params_matrix_count(const struct param *row);
 struct param_matrix params_matrix(const struct param *row, int64_t i);
 int params_find(const struct params *p, const char *name);   /* -1: not found */
 
-/* The location of a shard in the full row, as blocks of `rows` x `width` elements: in the shard from `local` on with
- * row stride `pitch`, in the full row from `global` on with row stride `stride`. Returns the number of blocks. */
-struct param_block { int64_t local, pitch, global, stride, rows, width; };
-int params_blocks(const struct params *p, int row, int slice, struct param_block blocks[PARAM_PARTS]);
-/* The location of element `at` of a shard in the full row, and the number of elements from there on that are
- * contiguous in both. */
-struct param_line { int64_t global, count; };
-struct param_line params_line(const struct params *p, int row, int slice, int64_t at);
 /* The elements [from, to) of this rank's shard of a row whose master weights and moments this rank stores. They begin
  * at `at` in the moment arrays (in v: at - no_v), at `master` in `master` or `low`, at `weight` in `weight`. */
 struct param_held { int64_t from, to, at, master, weight; };
@@ -130,7 +128,7 @@ void params_lay_grad(struct params *p, void *grad); /* sets the location of `gra
 
 /* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: stored elements of `grad`: all,
  * or this rank's shard. */
-static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0; }
+static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0 && !p->units[unit].experts; }
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
 static inline bool params_host_master(const struct params *p)
 {

@@ -238,6 +238,9 @@ static void print_banner(const struct loop *l)
                  comm_ranks(l->comm) / mesh_cp(mesh), mesh->pp, mesh->dp, mesh->tp);
     if (mesh_cp(mesh) > 1)
         log_info("context   %d ranks share each sequence: %d ranks in all", mesh->cp, comm_ranks(l->comm));
+    if (mesh->ep > 1)
+        log_info("experts   %d neighbouring data-parallel ranks share out %lld experts", mesh->ep,
+                 (long long)l->spec.model.moe_experts);
     if (mesh->zero > 0)
         log_info("zero      stage %d: %d data-parallel ranks shard one copy of the model's state", mesh->zero,
                  mesh->shard);

@@ -203,8 +203,9 @@ static struct state_answer answer_of(const struct trainer *t, int row)
 {
     const struct params *p = &t->decoder.params;
     const struct param_held held = params_held(p, row);
-    const bool other = p->units[p->rows[row].unit].copy || (p->slice > 0 && !params_sliced(&p->rows[row])) ||
-                       mesh_replica(&t->mesh) > 0;
+    const struct param_unit *unit = &p->units[p->rows[row].unit];
+    const bool other = unit->copy || (p->slice > 0 && !params_sliced(&p->rows[row])) ||
+                       mesh_data_of(&t->mesh, unit->experts).replica > 0;
     return (struct state_answer){held.from, other ? 0 : held.to - held.from};
 }
 
@@ -227,10 +228,10 @@ static status agree_answers(struct state *s)
     return st;
 }
 
-/* Copies elements [from, from + count) of a rank's slice of a row to their positions in the full tensor. A
+/* Copies elements [from, from + count) of a rank's part of a row to their positions in the full tensor. A
  * row with scales is never cut in the middle of a block: its lines begin with blocks. */
 struct piece {
-    int row, slice;
+    int row, place; /* params_place of the rank */
     int64_t from, count;
 };
 static void store_piece(const struct state *s, int k, const struct piece *m, const char *part, char *whole)
@@ -238,7 +239,7 @@ static void store_piece(const struct state *s, int k, const struct piece *m, con
     const struct state_array *a = &s->list[k];
     const size_t element = dtype_bytes(a->dt);
     for (int64_t at = 0, n; at < m->count; at += n) {
-        const struct param_line line = params_line(&s->t->decoder.params, m->row, m->slice, m->from + at);
+        const struct param_line line = params_line(&s->t->decoder.params, m->row, m->place, m->from + at);
         n = line.count < m->count - at ? line.count : m->count - at;
         memcpy(whole + (size_t)(line.global / a->block) * element, part + (size_t)(at / a->block) * element,
                (size_t)blocks_of(a, n) * element);
@@ -279,8 +280,9 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
         for (int r = 0; r < ranks && me == 0; r++) {
             const struct state_answer *from = &answer[r * rows];
             const int64_t count = from->count - at < n ? from->count - at : n;
+            const struct mesh it = mesh_place(&t->mesh.shape, r);
             const struct piece m = {.row = row,
-                                    .slice = mesh_place(&t->mesh.shape, r).tp_rank,
+                                    .place = params_place_of(&t->decoder.params, it.tp_rank, it.ep_rank),
                                     .from = from->from + at,
                                     .count = count};
             if (count > 0)
@@ -306,7 +308,7 @@ static int64_t held_from(const struct params *p, int row, const struct param_hel
     int64_t low = held->from, high = held->to;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (params_line(p, row, p->slice, middle).global < place)
+        if (params_line(p, row, params_place(p), middle).global < place)
             low = middle + 1;
         else
             high = middle;
@@ -326,9 +328,9 @@ static bool take(void *ctx, const struct ckpt_item *item, const void *data, int6
     const struct param_held held = params_held(p, row);
     char *part = part_at(s, k, row, &held);
     int64_t from = held_from(p, row, &held, first), n;
-    const bool any = from < held.to && params_line(p, row, p->slice, from).global < last;
+    const bool any = from < held.to && params_line(p, row, params_place(p), from).global < last;
     for (int64_t at = from; data && at < held.to; at += n) {
-        const struct param_line line = params_line(p, row, p->slice, at);
+        const struct param_line line = params_line(p, row, params_place(p), at);
         if (line.global >= last) break;
         n = line.count < held.to - at ? line.count : held.to - at;
         if (n > last - line.global) n = last - line.global;
@@ -348,7 +350,7 @@ static bool all_here(const struct state *s, int row, enum state_use use)
     const struct params *p = &t->decoder.params;
     const int ranks = comm_ranks(t->mesh.world);
     const struct param_held held = params_held(p, row);
-    const bool sliced = p->slices > 1 && params_sliced(&p->rows[row]);
+    const bool sliced = (p->slices > 1 && params_sliced(&p->rows[row])) || p->rows[row].dealt;
     if (use == STATE_LOAD || ranks == 1) return !sliced && held.to - held.from == p->rows[row].count;
     for (int r = 1; r < ranks; r++)
         if (s->answers[r * p->count + row].count > 0) return false;
@@ -366,7 +368,7 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
         .dt = a->dt, .rank = r->rank, .shape = {r->global[0], r->global[1]}, .tag = k * p->count + row};
     if (a->block > 1) {
         item.rank = 1;
-        item.shape[0] = blocks_of(a, r->count);
+        item.shape[0] = blocks_of(a, r->rank > 1 ? r->global[0] * r->global[1] : r->global[0]);
         item.shape[1] = 0;
     }
     if (all_here(s, row, use))

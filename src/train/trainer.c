@@ -63,6 +63,11 @@ static status open_device(struct trainer *t, const char *isa)
                     "machine.device: cpu, "
                     "or set it to 1",
                     t->mesh.shape.cp);
+    if (t->dev.kind == DEV_CUDA && t->mesh.ep)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d is built for CPU ranks so far: set machine.device to cpu, or leave "
+                    "parallel.expert out",
+                    t->mesh.shape.ep);
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(stay_near(&t->dev, t->spec.run.machine_threads));
@@ -76,8 +81,12 @@ static status open_device(struct trainer *t, const char *isa)
         if (t->gemm_cache[0]) choice.gemm_cache = t->gemm_cache;
     }
     TRY(choose_open(&t->ops, t->dev.kind, s, &choice));
-    t->exec = (struct exec){
-        .ops = &t->ops, .stream = s, .params = &t->decoder.params, .tp = t->mesh.tp, .cp = t->mesh.cp};
+    t->exec = (struct exec){.ops = &t->ops,
+                            .stream = s,
+                            .params = &t->decoder.params,
+                            .tp = t->mesh.tp,
+                            .cp = t->mesh.cp,
+                            .ep = t->mesh.ep};
     return STATUS_OK;
 }
 
@@ -217,6 +226,7 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->parallel_chunks,
                             run->parallel_zero,
                             run->parallel_shard,
+                            run->parallel_expert,
                             run->train_micro_batch,
                             run->train_gradient_groups,
                             run->train_precision,

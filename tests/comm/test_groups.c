@@ -91,6 +91,74 @@ static void test_scattered_sums(void **state)
     }
 }
 
+/* ---- rows of different numbers */
+
+enum { ROUNDS = 6, ROWS_MOST = 3001 };
+/* Rows from i to j in a round: none at all, of one pair alone, a few, and more than go through a buffer at once. */
+static int64_t rows_of(int round, int ranks, int i, int j)
+{
+    switch (round) {
+    case 0: return 0;
+    case 1: return i == ranks - 1 && j == 0 ? 5 : 0;
+    case 2: return i == j ? 3 : 0;
+    case 3: return j == 0 ? ROWS_MOST : i == j;
+    default: return (i * 31 + j * 17 + round * 7) % 23;
+    }
+}
+static unsigned char row_byte(int round, int from, int to, int64_t row, size_t k)
+{
+    return (unsigned char)(round * 3 + from * 61 + to * 29 + row * 7 + (int64_t)(k % 241));
+}
+static int exchange_rows_of(struct comm *c, size_t bytes)
+{
+    const int ranks = comm_ranks(c), me = comm_rank(c);
+    unsigned char *send = malloc((size_t)ranks * ROWS_MOST * bytes),
+                  *recv = malloc((size_t)ranks * ROWS_MOST * bytes + 1);
+    int64_t *counts = malloc((size_t)(ranks * ranks) * sizeof *counts);
+    NEED(send && recv && counts);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t at = 0;
+        for (int k = 0; k < ranks * ranks; k++) counts[k] = rows_of(round, ranks, k / ranks, k % ranks);
+        for (int to = 0; to < ranks; to++)
+            for (int64_t row = 0; row < counts[me * ranks + to]; row++)
+                for (size_t k = 0; k < bytes; k++) send[at++] = row_byte(round, me, to, row, k);
+        size_t all = 0;
+        for (int from = 0; from < ranks; from++) all += (size_t)counts[from * ranks + me] * bytes;
+        recv[all] = 77; /* behind the last row nothing is written */
+        OK(comm_all_to_all_rows(c, "rows", counts, send, recv, bytes, NULL));
+        NEED(recv[all] == 77);
+        at = 0;
+        for (int from = 0; from < ranks; from++)
+            for (int64_t row = 0; row < counts[from * ranks + me]; row++)
+                for (size_t k = 0; k < bytes; k++) NEED(recv[at++] == row_byte(round, from, me, row, k));
+    }
+    free(send);
+    free(recv);
+    free(counts);
+    return 0;
+}
+static int exchange_rows(struct comm *c, const void *arg)
+{
+    (void)arg;
+    return exchange_rows_of(c, 4) | exchange_rows_of(c, 1153) | exchange_rows_of(c, 640);
+}
+static int differ_in_rows(struct comm *c, const void *arg)
+{
+    const int64_t counts[4] = {1, 1, comm_rank(c), 1};
+    char send[16] = "", recv[16];
+    (void)arg;
+    NEED(comm_all_to_all_rows(c, "rows", counts, send, recv, 4, NULL) == STATUS_COMM);
+    return said("call all-to-all 'rows' (number 2) with other numbers of rows") ? STATUS_COMM : 1;
+}
+static void test_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(exchange_rows(NULL, NULL), 0);
+    for (int ranks = 2; ranks <= 5; ranks++)
+        expect_all(&(struct job){.ranks = ranks, .run = exchange_rows}, 0);
+    expect_all(&(struct job){.ranks = 2, .run = differ_in_rows}, STATUS_COMM);
+}
+
 /* ---- groups */
 
 /* A rank's groups in a mesh of 2 x 2 x 2 (or 2 x 2 x 1): along each axis, and in planes. */
@@ -377,7 +445,7 @@ static int as_rank(const char *what)
     if (comm_env_read(&e) != STATUS_OK || comm_open(&c, &e) != STATUS_OK) return OPEN_FAILED;
     int code = 1;
     if (strcmp(what, "works") == 0) {
-        code = take_room(c, NULL) | use_mesh(c, NULL) | exchange_messages(c, NULL);
+        code = take_room(c, NULL) | use_mesh(c, NULL) | exchange_messages(c, NULL) | exchange_rows(c, NULL);
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) code |= sum_scattered(c, &shapes[i]);
     }
     if (strcmp(what, "stop") == 0) { /* the last rank */
@@ -419,9 +487,16 @@ static void test_waited(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scattered_sums),  cmocka_unit_test(test_mesh), cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_messages),        cmocka_unit_test(test_lost), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_different_calls), cmocka_unit_test(test_room), cmocka_unit_test(test_waited),
+        cmocka_unit_test(test_scattered_sums),
+        cmocka_unit_test(test_mesh),
+        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_different_calls),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_waited),
+        cmocka_unit_test(test_rows),
     };
     if (argc > 1) return as_rank(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-# Sourced by test_kills.sh and slow_rank_kills.sh: jobs of four ranks under `ingot launch --restart`, of which a random one is killed or
+# Sourced by test_kills.sh, test_expert_kills.sh and slow_rank_kills.sh: jobs of four ranks under `ingot launch --restart`, of which a random one is killed or
 # stopped at random moments. All others must end and name it, and the job must go on as if nothing had been.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
@@ -63,15 +63,20 @@ strike() {
     grep "restart $restarts of " kills.err | grep -qE "rank $victim (was ended by signal 9|\(process ${ranks[victim]}[,)])" ||
         { cp kills.err err; fail "SIG$how of rank $victim after $ms ms is not what the launcher says: $(grep "restart $restarts of " kills.err)"; }
 }
-rank_kills() { # rank_kills KILLS
-    local round=0
+rank_kills() { # rank_kills KILLS [KEYS...]: with keys, the same job without kills is the reference, not one rank
+    local round=0 kills=$1
+    shift
     longest=0 blows=0
-    run 0 train ranks.yaml --run.dir=runs/whole
-    while [ $blows -lt "$1" ] && [ $failed -eq 0 ]; do
+    if [ $# -eq 0 ]; then
+        run 0 train ranks.yaml --run.dir=runs/whole
+    else
+        run 0 launch -n 4 -- train ranks.yaml --run.dir=runs/whole "$@"
+    fi
+    while [ $blows -lt "$kills" ] && [ $failed -eq 0 ]; do
         round=$((round + 1)) restarts=0 old=()
-        "$ingot" launch -n 4 --restart 1000 -- train ranks.yaml --run.dir=runs/kills$round >kills.out 2>kills.err &
+        "$ingot" launch -n 4 --restart 1000 -- train ranks.yaml --run.dir=runs/kills$round "$@" >kills.out 2>kills.err &
         launcher=$!
-        while [ $blows -lt "$1" ] && [ $failed -eq 0 ]; do strike || break; done
+        while [ $blows -lt "$kills" ] && [ $failed -eq 0 ]; do strike || break; done
         wait $launcher
         local code=$?
         [ $code -eq 0 ] || { cp kills.err err; fail "after $restarts restarts the job ends with $code"; }

@@ -68,7 +68,7 @@ static status agree(struct comm *c, const struct comm_call *call)
 {
     struct comm_header mine, *all = calloc((size_t)c->ranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
-    comm_header_fill(&mine, call);
+    comm_header_fill(&mine, c, call);
     status st = transport_all_gather(c, call->name, &mine, all, sizeof mine);
     for (int r = 0; r < c->ranks && st == STATUS_OK; r++)
         st = comm_header_check(c, &mine, c->rank, &all[r], r);

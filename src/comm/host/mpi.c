@@ -45,6 +45,9 @@ struct mpi {
     int (*type_commit)(handle *type);
     int (*ialltoall)(const void *send, int count, handle type, void *recv, int recv_count, handle recv_type,
                      handle comm, handle *request);
+    int (*ialltoallv)(const void *send, const int *counts, const int *begins, handle type, void *recv,
+                      const int *recv_counts, const int *recv_begins, handle recv_type, handle comm,
+                      handle *request);
     int (*iallgather)(const void *send, int count, handle type, void *recv, int recv_count, handle recv_type,
                       handle comm, handle *request);
     int (*ibcast)(void *data, int count, handle type, int root, handle comm, handle *request);
@@ -81,6 +84,7 @@ static status load(struct mpi *m)
                    {"MPI_Type_contiguous", &m->type_contiguous},
                    {"MPI_Type_commit", &m->type_commit},
                    {"MPI_Ialltoall", &m->ialltoall},
+                   {"MPI_Ialltoallv", &m->ialltoallv},
                    {"MPI_Iallgather", &m->iallgather},
                    {"MPI_Ibcast", &m->ibcast},
                    {"MPI_Comm_split", &m->split},
@@ -191,12 +195,37 @@ static status pass(struct comm *c, const struct comm_call *call, const void *sen
     return failed ? broken(c, call) : wait_for(c, &request, call);
 }
 
+/* An all-to-all with counts. */
+static status pass_rows(struct comm *c, const struct comm_call *call)
+{
+    const struct mpi *m = c->mpi;
+    const bool wide = call->bytes % UNIT == 0;
+    const int64_t row = (int64_t)(wide ? call->bytes / UNIT : call->bytes);
+    const handle type = wide ? m->unit : m->byte;
+    int sent[COMM_RANKS_MAX], from[COMM_RANKS_MAX], received[COMM_RANKS_MAX], to[COMM_RANKS_MAX];
+    const int64_t most = row * (comm_rows_sent_before(c, call, c->rank, c->ranks) +
+                                comm_rows_received_before(c, call, c->ranks, c->rank));
+    handle request;
+    if (most > INT_MAX)
+        return FAIL(STATUS_COMM, "'%s': rows of %zu bytes are too many for one call of Open MPI", call->name,
+                    call->bytes);
+    for (int r = 0; r < c->ranks; r++) {
+        sent[r] = (int)(row * call->counts[c->rank * c->ranks + r]);
+        from[r] = (int)(row * comm_rows_sent_before(c, call, c->rank, r));
+        received[r] = (int)(row * call->counts[r * c->ranks + c->rank]);
+        to[r] = (int)(row * comm_rows_received_before(c, call, r, c->rank));
+    }
+    if (m->ialltoallv(call->send, sent, from, type, call->recv, received, to, type, c->handle, &request) != 0)
+        return broken(c, call);
+    return wait_for(c, &request, call);
+}
+
 /* All ranks make the same call, or all say which did not. */
 static status agree(struct comm *c, const struct comm_call *call)
 {
     struct comm_header mine, all[COMM_RANKS_MAX];
     const struct comm_call gather = {.op = COMM_ALL_GATHER, .name = call->name, .sequence = call->sequence};
-    comm_header_fill(&mine, call);
+    comm_header_fill(&mine, c, call);
     TRY(pass(c, &gather, &mine, all, sizeof mine));
     for (int r = 0; r < c->ranks; r++) TRY(comm_header_check(c, &all[c->rank], c->rank, &all[r], r));
     return STATUS_OK;
@@ -207,6 +236,7 @@ static status mpi_call(struct comm *c, const struct comm_call *call)
     TRY(agree(c, call)); /* a barrier, too */
     if (call->op == COMM_BARRIER || call->bytes == 0) return STATUS_OK;
     if (call->op == COMM_SHIFT) return shift(c, call);
+    if (call->counts) return pass_rows(c, call);
     const char *own = (const char *)call->recv + (size_t)c->rank * call->bytes;
     return pass(c, call, !comm_op_splits(call->op) && call->send == own ? in_place : call->send, call->recv,
                 call->bytes);
@@ -379,7 +409,7 @@ static status send(struct comm *c, const struct comm_call *call)
     const size_t slot = call->way * m->depth + (size_t)((call->sequence - 1) % m->depth);
     char *at = m->memory + slot * m->room;
     if (m->requests[slot]) TRY(wait_for(c, &m->requests[slot], call));
-    comm_header_fill((struct comm_header *)at, call);
+    comm_header_fill((struct comm_header *)at, c, call);
     memcpy(at + COMM_LINE, call->send, call->bytes);
     if (c->mpi->isend(at, (int)(COMM_LINE + call->bytes), c->mpi->byte, comm_neighbour(c, call),
                       (int)call->way, c->handle, &m->requests[slot]) != 0)

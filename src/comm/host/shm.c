@@ -197,16 +197,54 @@ static struct copies copies_of(const struct comm *c, const struct comm_call *cal
     return (struct copies){0};
 }
 
+/* Pieces of an all-to-all with counts: bytes [done, done + room) of what each rank has for each. */
+static size_t piece_of(const struct comm *c, const struct comm_call *call, int from, int to, size_t done,
+                       size_t room)
+{
+    const size_t all = (size_t)call->counts[from * c->ranks + to] * call->bytes;
+    if (all <= done) return 0;
+    return all - done < room ? all - done : room;
+}
+
+/* As shm_call, in as many rounds as the largest pair of ranks needs. */
+static status shm_rows(struct comm *c, const struct comm_call *call)
+{
+    const size_t room = (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64;
+    size_t most = 0;
+    for (int k = 0; k < c->ranks * c->ranks; k++)
+        if ((size_t)call->counts[k] * call->bytes > most) most = (size_t)call->counts[k] * call->bytes;
+    comm_header_fill(&place(c, c->rank)->call, c, call);
+    TRY(barrier(c, call)); /* before anything depends on the counts: they are the same everywhere */
+    TRY(compare(c));
+    for (size_t done = 0; done < most; done += room) {
+        for (int r = 0; r < c->ranks; r++) {
+            const size_t from = (size_t)comm_rows_sent_before(c, call, c->rank, r) * call->bytes + done,
+                         part = piece_of(c, call, c->rank, r, done, room);
+            if (part > 0)
+                memcpy(buffer(c, c->rank) + (size_t)r * room, (const char *)call->send + from, part);
+        }
+        TRY(barrier(c, call));
+        for (int r = 0; r < c->ranks; r++) {
+            const size_t to = (size_t)comm_rows_received_before(c, call, r, c->rank) * call->bytes + done,
+                         part = piece_of(c, call, r, c->rank, done, room);
+            if (part > 0) memcpy((char *)call->recv + to, buffer(c, r) + (size_t)c->rank * room, part);
+        }
+        TRY(barrier(c, call));
+    }
+    return most > 0 ? STATUS_OK : barrier(c, call); /* before headers are written again */
+}
+
 /* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
  * is called. */
 static status shm_call(struct comm *c, const struct comm_call *call)
 {
+    if (call->counts) return shm_rows(c, call);
     const bool split = comm_op_splits(call->op);
     const struct copies copies = copies_of(c, call);
     const size_t room = split ? (size_t)BUFFER_BYTES / (size_t)c->ranks / 64 * 64 : BUFFER_BYTES;
     const char *send = call->send;
     char *recv = call->recv;
-    comm_header_fill(&place(c, c->rank)->call, call);
+    comm_header_fill(&place(c, c->rank)->call, c, call);
     for (size_t done = 0; done == 0 || done < call->bytes; done += room) {
         const size_t part = call->bytes - done < room ? call->bytes - done : room;
         for (int r = 0; r < copies.written && part > 0; r++)
@@ -284,7 +322,7 @@ static status shm_message(struct comm *c, const struct comm_call *call)
     char *at = ch->messages + (size_t)((call->sequence - 1) % depth) * c->mail.room;
     if (send) {
         TRY(wait_until(c, peer, &ch->taken, number - depth, call));
-        comm_header_fill((struct comm_header *)at, call);
+        comm_header_fill((struct comm_header *)at, c, call);
         memcpy(at + COMM_LINE, call->send, call->bytes);
         atomic_store(&ch->sent, number);
         wake(&ch->sent);

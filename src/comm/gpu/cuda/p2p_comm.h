@@ -20,12 +20,12 @@
 enum { P2P_COMM_REGISTERED_MAX = 16 };
 /* What a rank's GPU has for the others, at the start of memory that all of them map. */
 struct p2p_comm_flags {
-    struct p2p_flags flags[COMM_GROUPS];           /* of custom kernels; first: they are aligned */
-    uint32_t told[COMM_GROUPS][COMM_RANKS_MAX];     /* by the ranks of a communicator: barriers they have reached */
-    uint32_t met[COMM_GROUPS];                      /* barriers of this rank */
-    uint32_t sent[COMM_GROUPS][2], taken[COMM_GROUPS][2];       /* by the neighbours: messages of a direction */
-    uint32_t has_sent[COMM_GROUPS][2], has_taken[COMM_GROUPS][2]; /* counters of this rank */
-    double scalars[COMM_GROUPS][COMM_RANKS_MAX * COMM_SCALARS];
+    struct p2p_flags flags[COMM_DEVICE_GROUPS];           /* of custom kernels; first: they are aligned */
+    uint32_t told[COMM_DEVICE_GROUPS][COMM_RANKS_MAX];     /* by the ranks of a communicator: barriers they have reached */
+    uint32_t met[COMM_DEVICE_GROUPS];                      /* barriers of this rank */
+    uint32_t sent[COMM_DEVICE_GROUPS][2], taken[COMM_DEVICE_GROUPS][2];       /* by the neighbours: messages of a direction */
+    uint32_t has_sent[COMM_DEVICE_GROUPS][2], has_taken[COMM_DEVICE_GROUPS][2]; /* counters of this rank */
+    double scalars[COMM_DEVICE_GROUPS][COMM_RANKS_MAX * COMM_SCALARS];
 };
 struct p2p_comm_memory {
     char *base;
@@ -40,7 +40,7 @@ struct p2p_comm {
     struct p2p_comm_route *routes;  /* [route_count], owned: calls so far, with the addresses of the others' data */
     int route_count, route_room, route_last;
     volatile uint32_t *abort_flag;    /* in host memory: set to end all waits */
-    struct tuner paths[COMM_GROUPS];
+    struct tuner paths[COMM_DEVICE_GROUPS];
     unsigned ways;              /* algorithms that may be chosen: all, except while timing */
     struct dev dev;            /* a copy: its opener is closed earlier */
     struct stream own;          /* the own part of a collective is copied here, while the others' are in flight */

@@ -1,0 +1,63 @@
+/* moe_dispatch: expert parallelism (parallel/mesh.h: ep). Each rank routes its own tokens, sends each chosen row to the
+ * rank that has the expert, and gets the expert's output back. Dropless: every buffer has room for the worst case.
+ *
+ *   forward    rows of y -> | experts | -> outputs
+ *   backward   rows of dout -> | experts | -> gradients of rows of y, and of weights
+ *
+ * Slots of a rank are sorted by expert (ops_moe.h), so those of one rank are consecutive: that is the order of what is
+ * sent, and of what comes back. Rows arrive rank by rank; `source` and `place` sort them by expert, within an expert by
+ * rank, within a rank by token. A row is a token of its own here: top_k of the expert ops is 1.
+ *
+ * S: rows that may arrive, ranks N min(k, experts of a rank), or with model.moe_capacity what that lets pass.
+ *
+ *   tensor       shape       dtype  memory
+ *   every        [ranks, E]  i32    act                      rows of each rank for each expert
+ *   pairs     [2 ranks, ranks] i64  act                      rows from each rank to each; the same transposed
+ *   source,place [S]         i32    act                      arrived row of each sorted row; sorted row of each arrived
+ *   offsets, counts          i32    act                      as in ops_moe.h, of this rank's experts
+ *   weight       [S]         A      act
+ *   rows         [S, D]      dt     act; scratch under full  rows of y that arrived
+ *   back         [S, D]      dt     scratch                  arrived rows of dout; outputs in the order of arrival
+ *   sent         [N k, D]    dt     scratch                  rows to send; rows that came back
+ *   tokens, sent_weight [N k]       scratch
+ *   dweight      [S]         A      scratch of backward
+ *
+ * Communication per layer, in bytes of a rank: forward 2, backward 2 times N k D dt (ranks - 1) / ranks, if all experts
+ * are chosen alike; recompute full: forward's first again. */
+#ifndef INGOT_NN_MOE_DISPATCH_H
+#define INGOT_NN_MOE_DISPATCH_H
+#include "parallel/exec.h"
+
+struct dispatch_shape {
+    int ranks;
+    int64_t experts, top_k, d;  /* experts of all ranks */
+    int64_t n;                  /* tokens of this rank */
+    double capacity;            /* model.moe_capacity; 0: dropless */
+};
+struct dispatch {
+    struct dispatch_shape shape;
+    struct tensor every, pairs, source, place, offsets, counts, weight, rows, back, sent, tokens, sent_weight, dweight;
+};
+/* What routing has decided about this rank's tokens, with align 1. */
+struct dispatch_route {
+    const int32_t *source, *counts;
+    const void *weight;         /* [N, k] A */
+};
+
+/* S. */
+int64_t dispatch_rows_max(const struct dispatch_shape *s);
+void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l);
+/* Rows that have arrived, after dispatch_begin. */
+int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r);
+/* Exchanges the counts and the weights; all others follow it. */
+status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, const struct exec *r) WARN_UNUSED;
+/* x [N, D]: its rows to the experts, into `to`, which is s->rows or s->back. `name` as in comm.h. */
+status dispatch_rows(const struct dispatch *s, const struct dispatch_route *route, const char *name, struct tensor x,
+                     struct tensor to, const struct exec *r) WARN_UNUSED;
+/* sorted [S, D]: the experts' rows back to their tokens, into s->sent, in the slots' order. Overwrites s->back. */
+status dispatch_return(const struct dispatch *s, const char *name, struct tensor sorted,
+                       const struct exec *r) WARN_UNUSED;
+/* s->dweight back to their slots, into to [N, k]; dropped slots are not written. */
+status dispatch_return_weights(const struct dispatch *s, const struct dispatch_route *route, void *to,
+                               const struct exec *r) WARN_UNUSED;
+#endif

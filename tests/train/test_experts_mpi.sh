@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Experts that ranks share out, over Open MPI: groups of expert-parallel and expert-data-parallel ranks. Skipped without mpirun.
+by=mpirun
+. "$(dirname "$0")/experts.sh"
+reference moe
+experts moe 2 4 1 1 1
+experts moe 2 2 2 1 0
+experts moe 4 4 1 1 0
+exit $failed
