@@ -1,5 +1,6 @@
 #include "plan/machine.h"
 #include "base/text.h"
+#include "plan/machine_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,9 +41,22 @@ static status unknown(const char *text)
                 text, words);
 }
 
+/* The row, or the machine of the file, which the cluster keeps. */
+static status machine_named(const char *text, const char *word, struct cluster *c)
+{
+    *c = (struct cluster){.machine = find(word)};
+    if (c->machine) return STATUS_OK;
+    if (strpbrk(word, "./") == NULL) return unknown(text);
+    TRY(machine_file_read(word, find, &c->own));
+    snprintf(c->own_name, sizeof c->own_name, "%s", word);
+    c->own.name = c->own_name;
+    c->machine = &c->own;
+    return STATUS_OK;
+}
+
 status cluster_parse(const char *text, struct cluster *c)
 {
-    char copy[64];
+    char copy[MACHINE_PATH];
     int64_t numbers[2];
     int count = 0;
     if (strlen(text) >= sizeof copy) return unknown(text);
@@ -54,25 +68,22 @@ status cluster_parse(const char *text, struct cluster *c)
         if (!text_to_int(at, &numbers[count]) || numbers[count] < 1 || numbers[count] > DEVICES_MAX)
             return unknown(text);
     }
-    const struct machine *m = find(at);
-    if (m == NULL) return unknown(text);
+    TRY(machine_named(text, at, c));
+    const struct machine *m = c->machine;
     const int64_t nodes = count == 2 ? numbers[0] : 1, each = count > 0 ? numbers[count - 1] : 1;
     if (nodes * each > DEVICES_MAX) return unknown(text);
     if (count == 2 && each > m->node)
         return FAIL(STATUS_CONFIG, "--machine %s: a node of %s has at most %d devices with fast links", text,
                     m->name, m->node);
-    *c = (struct cluster){.machine = m,
-                          .devices = (int)(nodes * each),
-                          .node = (int)(count == 2       ? each
-                                        : each < m->node ? each
-                                                         : m->node)};
+    c->devices = (int)(nodes * each);
+    c->node = (int)(count == 2 || each < m->node ? each : m->node);
     return STATUS_OK;
 }
 
 const char *cluster_text(char buf[64], const struct cluster *c)
 {
     const int nodes = (c->devices + c->node - 1) / c->node;
-    snprintf(buf, 64, "%d x %s in %d node%s", c->devices, c->machine->name, nodes, nodes > 1 ? "s" : "");
+    snprintf(buf, 64, "%d x %.32s in %d node%s", c->devices, c->machine->name, nodes, nodes > 1 ? "s" : "");
     return buf;
 }
 

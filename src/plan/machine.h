@@ -33,19 +33,25 @@ struct machine {
                                                host */
     double host_bytes, host_memory_rate;    /* of the host's memory, a device's share: bytes; bytes/s, read and
                                                written; 0: no limit is known */
+    int pod;                        /* devices behind one spine switch layer; 0: the network has one */
+    double spine;                   /* bandwidth out of a pod over that of its devices' NICs; 0: 1 */
     double latency_base, latency_hop, latency_net; /* seconds: start, hop in a node, hop between nodes */
     double gap;                     /* seconds between two kernels of a replayed CUDA graph */
 };
 
 /* A number of devices of one machine type. */
 struct assume;
+enum { MACHINE_PATH = 256 };
 struct cluster {
     const struct machine *machine;
     int devices, node;              /* node: devices per node, with fast links */
     const struct assume *assume;    /* NULL: nothing (plan/assume.h) */
+    struct machine own;             /* of a file: `machine` points here, and its name to own_name */
+    char own_name[MACHINE_PATH];
 };
-/* Parses "64xB200", "2x8xH100" (two nodes of eight) or "h200". STATUS_CONFIG lists the valid names. Without a number
- * of nodes, nodes are full. */
+/* Parses "64xB200", "2x8xH100" (two nodes of eight), "h200", or a file instead of the name ("64xmy.machine", with a dot
+ * or a slash: plan/machine_file.h). The cluster must stay where it is. STATUS_CONFIG lists the valid names. Without a
+ * number of nodes, nodes are full. */
 status cluster_parse(const char *text, struct cluster *c) WARN_UNUSED;
 /* "8 x h200 in 1 node". Returns buf. */
 const char *cluster_text(char buf[64], const struct cluster *c);

@@ -26,6 +26,7 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     *p = (struct mesh_plan){.spec = *s, .cluster = *c, .machine = *c->machine, .own_layout = true};
     p->assume = c->assume ? *c->assume : assume_default();
     p->cluster.machine = &p->machine;
+    if (c->machine == &c->own) p->machine.name = p->cluster.own_name;
     p->cluster.assume = &p->assume;
     assume_machine(&p->assume, &p->machine);
     struct choose_ops choice = plan_ops(&p->spec, NULL);

@@ -1,4 +1,7 @@
 #include "plan/traffic.h"
+#include "plan/assume.h"
+
+#include <math.h>
 
 /* Nodes that a group of ranks touches, and how many of them are in the node with fewest. */
 struct spread {
@@ -34,18 +37,32 @@ static struct spread spread_of(const struct cluster *c, int ranks, int stride)
     return worst;
 }
 
+/* What a ring gets of its NICs where it crosses a pod's border; 1: no border, or uplinks enough. */
+static double pod_share(const struct cluster *c, int ranks, int stride, int inside)
+{
+    const struct machine *m = c->machine;
+    if (m->pod <= 0 || m->spine <= 0 || (int64_t)ranks * stride <= m->pod) return 1;
+    const double here = fmax(1, (double)m->pod / stride); /* ranks of the group in a pod */
+    return fmin(1, here * m->spine / inside);
+}
+
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
 {
     const struct machine *m = c->machine;
     const struct spread at = spread_of(c, ranks, stride);
     const int inside = at.fewest, nodes = at.nodes;
-    const double net = inside * m->net_rate;
-    return (struct axis){.ranks = ranks,
-                         .nodes = nodes,
-                         .inside = inside,
-                         .rate = nodes > 1 && net < m->link_rate ? net : m->link_rate,
-                         .latency = m->latency_base + (ranks - nodes) * m->latency_hop +
-                                    (nodes - 1) * m->latency_net};
+    const bool trees = c->assume && c->assume->trees > 0 && nodes > 1;
+    const double net = inside * m->net_rate * pod_share(c, ranks, stride, inside);
+    return (struct axis){
+        .ranks = ranks,
+        .stride = stride,
+        .nodes = nodes,
+        .inside = inside,
+        .rate = nodes > 1 && net < m->link_rate ? net : m->link_rate,
+        .latency = m->latency_base + (ranks - nodes) * m->latency_hop + (nodes - 1) * m->latency_net,
+        .tree_latency = trees ? m->latency_base + 2 * ((inside - 1) * m->latency_hop +
+                                                       ceil(log2(nodes)) * m->latency_net)
+                              : 0};
 }
 
 double traffic_gather_bytes(const struct axis *a, double bytes)
@@ -65,7 +82,10 @@ double traffic_gather_s(const struct axis *a, double bytes)
 
 double traffic_sum_s(const struct axis *a, double bytes)
 {
-    return 2 * traffic_gather_s(a, bytes);
+    const double tree_share = 0.92;
+    const double ring = 2 * traffic_gather_s(a, bytes),
+                 tree = a->tree_latency + traffic_sum_bytes(a, bytes) / (a->rate * tree_share);
+    return a->tree_latency > 0 && tree < ring ? tree : ring;
 }
 
 double traffic_send_s(const struct cluster *c, const struct axis *a, double bytes)
@@ -73,7 +93,10 @@ double traffic_send_s(const struct cluster *c, const struct axis *a, double byte
     const struct machine *m = c->machine;
     if (a->nodes == 1) return m->latency_base + bytes / m->link_rate;
     /* Some neighbours are on different nodes, and all wait for them. */
-    return m->latency_base + m->latency_net + bytes / m->net_rate;
+    double share = 1;
+    if (m->pod > 0 && m->spine > 0 && c->devices > m->pod)
+        share = fmin(1, m->spine * m->pod / fmin(a->stride, m->pod));
+    return m->latency_base + m->latency_net + bytes / (m->net_rate * share);
 }
 
 double traffic_tensor_bytes(const struct axis *tp, double bytes)

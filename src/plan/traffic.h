@@ -5,6 +5,10 @@
  * other ranks' GPUs:
  *     T = start + hops + bytes on the wire of a rank / min(link, g * net)
  *     bytes: all-reduce 2 (n-1)/n S, others (n-1)/n S
+ * With --assume trees=1 an all-reduce over nodes takes a tree where that starts sooner: NCCL's, with 0.92 of a ring's
+ * rate. A ring crosses the border of a pod (machine.h) once: with r ranks in the pod, whose uplinks carry r rings'
+ * NICs times `spine`, it is slower by g / (r spine) if that is more than 1. A pipeline's messages cross it all at
+ * once.
  * There are n - nodes hops in nodes and nodes - 1 hops between nodes (all-reduce: twice), as in NCCL's model of its
  * rings. */
 #ifndef INGOT_PLAN_TRAFFIC_H
@@ -12,9 +16,11 @@
 #include "plan/machine.h"
 
 struct axis {
-    int ranks, nodes, inside; /* ranks: of the group; nodes: that hold them; inside: ranks in the node with fewest */
+    int ranks, stride, nodes, inside; /* ranks: of the group, each `stride` after the last; nodes: that hold
+                                         them; inside: ranks in the node with fewest */
     double rate;            /* bytes/s of a ring */
     double latency;         /* seconds of a ring around all ranks */
+    double tree_latency;    /* seconds up and down a tree over all ranks; 0: no trees */
 };
 /* The group of the axis that lies worst: most nodes, then fewest of its ranks in one of them. */
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride);

@@ -38,6 +38,12 @@ check "in JSON" grep -q '"assumed": "compute=0.5"' out
 half=$(number step_seconds)
 run 0 "${seventy[@]}" --machine 64xB200 --parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --json
 check "slower by it" awk "BEGIN { exit !($half > 1.6 * $(number step_seconds)) }"
+printf 'like: b200\nnet_rate: 1e9\n' >slow.machine
+run 0 "${seventy[@]}" --machine 64xslow.machine --json
+check "a machine of a file" grep -q '"machine": "slow.machine"' out
+printf 'like: b200\nnet_rates: 1e9\n' >wrong.machine
+run 2 "${seventy[@]}" --machine 64xwrong.machine
+says "wrong.machine:2: a machine has no 'net_rates'"
 run 2 "${seventy[@]}" --machine 64xB200 --assume imbalanced=2
 says "the names are compute, attention"
 run 2 "${seventy[@]}" --assume compute=2
