@@ -139,7 +139,7 @@ static bool buys(const struct plan_run *o)
 
 bool plan_run_asked(const struct plan_run *o)
 {
-    return o->simulate || buys(o);
+    return o->simulate || o->why || buys(o);
 }
 
 static status check_together(const struct plan_run *o, const char *machine)
@@ -150,6 +150,12 @@ static status check_together(const struct plan_run *o, const char *machine)
     if (o->simulate && (o->deadline || o->compare || o->price))
         return FAIL(STATUS_CONFIG,
                     "plan: --simulate is one question, --deadline, --compare and --price another");
+    if (o->why && machine == NULL)
+        return FAIL(STATUS_CONFIG, "plan: --why needs a machine, such as --machine 64xH100");
+    if (o->why && (o->simulate || buys(o)))
+        return FAIL(STATUS_CONFIG, "plan: --why is one question, --simulate, --tokens and prices others");
+    if (o->html && !buys(o))
+        return FAIL(STATUS_CONFIG, "plan: --html goes with --deadline, --compare, --price or --tokens");
     if (o->compare && machine)
         return FAIL(STATUS_CONFIG, "plan: --compare names the machines; without --machine");
     if (buys(o) && !machine && !o->compare)
@@ -183,7 +189,8 @@ status plan_run_print(struct plan_run *o, const struct spec *s, const char *mach
                       const struct plan_command *command, bool json)
 {
     o->purchase.command = *command;
-    if (!o->simulate) return purchase_print(s, &o->purchase, json);
+    if (o->why) return mesh_why_print(s, machine, o->why, command, json);
+    if (!o->simulate) return purchase_print(s, &o->purchase, o->html, json);
     return simulate_print(s, &(struct simulate_print_args){.machine = machine,
                                                            .command = *command,
                                                            .outlook = o->purchase.outlook,

@@ -37,8 +37,11 @@ status purchase_look(const struct spec *s, const struct purchase_args *a, const 
                      struct purchase_answer *out) WARN_UNUSED;
 void purchase_answer_free(struct purchase_answer *a);
 
-/* `ingot plan RUN.yaml --machine KIND --deadline 60d`, `--compare KIND,KIND`: the answers as text or JSON.
- * STATUS_CONFIG when a deadline is given and no kind meets it: names the nearest. STATUS_FIT when
- * nothing fits. */
-status purchase_print(const struct spec *s, const struct purchase_args *a, bool json) WARN_UNUSED;
+/* `ingot plan RUN.yaml --machine KIND --deadline 60d`, `--compare KIND,KIND`: the answers as text or JSON, and a
+ * page (`html`; NULL: none). STATUS_CONFIG when a deadline is given and no kind meets it: names the nearest. STATUS_FIT
+ * when nothing fits. */
+status purchase_print(const struct spec *s, const struct purchase_args *a, const char *html, bool json) WARN_UNUSED;
+/* Its page, from the answers of all kinds. Nothing is written when nothing fits. */
+status purchase_page(const struct spec *s, const struct purchase_args *a, const struct purchase_answer *answers,
+                     const char *path) WARN_UNUSED;
 #endif

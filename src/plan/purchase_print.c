@@ -236,7 +236,7 @@ static status verdict(const struct purchase_args *a, const struct purchase_answe
                 nearest->cluster.machine->name, text_time(d, nearest->outlook.seconds));
 }
 
-status purchase_print(const struct spec *s, const struct purchase_args *a, bool json)
+status purchase_print(const struct spec *s, const struct purchase_args *a, const char *html, bool json)
 {
     struct purchase_answer answers[PURCHASE_KINDS] = {0};
     status st = STATUS_OK;
@@ -245,6 +245,7 @@ status purchase_print(const struct spec *s, const struct purchase_args *a, bool 
         st = purchase_look(s, a, &a->kinds[looked], &answers[looked]);
     if (st == STATUS_OK && json) print_json(a, answers);
     if (st == STATUS_OK && !json) print_text(s, a, answers);
+    if (st == STATUS_OK && html) st = purchase_page(s, a, answers, html);
     if (st == STATUS_OK) st = verdict(a, answers);
     for (int k = 0; k < looked; k++) purchase_answer_free(&answers[k]);
     return st;

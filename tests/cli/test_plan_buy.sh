@@ -50,4 +50,40 @@ run 2 "${small[@]}" --machine 8xh100 --simulate --price 2
 says "--simulate is one question"
 run 2 "${small[@]}" --machine h100 --tokens 1B --pue 0.5
 says "--pue 0.5: from 1 to 100 times"
+
+# --- a page ---
+run 0 "${small[@]}" --compare h100,b200 --tokens 10B --price 3 --html page.html
+check "a curve of each kind" [ "$(grep -o '<polyline' page.html | wc -l)" -eq 2 ]
+check "a bar of each kind" [ "$(grep -oE '<title>weights: ' page.html | wc -l)" -eq 2 ]
+check "a row of each offer" [ "$(grep -o '<tr><td>' page.html | wc -l)" -eq "$(grep -o '<circle' page.html | wc -l)" ]
+check "nothing from the network" [ "$(grep -c 'http' page.html)" -eq 0 ]
+run 74 "${small[@]}" --machine 8xh100 --tokens 10B --html none/page.html
+says "none/page.html"
+run 2 "${small[@]}" --machine 8xh100 --html page.html
+says "--html goes with"
+
+# --- why this mesh, why not that one ---
+seventy=(plan --model.preset=70b --train.batch_tokens=4194304 --train.sequence_length=4096 --machine 64xB200)
+run 0 "${seventy[@]}" --why tp8.pp1 --json
+python3 - <<'WHY' || fail "neighbours of tp8.pp1"
+import json
+w = json.load(open('out'))
+m, best, near = w['mesh'], w['best'], w['neighbours']
+assert (m['dp'], m['tp'], m['pp']) == (8, 8, 1) and not w['chosen'] and m['step_seconds'] > best['step_seconds']
+assert near == sorted(near, key=lambda n: n['step_seconds']) and len(near) > 5
+for n in near:  # what fits and is faster is of another mesh, or the search has missed it
+    assert not n['fits'] or n['step_seconds'] > 0.99 * m['step_seconds'] or n['tp'] != 8 or n['pp'] != 1, n
+WHY
+run 0 "${seventy[@]/64xB200/64xH100}" --why dp64
+check "what does not fit unless recomputed" grep -qE '^  recompute full -> none +-[0-9.]+ % \+ [0-9. GiTB]+does not fit' out
+run 0 "${seventy[@]}" --why best
+check "the chosen one" grep -q '^chosen       it is the fastest that fits' out
+run 2 "${seventy[@]}" --why tp3
+says "--why tp3: its axes do not multiply to the 64 devices"
+run 2 "${seventy[@]}" --why tp8.
+says "a mesh such as tp4.pp2.dp8"
+run 2 "${small[@]}" --why best
+says "--why needs a machine"
+run 2 "${seventy[@]}" --why best --tokens 1T
+says "--why is one question"
 exit $failed
