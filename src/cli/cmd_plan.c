@@ -82,7 +82,7 @@ status cmd_plan(struct args *a)
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
     struct assume assume = assume_default();
-    if (assumed && machine == NULL)
+    if (assumed && machine == NULL && run.compare == NULL)
         return FAIL(STATUS_CONFIG, "plan: --assume needs a machine, such as --machine 64xH100");
     if (assumed) TRY(assume_read(assumed, &assume));
     TRY(plan_run_check(&run, machine));
@@ -93,10 +93,10 @@ status cmd_plan(struct args *a)
                recompute = spec_origin_given(origin, "train", "recompute");
     spec_origin_free(origin);
     TRY(look_at_data(&spec, json));
-    if (plan_run_asked(&run)) return plan_run_print(&run, &spec, machine, &assume, json);
     const struct plan_command command = {
         .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute, .assume = &assume};
-    status st = print_plan(&spec, machine, &command, json);
+    status st = plan_run_asked(&run) ? plan_run_print(&run, &spec, machine, &command, json)
+                                     : print_plan(&spec, machine, &command, json);
     free(command.words);
     return st;
 }

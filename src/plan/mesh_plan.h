@@ -101,6 +101,8 @@ struct mesh_list {
 /* STATUS_CONFIG, with the reason of the first, if no mesh is possible. With count == 0 none fits: `least` is the
  * closest. */
 status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list) WARN_UNUSED;
+/* The same for one tp x pp, which multiply to a divisor of the devices: count is 1 or, when it does not fit, 0. */
+status mesh_plan_search_one(struct mesh_plan *p, int tp, int pp, struct mesh_list *list) WARN_UNUSED;
 void mesh_list_free(struct mesh_list *list);
 
 /* `ingot plan RUN.yaml --machine 64xB200`: prints the best meshes and what limits the first, or the mesh of

@@ -188,16 +188,30 @@ status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
                       (long long)sequences, v.mesh.dp);
 }
 
-status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list)
+/* tp 0: all meshes. */
+static status search_over(struct mesh_plan *p, int tp, int pp, struct mesh_list *list)
 {
     *list = (struct mesh_list){0};
     struct search s = {.plan = p, .list = list, .one = malloc(sizeof *s.one), .mesh = malloc(sizeof *s.mesh)};
     MEMORY_CHECK(s.one && s.mesh, "no memory to plan with");
-    status st = look_at_all(&s);
+    status st = tp > 0 ? look_at_mesh(&s, tp, pp) : look_at_all(&s);
+    if (st == STATUS_OK && tp > 0 && list->legal == 0)
+        st = FAIL(STATUS_CONFIG, "%s",
+                  s.reason[0] ? s.reason : "no micro-batch divides train.batch_tokens over dp");
     free(s.one);
     free(s.mesh);
     if (st != STATUS_OK) mesh_list_free(list);
     return st;
+}
+
+status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list)
+{
+    return search_over(p, 0, 0, list);
+}
+
+status mesh_plan_search_one(struct mesh_plan *p, int tp, int pp, struct mesh_list *list)
+{
+    return search_over(p, tp, pp, list);
 }
 
 void mesh_list_free(struct mesh_list *list)

@@ -56,7 +56,7 @@ status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double
 {
     const struct run_spec *run = &p->spec.run;
     const struct mesh_shape *m = &r->variant.mesh;
-    const double devices = (double)m->dp * m->tp * m->pp, batch = (double)run->train_batch_tokens;
+    const double devices = mesh_ranks(m), batch = (double)run->train_batch_tokens;
     if (a->tokens == 0 && run->train_steps == SPEC_ENDLESS)
         return FAIL(STATUS_CONFIG, "the run has no length: give --tokens, train.tokens or train.steps");
     struct outlook o = {.step = step};

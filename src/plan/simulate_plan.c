@@ -1,5 +1,6 @@
 #include "plan/simulate_plan.h"
 #include "base/text.h"
+#include "plan/mesh_choose.h"
 #include "plan/mesh_plan_int.h"
 
 #include <jansson.h>
@@ -36,14 +37,14 @@ status simulate_plan_open(struct simulate_plan *s, struct mesh_plan *p, const st
         simulate_plan_close(s);
         return st;
     }
-    /* Ranks that share the state gather it for each action, so they wait for each other. */
-    const int shared = m->zero >= 2 ? m->shard : 1;
+    /* Ranks of a sequence, and those that share the state, exchange it in each action: they wait for each other. */
+    const int shared = m->zero >= 2 && m->shard > mesh_cp(m) ? m->shard : mesh_cp(m);
     const double makespan =
         m->pp > 1 ? p->walk.with : again.micros * (again.stages[0].forward + again.stages[0].backward);
     s->args = (struct simulate_step_args){.schedule = &s->schedule,
                                           .stages = s->stages,
                                           .message = m->pp > 1 ? p->walk.message : 0,
-                                          .pipelines = m->dp / shared,
+                                          .pipelines = mesh_dp_cp(m) / shared,
                                           .lockstep = m->tp * shared,
                                           .once = fmax(0, again.step - again.optim - makespan),
                                           .optim = again.optim};
@@ -112,22 +113,6 @@ static double failure_share(int i, const char **words)
     return parts[i].count / sum;
 }
 
-static status find_mesh(struct mesh_plan *p, struct mesh_result *r)
-{
-    const struct run_spec *run = &p->spec.run;
-    if (run->parallel_tensor > 1 || run->parallel_pipeline > 1 || run->parallel_zero > 0) {
-        TRY(mesh_plan_given(p, r));
-        if (r->fits) return STATUS_OK;
-        return FAIL(STATUS_FIT, "the mesh of parallel.* does not fit: `ingot plan --machine` says why");
-    }
-    struct mesh_list list;
-    TRY(mesh_plan_search(p, &list));
-    if (list.count > 0) *r = list.best[0];
-    const int count = list.count;
-    mesh_list_free(&list);
-    return count > 0 ? STATUS_OK : FAIL(STATUS_FIT, "no mesh fits: `ingot plan --machine` names the nearest");
-}
-
 static status run_all(struct outcome *o, struct outlook_args looks)
 {
     const int64_t steps_max = 1000000;
@@ -161,7 +146,7 @@ static status write_timeline(const struct outcome *o, const struct simulate_step
 static status simulate_all(struct outcome *o)
 {
     struct simulate_plan s;
-    TRY(find_mesh(o->plan, &o->mesh));
+    TRY(mesh_choose(o->plan, &o->mesh));
     TRY(simulate_plan_open(&s, o->plan, &o->mesh));
     s.args.spread = o->a->spread;
     status st = simulate_sample(&s.args, &o->sample);
@@ -289,8 +274,9 @@ status simulate_print(const struct spec *s, const struct simulate_print_args *a)
     struct cluster c;
     struct outcome o = {.a = a};
     TRY(cluster_parse(a->machine, &c));
-    c.assume = a->assume;
+    c.assume = a->command.assume;
     TRY(mesh_plan_open(&o.plan, s, &c));
+    o.plan->command = a->command;
     const status st = simulate_all(&o);
     if (st == STATUS_OK) {
         o.steps = o.sample.seconds, o.step_count = o.sample.placements * o.sample.steps;

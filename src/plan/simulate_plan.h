@@ -1,6 +1,7 @@
 /* simulate_plan: a simulation of a planned mesh, printed as text or JSON. */
 #ifndef INGOT_PLAN_SIMULATE_PLAN_H
 #define INGOT_PLAN_SIMULATE_PLAN_H
+#include "plan/duration.h"
 #include "plan/outlook.h"
 #include "plan/simulate.h"
 
@@ -16,7 +17,7 @@ void simulate_plan_close(struct simulate_plan *s);
 
 struct simulate_print_args {
     const char *machine;
-    const struct assume *assume; /* NULL: nothing (plan/assume.h) */
+    struct plan_command command;
     struct outlook_args outlook;
     struct simulate_spread spread;
     const char *timeline;       /* a file to write; NULL: none */

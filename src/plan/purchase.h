@@ -1,0 +1,47 @@
+/* purchase: how many devices of which kind train a run in time, and what that takes. */
+#ifndef INGOT_PLAN_PURCHASE_H
+#define INGOT_PLAN_PURCHASE_H
+#include "plan/duration.h"
+#include "plan/outlook.h"
+
+enum { PURCHASE_KINDS = 16, PURCHASE_TRIED = 40, PURCHASE_DEVICES_MAX = 65536 };
+struct purchase_kind {
+    char machine[64];           /* "h100": any number of them; "512xh100", "64x8xh100": these */
+    double price;               /* per device hour; 0: not known */
+};
+struct purchase_args {
+    struct purchase_kind kinds[PURCHASE_KINDS];
+    int count;
+    double deadline;            /* seconds of wall time; 0: none */
+    struct outlook_args outlook; /* its price is the kind's */
+    struct plan_command command;
+};
+/* A cluster with the fastest mesh that fits, or that of parallel.*. */
+struct purchase_offer {
+    struct cluster cluster;
+    struct mesh_result mesh;
+    struct outlook outlook;
+    double device_bytes;        /* of memory that a device offers the run */
+    bool in_time;
+};
+struct purchase_answer {
+    struct purchase_offer *tried; /* [count], owned; by number of devices; of those that fit */
+    int count;
+    int best;                   /* the smallest that is in time; without a deadline the cheapest; -1: none */
+    int nearest;                /* the fastest; -1: none fits */
+    char why[512];              /* why nothing fits; "" else */
+};
+/* With a deadline, numbers of devices ascend from what the model's FLOPs need at the least, until one is in time or
+ * more are no faster. Without one they ascend from the smallest that fits, by doubling. STATUS_FIT: no memory. */
+status purchase_look(const struct spec *s, const struct purchase_args *a, const struct purchase_kind *kind,
+                     struct purchase_answer *out) WARN_UNUSED;
+void purchase_answer_free(struct purchase_answer *a);
+
+/* `ingot plan RUN.yaml --machine KIND --deadline 60d`, `--compare KIND,KIND`: the answers as text or JSON, and a
+ * page (`html`; NULL: none). STATUS_CONFIG when a deadline is given and no kind meets it: names the nearest. STATUS_FIT
+ * when nothing fits. */
+status purchase_print(const struct spec *s, const struct purchase_args *a, const char *html, bool json) WARN_UNUSED;
+/* Its page, from the answers of all kinds. Nothing is written when nothing fits. */
+status purchase_page(const struct spec *s, const struct purchase_args *a, const struct purchase_answer *answers,
+                     const char *path) WARN_UNUSED;
+#endif
