@@ -4,6 +4,7 @@ deepseek=(--model.tied_embeddings=false "--model.layers=gqa;gqa/moe" --model.moe
     --model.moe_router=sigmoid --model.moe_scale=2.5 --model.moe_groups=4 --model.moe_groups_kept=2 --model.moe_balance_rate=0.001
     --model.moe_aux=1e-3 --model.moe_aux_kind=sequence --model.moe_z=1e-4 --data.packing=documents)
 capped=(--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_capacity=0.8 --model.moe_aux=0.01)
+int8=("${moe[@]}" --optim.state=int8)
 muon=("${moe[@]}" --optim.name=muon)
 modules=("${moe[@]}" --model.mtp_depth=1)
 latent=("--model.layers=mla/moe;mla" --model.moe_experts=4 --model.moe_top_k=1 --model.moe_size=32 --model.tied_embeddings=true

@@ -30,6 +30,8 @@ for policy in selective full; do
 done
 
 moved moe "4 1 1 0 4" "1 1 1 0" "2 2 1 1 2" "4 1 2 1 2"
+reference int8
+moved int8 "4 1 1 0 4" "1 1 1 0" "4 1 1 1 2" "2 1 1 1"
 moved muon "4 1 1 1 2" "2 1 1 0" "4 2 1 0 4" "1 1 1 0"
 
 # Without training on one mesh: evaluation is that of whole experts, from a checkpoint of ranks with parts.
