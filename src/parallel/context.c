@@ -104,7 +104,7 @@ static void take_part(struct context *c, const struct batch *b, int i)
     struct attn_doc *docs = c->docs + (int64_t)i * s->rows;
     CHECK(rows <= s->rows && b->rows % s->length == 0, "%lld rows in sequences of %lld for %d ranks",
           (long long)b->rows, (long long)s->length, s->ranks);
-    c->more[i] = (struct context_batch){docs, split_docs(s, b, docs), s->length};
+    c->more[i] = (struct context_batch){docs, split_docs(s, b, docs), s->length, b};
     take_column(s, b->tokens, b->rows, column + TOKENS * s->rows);
     if (b->targets) take_column(s, b->targets, b->rows, column + TARGETS * s->rows);
     take_column(s, b->positions, b->rows, column + POSITIONS * s->rows);

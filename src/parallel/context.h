@@ -19,7 +19,9 @@ struct context_batch {
     const struct attn_doc *docs; /* [count] */
     int64_t count;
     int64_t length;              /* T */
+    const struct batch *whole;   /* not owned */
 };
+static inline const struct batch *context_whole(const struct batch *b) { return b->context ? b->context->whole : b; }
 
 struct context_shape {
     int rank, ranks;

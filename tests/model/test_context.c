@@ -260,12 +260,32 @@ static void gates_windows_and_centred_norms_are_shared(void **state)
     check(&s);
 }
 
+static void delta_rules_exchange_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gdn,gqa");
+    s.gdn_key_heads = 4, s.gdn_value_heads = 8, s.gdn_key_dim = 8, s.gdn_value_dim = 4, s.gdn_conv = 3;
+    check(&s);
+}
+
+static void states_exchange_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mamba2,gqa");
+    s.mamba_heads = 8, s.mamba_head_dim = 4, s.mamba_groups = 4, s.mamba_state = 6, s.mamba_conv = 3;
+    check(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_on_several_ranks_is_one),
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+        cmocka_unit_test(delta_rules_exchange_heads),
+        cmocka_unit_test(states_exchange_heads),
     };
     parallel_threads_set(1); /* a process that forks must not have threads */
     return cmocka_run_group_tests(tests, NULL, NULL);

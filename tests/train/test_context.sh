@@ -53,6 +53,15 @@ variant llama --model.tied_embeddings=false --model.head_count_kv=2 --train.z_lo
 variant qwen3 --model.qk_norm=true --model.attention_gate=true --model.head_count_kv=1 --train.clip=0.5 --train.recompute=selective --data.packing=best_fit
 # A window shorter than a chunk, as long as one, and over several.
 for window in 5 8 21; do variant window$window --model.layers=swa,gqa --model.window=$window; done
+# Recurrences, whose rows are exchanged against heads.
+gdn="--model.layers=gdn,gqa --model.gdn_key_heads=4 --model.gdn_value_heads=8 --model.gdn_key_dim=8 --model.gdn_value_dim=8"
+mamba="--model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8"
+variant gdn $gdn --train.recompute=selective
+variant mamba2 $mamba
+ranks gdn-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $gdn --train.recompute=full
+near "gdn beside the other axes" loss 1e-5 runs/gdn-all runs/gdn-1
+ranks mamba2-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.pipeline=2 --parallel.schedule=zb_h1 $mamba
+near "mamba2 beside the other axes" loss 1e-5 runs/mamba2-all runs/mamba2-1
 [ "$(values runs/llama-2 loss)" != "$(values runs/llama-1 loss)" ] || fail "two ranks sum as one does: nothing was shared"
 
 # The same run twice; beside every other axis.
@@ -112,8 +121,9 @@ refused() { # refused TEXT KEYS...
 }
 refused "train.sequence_length 60 is no multiple of 8" --train.sequence_length=60 --train.batch_tokens=480
 refused "parallel.context = 1 x 1 x 3 cannot be made of 4 ranks" --parallel.context=3
-refused "model.layers: mamba2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
-refused "model.layers: gdn" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4
+refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
+refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
+    --parallel.context=2 --parallel.tensor=2
 refused "model.layers: mla" --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8
 refused "model.layers: moe" --model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
 refused "model.mtp_depth" --model.mtp_depth=1
