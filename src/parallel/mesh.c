@@ -144,15 +144,15 @@ static status check_fp8(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* Recurrent mixers exchange rows against heads: cp ranks share those of a tensor-parallel rank in equal parts. */
+/* Recurrent mixers, and attention with ulysses, exchange rows against heads: cp ranks share those of a tensor-parallel rank in equal parts. */
 static status check_exchanged_heads(const struct model_spec *given, const struct mesh_shape *shape)
 {
-    static const enum mixer recurrent[] = {MIXER_GDN, MIXER_MAMBA2};
+    static const enum mixer exchanged[] = {MIXER_GDN, MIXER_MAMBA2, MIXER_GQA, MIXER_SWA};
     struct model_spec m = *given;
     struct layer_width widths[LAYER_WIDTHS_MAX];
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < (shape->context_kind == CONTEXT_ULYSSES ? 4 : 2); k++) {
         const int count =
-            model_mixer_count(given, recurrent[k]) > 0 ? mixer_traits(recurrent[k])->widths(&m, widths) : 0;
+            model_mixer_count(given, exchanged[k]) > 0 ? mixer_traits(exchanged[k])->widths(&m, widths) : 0;
         for (int i = 0; i < count; i++)
             if (*widths[i].value % (mesh_cp(shape) * shape->tp) != 0)
                 return FAIL(
@@ -241,6 +241,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     *out = (struct mesh_shape){.pp = (int)r->parallel_pipeline,
                                .dp = (int)(ranks / model),
                                .cp = (int)r->parallel_context,
+                               .context_kind = (enum context_kind)r->parallel_context_kind,
                                .tp = (int)r->parallel_tensor,
                                .chunks = (int)r->parallel_chunks,
                                .schedule = (enum pipeline_kind)r->parallel_schedule,
@@ -249,6 +250,8 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
+    if (out->context_kind != CONTEXT_ALL_GATHER && out->cp == 1)
+        return FAIL(STATUS_CONFIG, "parallel.context_kind does nothing without parallel.context");
     if (out->schedule != PIPELINE_1F1B && out->pp == 1)
         return FAIL(STATUS_CONFIG, "parallel.schedule does nothing without parallel.pipeline");
     if (r->parallel_stages[0] && out->pp == 1)

@@ -29,6 +29,7 @@ struct mesh_shape {
     int layers[MESH_STAGES_MAX]; /* of each stage; layers[0] == 0: evenly */
     int zero, shard;    /* ZeRO stage; dp x cp ranks that shard one copy */
     int cp;             /* 0: 1 */
+    enum context_kind context_kind;
 };
 struct mesh {
     struct mesh_shape shape;

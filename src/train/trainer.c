@@ -213,6 +213,7 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->parallel_tensor,
                             run->parallel_pipeline,
                             run->parallel_context,
+                            run->parallel_context_kind,
                             run->parallel_schedule,
                             run->parallel_chunks,
                             run->parallel_zero,

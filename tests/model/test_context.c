@@ -25,6 +25,7 @@ struct variant {
     struct model_spec spec;
     dtype dt;
     enum recompute policy;
+    enum context_kind kind;
     double tol;  /* of what is compared, relatively */
     int borders; /* step from one to the next */
 };
@@ -77,6 +78,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
                                             .arenas = {&w->param, &w->grad, &w->optim}};
     const struct lay lay = {.n = N / cp,
                             .context = cp,
+                            .context_kind = v->kind,
                             .docs_max = N / cp,
                             .len_max = T,
                             .ops = &w->ops,
@@ -204,13 +206,14 @@ static void run_ranks(int ranks, const struct variant *v)
     close(fd);
 }
 
-static void check(const struct model_spec *spec)
+static void check(const struct model_spec *spec, enum context_kind kind)
 {
     for (int i = 0; i < 4; i++) {
         const dtype dt = i < 3 ? DTYPE_F64 : DTYPE_F32;
         const struct variant v = {.spec = *spec,
                                   .dt = dt,
                                   .policy = (enum recompute)(i % 3),
+                                  .kind = kind,
                                   .tol = dt == DTYPE_F64 ? 1e-12 : 1e-6,
                                   .borders = i == 0 || dt == DTYPE_F32 ? 1 : 11};
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) run_ranks(ranks, &v);
@@ -239,7 +242,7 @@ static void gpt2_on_several_ranks_is_one(void **state)
     struct model_spec s = base_spec();
     s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.tied_embeddings = true;
     s.head_count_kv = 4, s.qkv_bias = s.out_bias = s.mlp_bias = true;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 static void llama_on_several_ranks_is_one(void **state)
@@ -247,7 +250,7 @@ static void llama_on_several_ranks_is_one(void **state)
     (void)state;
     struct model_spec s = base_spec();
     s.tied_embeddings = false;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 static void gates_windows_and_centred_norms_are_shared(void **state)
@@ -257,7 +260,19 @@ static void gates_windows_and_centred_norms_are_shared(void **state)
     s.attention_gate = s.norm_zero_centered = s.qk_norm = true;
     s.rope_fraction = 0.25, s.window = 9;
     snprintf(s.layers, sizeof s.layers, "swa,gqa");
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void attention_exchanges_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.head_count = 8, s.head_count_kv = 4;
+    s.attention_gate = s.qk_norm = true, s.window = 9;
+    snprintf(s.layers, sizeof s.layers, "swa,gqa");
+    check(&s, CONTEXT_ULYSSES);
+    s.attention_gate = s.qk_norm = false, s.qkv_bias = true;
+    check(&s, CONTEXT_ULYSSES);
 }
 
 static void delta_rules_exchange_heads(void **state)
@@ -266,7 +281,7 @@ static void delta_rules_exchange_heads(void **state)
     struct model_spec s = base_spec();
     snprintf(s.layers, sizeof s.layers, "gdn,gqa");
     s.gdn_key_heads = 4, s.gdn_value_heads = 8, s.gdn_key_dim = 8, s.gdn_value_dim = 4, s.gdn_conv = 3;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 static void states_exchange_heads(void **state)
@@ -275,7 +290,7 @@ static void states_exchange_heads(void **state)
     struct model_spec s = base_spec();
     snprintf(s.layers, sizeof s.layers, "mamba2,gqa");
     s.mamba_heads = 8, s.mamba_head_dim = 4, s.mamba_groups = 4, s.mamba_state = 6, s.mamba_conv = 3;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 int main(void)
@@ -284,6 +299,7 @@ int main(void)
         cmocka_unit_test(gpt2_on_several_ranks_is_one),
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+        cmocka_unit_test(attention_exchanges_heads),
         cmocka_unit_test(delta_rules_exchange_heads),
         cmocka_unit_test(states_exchange_heads),
     };

@@ -64,6 +64,18 @@ ranks mamba2-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.pipeline=
 near "mamba2 beside the other axes" loss 1e-5 runs/mamba2-all runs/mamba2-1
 [ "$(values runs/llama-2 loss)" != "$(values runs/llama-1 loss)" ] || fail "two ranks sum as one does: nothing was shared"
 
+# Attention by an exchange of rows against heads.
+heads="--model.tied_embeddings=false --model.head_count_kv=4 --model.qk_norm=true --train.recompute=selective --model.layers=swa,gqa --model.window=9"
+run 0 train context.yaml --run.dir=runs/ulysses-1 $heads
+for n in 2 4; do
+    ranks ulysses-$n $n --parallel.context=$n --parallel.context_kind=ulysses $heads
+    near "ulysses on $n ranks" loss 1e-5 runs/ulysses-$n runs/ulysses-1
+    near "ulysses on $n ranks" val_loss 1e-5 runs/ulysses-$n runs/ulysses-1
+    near "ulysses on $n ranks" grad_norm 1e-4 runs/ulysses-$n runs/ulysses-1
+done
+ranks ulysses-all 8 --parallel.context=2 --parallel.context_kind=ulysses --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $heads
+near "ulysses beside the other axes" loss 1e-5 runs/ulysses-all runs/ulysses-1
+
 # The same run twice; beside every other axis.
 llama="--model.tied_embeddings=false --model.head_count_kv=2 --train.z_loss=1e-4 --train.recompute=full"
 ranks again 4 --parallel.context=4 $llama
@@ -121,6 +133,8 @@ refused() { # refused TEXT KEYS...
 }
 refused "train.sequence_length 60 is no multiple of 8" --train.sequence_length=60 --train.batch_tokens=480
 refused "parallel.context = 1 x 1 x 3 cannot be made of 4 ranks" --parallel.context=3
+refused "does not divide model.head_count_kv 2" --parallel.context_kind=ulysses --model.head_count_kv=2
+refused "does nothing without parallel.context" --parallel.context=1 --parallel.context_kind=ulysses
 refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
 refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
     --parallel.context=2 --parallel.tensor=2
