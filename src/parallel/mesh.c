@@ -171,9 +171,10 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     const int cp = mesh_cp(m);
     if (cp == 1) return STATUS_OK;
     const char *key = NULL;
-    if (model_mixer_count(model, MIXER_MLA) > 0) key = "model.layers: mla";
-    if (model_ffn_count(model, FFN_MOE) > 0) key = "model.layers: moe";
-    if (model->mtp_depth > 0) key = "model.mtp_depth";
+    if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
+        key = "parallel.schedule: zb_h1 of mla layers";
+    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_aux > 0) key = "model.moe_aux";
+    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_capacity > 0) key = "model.moe_capacity";
     if (model->engram_layers[0]) key = "model.engram_layers";
     if (model->hrm_cycles > 0) key = "model.hrm_cycles";
     if (s->run.train_precision == PRECISION_FP8) key = "train.precision: fp8";

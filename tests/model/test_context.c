@@ -275,6 +275,36 @@ static void attention_exchanges_heads(void **state)
     check(&s, CONTEXT_ULYSSES);
 }
 
+static void latents_are_gathered(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mla,gqa");
+    s.mla_heads = 4, s.mla_q_rank = 12, s.mla_kv_rank = 8, s.mla_nope_dim = 6, s.mla_rope_dim = 4;
+    s.mla_value_dim = 5;
+    check(&s, CONTEXT_ALL_GATHER);
+    s.mla_q_rank = 0;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void experts_take_rows(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gqa/moe");
+    s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 8, s.moe_aux = 0, s.moe_z = 0.1, s.moe_shared_size = 12;
+    s.moe_balance_rate = 0.01;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void extra_predictions_look_across_ranks(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.mtp_depth = 2, s.tied_embeddings = true;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
 static void delta_rules_exchange_heads(void **state)
 {
     (void)state;
@@ -300,6 +330,9 @@ int main(void)
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
         cmocka_unit_test(attention_exchanges_heads),
+        cmocka_unit_test(latents_are_gathered),
+        cmocka_unit_test(experts_take_rows),
+        cmocka_unit_test(extra_predictions_look_across_ranks),
         cmocka_unit_test(delta_rules_exchange_heads),
         cmocka_unit_test(states_exchange_heads),
     };

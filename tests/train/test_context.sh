@@ -56,6 +56,15 @@ for window in 5 8 21; do variant window$window --model.layers=swa,gqa --model.wi
 # Recurrences, whose rows are exchanged against heads.
 gdn="--model.layers=gdn,gqa --model.gdn_key_heads=4 --model.gdn_value_heads=8 --model.gdn_key_dim=8 --model.gdn_value_dim=8"
 mamba="--model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8"
+mla="--model.layers=mla,gqa --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
+moe="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_balance_rate=0.001 --model.moe_shared_size=16 --model.moe_aux=0"
+variant mla $mla --model.mla_q_rank=16
+variant moe $moe
+near "loads of experts" load_max 1e-9 runs/moe-4 runs/moe-1
+variant mtp --model.mtp_depth=2 --train.recompute=selective
+near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
+ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
+near "mla beside the other axes" loss 1e-5 runs/mla-all runs/mla-1
 variant gdn $gdn --train.recompute=selective
 variant mamba2 $mamba
 ranks gdn-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $gdn --train.recompute=full
@@ -138,9 +147,9 @@ refused "does nothing without parallel.context" --parallel.context=1 --parallel.
 refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
 refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
     --parallel.context=2 --parallel.tensor=2
-refused "model.layers: mla" --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8
-refused "model.layers: moe" --model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
-refused "model.mtp_depth" --model.mtp_depth=1
+refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
+refused "model.moe_aux" $moe --model.moe_aux=0.01
+refused "model.moe_capacity" $moe --model.moe_capacity=1.5
 refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
