@@ -1,11 +1,11 @@
 /* context_heads: exchange between context-parallel ranks (parallel/context.h) of rows against heads, by one all-to-all
  * (DeepSpeed Ulysses, arXiv:2309.14509):
  *
- *     [n, W]     this rank's rows, all heads      ---- CONTEXT_TO_HEADS --->     [N, W / cp]  all rows, this
- *                                                 <--- CONTEXT_TO_ROWS -----                  rank's heads
+ *     [n, W]   this rank's rows, all heads  --- CONTEXT_TO_HEADS -->  [N, W / cp]   all rows, this rank's heads
+ *                                            <-- CONTEXT_TO_ROWS ----
  *
- * N = n cp, in the order of sequences. What needs a whole sequence, such as a recurrence, then runs as without context parallelism. Columns are
- * parts (q, k, v ...): each is divided by itself, part r of each goes to rank r. */
+ * N = n cp, in the order of sequences. What needs a whole sequence, such as a recurrence, then runs as without context
+ * parallelism. Columns are parts (q, k, v ...): each is divided by itself, part r of each goes to rank r. */
 #ifndef INGOT_NN_CONTEXT_HEADS_H
 #define INGOT_NN_CONTEXT_HEADS_H
 #include "parallel/context.h"

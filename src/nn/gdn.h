@@ -36,7 +36,7 @@ struct gdn_saved {
     bool conv_kept;                             /* conv and gated are kept in act */
     struct linear_saved in_saved, out_saved;
     /* With context parallelism the tensors above, but for `gated`, have all rows and this rank's heads
-     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `do_` and `gated` themselves. */
+     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `do_` and `gated`. */
     struct tensor rows_in, rows_din, rows_do, all_gated;
     struct context_heads heads;
     int ranks;

@@ -41,7 +41,7 @@ struct mamba_saved {
     bool kept;                                       /* conv, v, gated and normed are kept in act */
     struct linear_saved in_saved, out_saved;
     /* With context parallelism the tensors above, but for `normed`, have all rows and this rank's heads
-     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `ds` and `normed` themselves. */
+     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `ds` and `normed`. */
     struct tensor rows_in, rows_din, rows_ds, all_normed;
     struct context_heads heads_moved;
     int ranks;

@@ -41,9 +41,9 @@ struct mla_saved {
     struct tensor scratch_fwd, scratch_bwd;                     /* sized by the op set */
     bool kept;                                                  /* q, k and v are kept in act */
     struct linear_saved in_saved, q_saved, kv_saved, out_saved;
-    /* Context parallelism: ranks exchange [c_normed | k_rope], and each computes keys and values of all rows: kv, k, dkv
-     * and dk have N rows and are scratch, as is `latents` [N, R], the c of all rows, and its gradient. Else these are
-     * c_normed and dc_normed themselves. */
+    /* Context parallelism: ranks exchange [c_normed | k_rope], and each computes keys and values of all rows: kv, k,
+     * dkv and dk have N rows and are scratch, as are `latents` [N, R], the c of all rows, and its gradient. Else these
+     * are c_normed and dc_normed. */
     struct context_rows exchange;
     struct tensor latents, dlatents;
 };
