@@ -207,32 +207,8 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct sink out, const struct exec *r)
 {
-    struct attn_place at;
     TRY(attn_project(m, s, c, y, r));
-    TRY(attn_context_enter(m, s, c->batch, &at, r));
-    TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = at.h.q,
-                                                 .k = at.h.k,
-                                                 .v = at.h.v,
-                                                 .o = at.o.data,
-                                                 .lse = s->lse.data,
-                                                 .q_stride = at.h.q_stride,
-                                                 .k_stride = at.h.k_stride,
-                                                 .v_stride = at.h.v_stride,
-                                                 .cu_seqlens = at.batch->cu_seqlens,
-                                                 .split = at.split,
-                                                 .docs = at.docs,
-                                                 .rows = at.batch->rows,
-                                                 .heads = at.heads,
-                                                 .heads_kv = at.heads_kv,
-                                                 .hd = m->hd,
-                                                 .hd_v = m->hd,
-                                                 .window = m->window,
-                                                 .len_max = at.batch->len_max,
-                                                 .scale = m->scale,
-                                                 .scratch = s->scratch_fwd.data,
-                                                 .dt = y.dt},
-                         r->stream));
-    TRY(attn_context_leave(m, s, c->batch, r));
+    TRY(attn_context_fwd(m, s, c->batch, r));
     return attn_output(m, s, out, r);
 }
 
@@ -272,47 +248,11 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch;
-    struct attn_place at;
     const struct rotation rope = rotation_of(c);
+    bool rotated;
     TRY(output_bwd(m, s, dout, r));
-    TRY(attn_context_enter_bwd(m, s, b, &at, r));
-    struct attn_bwd_args a = {.q = at.h.q,
-                              .k = at.h.k,
-                              .v = at.h.v,
-                              .o = at.o.data,
-                              .do_ = at.do_.data,
-                              .lse = s->lse.data,
-                              .dq = at.dq,
-                              .dk = at.dk,
-                              .dv = at.dv,
-                              .q_stride = at.h.q_stride,
-                              .k_stride = at.h.k_stride,
-                              .v_stride = at.h.v_stride,
-                              .dq_stride = at.dq_stride,
-                              .dk_stride = at.dk_stride,
-                              .dv_stride = at.dv_stride,
-                              .cu_seqlens = at.batch->cu_seqlens,
-                              .split = at.split,
-                              .docs = at.docs,
-                              .rows = at.batch->rows,
-                              .heads = at.heads,
-                              .heads_kv = at.heads_kv,
-                              .hd = m->hd,
-                              .hd_v = m->hd,
-                              .window = m->window,
-                              .scale = m->scale,
-                              .len_max = at.batch->len_max,
-                              .scratch = s->scratch_bwd.data,
-                              .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
-                              .dt = y.dt};
-    a.rope = &rope;
-    const bool fused =
-        m->rope_alone && !b->context && r->ops->attn_bwd_supports && r->ops->attn_bwd_supports(&a, r->stream);
-    if (!fused) a.rope = NULL;
-    TRY(r->ops->attn_bwd(&a, r->stream));
-    TRY(attn_context_leave_bwd(m, s, b, r));
-    if (!fused) TRY(rotate_back(m, s, c, r));
+    TRY(attn_context_bwd(m, s, c->batch, &rope, &rotated, r));
+    if (!rotated) TRY(rotate_back(m, s, c, r));
     TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);
 }

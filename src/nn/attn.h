@@ -40,6 +40,7 @@ struct attn_saved {
     struct context_rows kv;
     struct context_heads exchange;
     struct tensor heads_qkv, heads_o, heads_do, heads_dqkv;
+    struct tensor ring_kv, ring_dkv, ring_terms; /* ring: [n, 2K hd] of one other rank; [N, 2K hd] */
 };
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */

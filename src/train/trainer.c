@@ -116,6 +116,7 @@ static status open_context(struct trainer *t, const struct plan_lay_args *args)
                                                              .ranks = mesh_cp(&mesh->shape),
                                                              .length = t->spec.run.train_sequence_length,
                                                              .rows = args->tokens,
+                                                             .kind = mesh->shape.context_kind,
                                                              .micro_count = t->feed.shape.micro_count});
 }
 

@@ -85,6 +85,18 @@ done
 ranks ulysses-all 8 --parallel.context=2 --parallel.context_kind=ulysses --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $heads
 near "ulysses beside the other axes" loss 1e-5 runs/ulysses-all runs/ulysses-1
 
+# Keys and values of one rank after the other.
+for n in 2 4; do
+    ranks ring-$n $n --parallel.context=$n --parallel.context_kind=ring $heads
+    near "ring of $n ranks" loss 1e-5 runs/ring-$n runs/ulysses-1
+    near "ring of $n ranks" val_loss 1e-5 runs/ring-$n runs/ulysses-1
+    near "ring of $n ranks" grad_norm 1e-4 runs/ring-$n runs/ulysses-1
+done
+ranks ring-again 4 --parallel.context=4 --parallel.context_kind=ring $heads
+equal "two rings" ring-again ring-4
+ranks ring-all 8 --parallel.context=2 --parallel.context_kind=ring --parallel.tensor=2 --parallel.pipeline=2 $heads
+near "a ring beside the other axes" loss 1e-5 runs/ring-all runs/ulysses-1
+
 # The same run twice; beside every other axis.
 llama="--model.tied_embeddings=false --model.head_count_kv=2 --train.z_loss=1e-4 --train.recompute=full"
 ranks again 4 --parallel.context=4 $llama
