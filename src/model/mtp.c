@@ -47,6 +47,7 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
     kept.recompute = RECOMPUTE_NONE; /* keep the last norm's output and statistics */
     s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
     s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
+    if (l->context > 1) s->ahead = tensor_take(l->scratch, "ids ahead", DTYPE_I32, 1, l->n * l->context);
     s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, n, d);
     s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, n, d);
     norm_lay(&m->norm, &s->norm, &kept);
@@ -117,18 +118,26 @@ static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_sa
     return norm_fwd(&m->hnorm, &s->hnorm, h, none, none, s->h, r);
 }
 
+/* Ids k tokens ahead; the batch that a context-parallel rank's is a part of has those on other ranks. */
+static status ids_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const int32_t *ids,
+                        int32_t none, struct tensor to, const struct exec *r)
+{
+    TRY(r->ops->ahead(&(struct ahead_args){.in = ids,
+                                           .out = b->context ? s->ahead.data : to.data,
+                                           .none = none,
+                                           .cu_seqlens = context_whole(b)->cu_seqlens,
+                                           .k = k,
+                                           .docs = context_whole(b)->docs,
+                                           .rows = context_whole(b)->rows},
+                      r->stream));
+    return b->context ? context_rows_take(to, s->ahead, b->context, r) : STATUS_OK;
+}
+
 static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const struct exec *r)
 {
-    struct ahead_args args = {.in = b->tokens,
-                              .out = s->tokens.data,
-                              .none = TOKEN_NONE,
-                              .cu_seqlens = b->cu_seqlens,
-                              .k = k,
-                              .docs = b->docs,
-                              .rows = b->rows};
-    TRY(r->ops->ahead(&args, r->stream));
-    args.in = b->targets, args.out = s->targets.data, args.none = TARGET_IGNORE;
-    return r->ops->ahead(&args, r->stream);
+    const struct batch *whole = context_whole(b);
+    TRY(ids_ahead(s, b, k, whole->tokens, TOKEN_NONE, s->tokens, r));
+    return ids_ahead(s, b, k, whole->targets, TARGET_IGNORE, s->targets, r);
 }
 
 static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,

@@ -30,6 +30,7 @@ struct mtp {
 };
 struct mtp_saved {
     struct tensor tokens, targets;      /* [N] I32: shifted by k */
+    struct tensor ahead;                /* I32, scratch: context parallelism: of the rows of all ranks */
     struct tensor embedded, e, h, s, y; /* [N, D]: embedding, its norm, the residual stream's norm; sum after the
                                            block, its norm */
     struct norm_saved enorm, hnorm, norm;

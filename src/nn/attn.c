@@ -1,5 +1,4 @@
-#include "nn/attn.h"
-#include "dev/dev.h"
+#include "nn/attn_context.h"
 #include "spec/layer_traits.h"
 
 #include <math.h>
@@ -93,17 +92,9 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     s->gated = s->o;
     if (m->gate && l->mode == LAY_TRAIN)
         s->gated = tensor_take(l->scratch, "gated attention output", l->dt, 2, l->n, q_width(m));
-    const struct attn_shape shape = {.rows = l->n,
-                                     .docs = l->docs_max,
-                                     .len_max = l->len_max,
-                                     .heads = m->heads,
-                                     .heads_kv = m->heads_kv,
-                                     .hd = m->hd,
-                                     .hd_v = m->hd,
-                                     .window = m->window,
-                                     .dt = l->dt};
+    const struct attn_shape shape = attn_context_shape(m, l);
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
-    if (l->context > 1) context_rows_lay(&s->kv, 2 * kv_width(m), l);
+    attn_context_lay(m, s, l);
     if (l->mode != LAY_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
     s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, all);
@@ -213,73 +204,11 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
     return linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r);
 }
 
-/* Between columns of a projection and their place in the rows that ranks exchange. */
-static status copy_columns(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
-                           int64_t width, const struct exec *r)
-{
-    const size_t element = dtype_bytes(to.dt);
-    return dev_copy_lines(r->stream, &(struct dev_lines){.to = column(to, to_at),
-                                                         .from = column(from, from_at),
-                                                         .to_stride = (size_t)to.shape[1] * element,
-                                                         .from_stride = (size_t)from.shape[1] * element,
-                                                         .bytes = (size_t)width * element,
-                                                         .count = (size_t)to.shape[0]});
-}
-
-/* Context parallelism: from here on, k and v of `h` are those of all ranks. */
-static status gather_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
-                          struct attn_heads *h, const struct exec *r)
-{
-    const int64_t width = kv_width(m);
-    if (b->context == NULL) return STATUS_OK;
-    TRY(copy_columns(s->kv.own, 0, s->rot, q_width(m), width, r));
-    TRY(copy_columns(s->kv.own, width, s->qkv, v_at(m), width, r));
-    TRY(context_rows_gather(&s->kv, b->context, r));
-    h->k = s->kv.all.data;
-    h->v = column(s->kv.all, width);
-    h->k_stride = h->v_stride = s->kv.all.shape[1];
-    return STATUS_OK;
-}
-
-/* Gradients of this rank's k and v, from all ranks, into dqkv. */
-static status reduce_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
-                          const struct exec *r)
-{
-    const int64_t width = kv_width(m);
-    TRY(context_rows_reduce(&s->kv, b->context, r));
-    TRY(copy_columns(s->dqkv, q_width(m), s->kv.own, 0, width, r));
-    return copy_columns(s->dqkv, v_at(m), s->kv.own, width, width, r);
-}
-
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct sink out, const struct exec *r)
 {
-    const struct batch *b = c->batch;
     TRY(attn_project(m, s, c, y, r));
-    struct attn_heads h = attn_heads(m, s);
-    TRY(gather_keys(m, s, b, &h, r));
-    TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = h.q,
-                                                 .k = h.k,
-                                                 .v = h.v,
-                                                 .o = s->o.data,
-                                                 .lse = s->lse.data,
-                                                 .q_stride = h.q_stride,
-                                                 .k_stride = h.k_stride,
-                                                 .v_stride = h.v_stride,
-                                                 .cu_seqlens = b->cu_seqlens,
-                                                 .split = b->context ? b->context->docs : NULL,
-                                                 .docs = b->context ? b->context->count : b->docs,
-                                                 .rows = b->rows,
-                                                 .heads = m->heads,
-                                                 .heads_kv = m->heads_kv,
-                                                 .hd = m->hd,
-                                                 .hd_v = m->hd,
-                                                 .window = m->window,
-                                                 .len_max = b->len_max,
-                                                 .scale = m->scale,
-                                                 .scratch = s->scratch_fwd.data,
-                                                 .dt = y.dt},
-                         r->stream));
+    TRY(attn_context_fwd(m, s, c->batch, r));
     return attn_output(m, s, out, r);
 }
 
@@ -319,54 +248,11 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                 struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch;
-    struct attn_heads h = attn_heads(m, s);
-    int64_t stride = s->dqkv.shape[1];
     const struct rotation rope = rotation_of(c);
+    bool rotated;
     TRY(output_bwd(m, s, dout, r));
-    TRY(gather_keys(m, s, b, &h, r));
-    struct attn_bwd_args a = {.q = h.q,
-                              .k = h.k,
-                              .v = h.v,
-                              .o = s->o.data,
-                              .do_ = s->do_.data,
-                              .lse = s->lse.data,
-                              .dq = s->dqkv.data,
-                              .dk = column(s->dqkv, q_width(m)),
-                              .dv = column(s->dqkv, v_at(m)),
-                              .q_stride = h.q_stride,
-                              .k_stride = h.k_stride,
-                              .v_stride = h.v_stride,
-                              .dq_stride = stride,
-                              .dk_stride = stride,
-                              .dv_stride = stride,
-                              .cu_seqlens = b->cu_seqlens,
-                              .split = b->context ? b->context->docs : NULL,
-                              .docs = b->context ? b->context->count : b->docs,
-                              .rows = b->rows,
-                              .heads = m->heads,
-                              .heads_kv = m->heads_kv,
-                              .hd = m->hd,
-                              .hd_v = m->hd,
-                              .window = m->window,
-                              .scale = m->scale,
-                              .len_max = b->len_max,
-                              .scratch = s->scratch_bwd.data,
-                              .scratch_bytes = (size_t)tensor_count(s->scratch_bwd),
-                              .dt = y.dt};
-    if (b->context) {
-        a.dk = s->kv.dall.data, a.dv = column(s->kv.dall, kv_width(m));
-        a.dk_stride = a.dv_stride = s->kv.dall.shape[1];
-        TRY(dev_zero(r->stream, s->kv.dall.data,
-                     (size_t)tensor_count(s->kv.dall) * dtype_bytes(s->kv.dall.dt)));
-    }
-    a.rope = &rope;
-    const bool fused =
-        m->rope_alone && !b->context && r->ops->attn_bwd_supports && r->ops->attn_bwd_supports(&a, r->stream);
-    if (!fused) a.rope = NULL;
-    TRY(r->ops->attn_bwd(&a, r->stream));
-    if (b->context) TRY(reduce_keys(m, s, b, r));
-    if (!fused) TRY(rotate_back(m, s, c, r));
+    TRY(attn_context_bwd(m, s, c->batch, &rope, &rotated, r));
+    if (!rotated) TRY(rotate_back(m, s, c, r));
     TRY(linear_dgrad(&m->qkv, &s->qkv_saved, s->dqkv, dy, r)); /* first: communication may wait for it */
     return linear_wgrad(&m->qkv, &s->qkv_saved, y, s->dqkv, r);
 }

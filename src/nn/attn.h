@@ -18,6 +18,7 @@
  * times the last. */
 #ifndef INGOT_NN_ATTN_H
 #define INGOT_NN_ATTN_H
+#include "nn/context_heads.h"
 #include "nn/context_rows.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
@@ -35,7 +36,11 @@ struct attn_saved {
     struct tensor dqkv, do_;                /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd; /* sized by the op set */
     struct linear_saved qkv_saved, out_saved;
-    struct context_rows kv;                 /* context parallelism: [k heads | v heads] */
+    /* context parallelism (nn/attn_context.h): all_gather: [k heads | v heads]; ulysses: of this rank's heads */
+    struct context_rows kv;
+    struct context_heads exchange;
+    struct tensor heads_qkv, heads_o, heads_do, heads_dqkv;
+    struct tensor ring_kv, ring_dkv, ring_terms; /* ring: [n, 2K hd] of one other rank; [N, 2K hd] */
 };
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */

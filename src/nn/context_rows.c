@@ -64,3 +64,22 @@ status context_rows_reduce(struct context_rows *w, const struct context_batch *b
     return comm_reduce_scatter(r->cp, "gradients of keys and values", by_rank.data, w->own.data,
                                tensor_count(w->own), w->own.dt, w->sum.data, r->stream);
 }
+
+status context_rows_take(struct tensor own, struct tensor all, const struct context_batch *b,
+                         const struct exec *r)
+{
+    const int rank = comm_rank(r->cp), ranks = comm_ranks(r->cp);
+    const int64_t share = b->length / ranks;
+    const size_t element = dtype_bytes(own.dt);
+    for (int half = 0; half < 2; half++) {
+        const struct context_chunk c = context_chunk(rank, ranks, b->length, half);
+        TRY(dev_copy_lines(r->stream,
+                           &(struct dev_lines){.to = (char *)own.data + (size_t)c.local * element,
+                                               .from = (const char *)all.data + (size_t)c.from * element,
+                                               .to_stride = (size_t)share * element,
+                                               .from_stride = (size_t)b->length * element,
+                                               .bytes = (size_t)(share / 2) * element,
+                                               .count = (size_t)(own.shape[0] / share)}));
+    }
+    return STATUS_OK;
+}

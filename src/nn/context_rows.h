@@ -21,4 +21,7 @@ void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l
 status context_rows_gather(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
 /* Fills `own` from every rank's dall. Overwrites all. */
 status context_rows_reduce(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
+/* own [n] = this rank's elements of all [N], which every rank has. */
+status context_rows_take(struct tensor own, struct tensor all, const struct context_batch *b,
+                         const struct exec *r) WARN_UNUSED;
 #endif

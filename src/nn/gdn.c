@@ -67,6 +67,75 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     m->heads /= params_slices(p);
 }
 
+/* The heads of one of several context-parallel ranks. */
+static struct gdn gdn_part(const struct gdn *m, int share, int shares)
+{
+    struct gdn part = *m;
+    if (shares <= 1) return part;
+    part.heads_k /= shares, part.heads /= shares, part.in.out /= shares;
+    part.share = share, part.shares = shares;
+    return part;
+}
+static struct gdn heads_here(const struct gdn *m, const struct batch *b, const struct exec *r)
+{
+    return b->context ? gdn_part(m, comm_rank(r->cp), comm_ranks(r->cp)) : *m;
+}
+
+/* Of a parameter with an element per value head, the first element of these heads. */
+static const void *exact_of(const struct gdn *m, const struct exec *r, int row)
+{
+    return (const char *)params_exact(r->params, row) +
+           (size_t)(m->share * m->heads) * dtype_bytes(dtype_acc(r->params->dt));
+}
+static void *grad_of(const struct gdn *m, const struct exec *r, int row)
+{
+    return (char *)params_grad(r->params, row) +
+           (size_t)(m->share * m->heads) * dtype_bytes(dtype_acc(r->params->dt));
+}
+
+/* Runs of channels of the convolution whose rows of weights are contiguous. */
+struct conv_run {
+    int64_t at, weight, count;
+};
+static int conv_runs(const struct gdn *m, struct conv_run out[3])
+{
+    const int64_t keys = key_width(m), values = value_width(m), all = m->shares * keys;
+    out[0] = (struct conv_run){0, 0, channels(m)};
+    if (m->shares <= 1) return 1;
+    out[0] = (struct conv_run){0, m->share * keys, keys};
+    out[1] = (struct conv_run){keys, all + m->share * keys, keys};
+    out[2] = (struct conv_run){2 * keys, 2 * all + m->share * values, values};
+    return 3;
+}
+
+enum exchanged { PROJECTIONS, PROJECTION_GRADS, GATED, GATED_GRADS };
+/* Between rows of this rank and heads of this rank; nothing without context parallelism. */
+static status exchange(const struct gdn *m, const struct gdn_saved *s, enum exchanged what,
+                       const struct batch *b, const struct exec *r)
+{
+    if (b->context == NULL) return STATUS_OK;
+    const int64_t keys = key_width(m), values = value_width(m),
+                  widths[] = {keys, keys, values, values, m->heads, m->heads};
+    const bool grads = what == PROJECTION_GRADS;
+    if (what == GATED || what == GATED_GRADS) {
+        const struct context_part part = {.rows = what == GATED ? s->gated : s->rows_do,
+                                          .all = what == GATED ? s->all_gated : s->do_,
+                                          .width = values};
+        return context_heads_exchange(&s->heads, &part, 1, what == GATED ? CONTEXT_TO_ROWS : CONTEXT_TO_HEADS,
+                                      b->context, r);
+    }
+    struct context_part parts[6];
+    int64_t at = 0;
+    for (int i = 0; i < 6; at += widths[i++])
+        parts[i] = (struct context_part){.rows = grads ? s->rows_din : s->rows_in,
+                                         .at = at,
+                                         .all = grads ? s->din : s->in,
+                                         .all_at = at / s->ranks,
+                                         .width = widths[i]};
+    return context_heads_exchange(&s->heads, parts, 6, grads ? CONTEXT_TO_ROWS : CONTEXT_TO_HEADS, b->context,
+                                  r);
+}
+
 static struct delta_shape shape_of(const struct gdn *m, int64_t docs, int64_t rows, dtype dt)
 {
     return (struct delta_shape){.docs = docs,
@@ -78,59 +147,92 @@ static struct delta_shape shape_of(const struct gdn *m, int64_t docs, int64_t ro
                                 .dt = dt};
 }
 
-void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l)
+/* Tensors of this rank's rows, beside those of its heads. */
+static void rows_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
 {
+    const int64_t wide = value_width(whole);
+    s->rows_in = s->in, s->rows_din = s->din, s->rows_do = s->do_, s->all_gated = s->gated;
+    if (s->ranks == 1) return;
+    context_heads_lay(&s->heads, whole->in.out, l);
+    s->rows_in = s->rows_din =
+        tensor_take(l->scratch, "gdn projections by row", l->dt, 2, l->n, whole->in.out);
+    s->all_gated =
+        tensor_take(l->scratch, "gdn gated output by head", l->dt, 2, l->n * s->ranks, wide / s->ranks);
+    if (l->mode == LAY_TRAIN)
+        s->rows_do = tensor_take(l->scratch, "gdn output gradient by row", l->dt, 2, l->n, wide);
+}
+
+void gdn_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
+{
+    const int ranks = l->context > 1 ? l->context : 1;
+    const int64_t n = l->n * ranks;
+    const struct gdn part = gdn_part(whole, 0, ranks), *m = &part;
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
-    const struct delta_shape shape = shape_of(m, l->docs_max, l->n, l->dt);
-    *s = (struct gdn_saved){.in = tensor_take(keep, "gdn projections", l->dt, 2, l->n, m->in.out),
-                            .conv = tensor_take(cheap, "gdn convolution", l->dt, 2, l->n, channels(m)),
-                            .g = tensor_take(keep, "gdn decay", acc, 2, l->n, m->heads),
-                            .beta = tensor_take(keep, "gdn beta", acc, 2, l->n, m->heads),
-                            .o = tensor_take(keep, "gdn output", l->dt, 2, l->n, value_width(m)),
-                            .rstd = tensor_take(keep, "gdn rstd", acc, 2, l->n, m->heads),
-                            .gated = tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(m)),
-                            .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
-    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
-    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
+    const struct delta_shape shape = shape_of(m, l->docs_max * ranks, n, l->dt);
+    *s = (struct gdn_saved){.in = tensor_take(keep, "gdn projections", l->dt, 2, n, m->in.out),
+                            .conv = tensor_take(cheap, "gdn convolution", l->dt, 2, n, channels(m)),
+                            .g = tensor_take(keep, "gdn decay", acc, 2, n, m->heads),
+                            .beta = tensor_take(keep, "gdn beta", acc, 2, n, m->heads),
+                            .o = tensor_take(keep, "gdn output", l->dt, 2, n, value_width(m)),
+                            .rstd = tensor_take(keep, "gdn rstd", acc, 2, n, m->heads),
+                            .gated =
+                                tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(whole)),
+                            .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
+                            .ranks = ranks};
+    linear_lay(&whole->in, &s->in_saved, linear_given_y(l), l);
+    linear_lay(&whole->out, &s->out_saved, linear_given_dout(l), l);
     if (l->mode == LAY_TRAIN)
         s->saved =
             tensor_take(keep, "gdn states", DTYPE_U8, 1, (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
     s->scratch_fwd = tensor_take(l->scratch, "gdn forward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
-    if (l->mode != LAY_TRAIN) return;
+    if (l->mode != LAY_TRAIN) {
+        rows_lay(whole, s, l);
+        return;
+    }
     s->scratch_bwd = tensor_take(l->scratch, "gdn backward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_BWD));
-    s->din = tensor_take(l->scratch, "gdn projection gradients", l->dt, 2, l->n, m->in.out);
-    s->dconv = tensor_take(l->scratch, "gdn convolution gradient", l->dt, 2, l->n, channels(m));
-    s->do_ = tensor_take(l->scratch, "gdn output gradient", l->dt, 2, l->n, value_width(m));
-    s->dg = tensor_take(l->scratch, "gdn decay gradient", acc, 2, l->n, m->heads);
-    s->dbeta = tensor_take(l->scratch, "gdn beta gradient", acc, 2, l->n, m->heads);
+    s->din = tensor_take(l->scratch, "gdn projection gradients", l->dt, 2, n, m->in.out);
+    s->dconv = tensor_take(l->scratch, "gdn convolution gradient", l->dt, 2, n, channels(m));
+    s->do_ = tensor_take(l->scratch, "gdn output gradient", l->dt, 2, n, value_width(m));
+    s->dg = tensor_take(l->scratch, "gdn decay gradient", acc, 2, n, m->heads);
+    s->dbeta = tensor_take(l->scratch, "gdn beta gradient", acc, 2, n, m->heads);
+    rows_lay(whole, s, l);
 }
 
 void gdn_rows(struct gdn_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->in,    &s->conv, &s->g,     &s->beta, &s->o,  &s->rstd,
-                            &s->gated, &s->din,  &s->dconv, &s->do_,  &s->dg, &s->dbeta};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+    struct tensor *all[] = {&s->in,  &s->conv,  &s->g,   &s->beta, &s->o,     &s->rstd,
+                            &s->din, &s->dconv, &s->do_, &s->dg,   &s->dbeta, &s->all_gated};
+    struct tensor *own[] = {&s->gated, &s->rows_in, &s->rows_din, &s->rows_do};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows * s->ranks);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) tensor_rows(own[i], rows);
 }
 
 static status convolve(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
                        const void *before, const struct exec *r)
 {
-    return r->ops->conv_fwd(&(struct conv_fwd_args){.x = s->in.data,
-                                                    .w = params_weight(r->params, m->conv),
-                                                    .before = before,
-                                                    .y = s->conv.data,
-                                                    .x_stride = m->in.out,
-                                                    .y_stride = channels(m),
-                                                    .cu_seqlens = b->cu_seqlens,
-                                                    .docs = b->docs,
-                                                    .rows = b->rows,
-                                                    .channels = channels(m),
-                                                    .width = m->width,
-                                                    .dt = s->in.dt},
-                            r->stream);
+    const size_t element = dtype_bytes(s->in.dt);
+    struct conv_run runs[3];
+    const int count = conv_runs(m, runs);
+    for (int i = 0; i < count; i++) {
+        const char *w = params_weight(r->params, m->conv);
+        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, runs[i].at),
+                                                     .w = w + (size_t)(runs[i].weight * m->width) * element,
+                                                     .before = before,
+                                                     .y = column(s->conv, runs[i].at),
+                                                     .x_stride = m->in.out,
+                                                     .y_stride = channels(m),
+                                                     .cu_seqlens = b->cu_seqlens,
+                                                     .docs = b->docs,
+                                                     .rows = b->rows,
+                                                     .channels = runs[i].count,
+                                                     .width = m->width,
+                                                     .dt = s->in.dt},
+                             r->stream));
+    }
+    return STATUS_OK;
 }
 
 static status gate(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
@@ -139,7 +241,7 @@ static status gate(const struct gdn *m, const struct gdn_saved *s, const struct 
     return r->ops->gated_norm_fwd(&(struct gated_norm_fwd_args){.x = s->o.data,
                                                                 .z = column(s->in, z_at(m)),
                                                                 .w = params_weight(r->params, m->norm),
-                                                                .y = s->gated.data,
+                                                                .y = s->all_gated.data,
                                                                 .rstd = s->rstd.data,
                                                                 .rows = b->rows,
                                                                 .heads = m->heads,
@@ -156,8 +258,8 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
     TRY(convolve(m, s, b, carry->before, r));
     TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = column(s->in, a_at(m)),
                                                    .b = column(s->in, b_at(m)),
-                                                   .a_log = params_exact(r->params, m->a_log),
-                                                   .dt_bias = params_exact(r->params, m->dt_bias),
+                                                   .a_log = exact_of(m, r, m->a_log),
+                                                   .dt_bias = exact_of(m, r, m->dt_bias),
                                                    .g = s->g.data,
                                                    .beta = s->beta.data,
                                                    .rows = b->rows,
@@ -189,8 +291,11 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
                struct sink out, const struct exec *r)
 {
-    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
-    TRY(gdn_core(m, s, c->batch, &(struct gdn_carry){0}, r));
+    const struct gdn here = heads_here(m, c->batch, r);
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));
+    TRY(exchange(m, s, PROJECTIONS, c->batch, r));
+    TRY(gdn_core(&here, s, context_whole(c->batch), &(struct gdn_carry){0}, r));
+    TRY(exchange(m, s, GATED, c->batch, r));
     return linear_last(&m->out, &s->out_saved, s->gated, out, r);
 }
 
@@ -224,73 +329,97 @@ static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const st
                              r->stream);
 }
 
+static status convolve_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                           const struct exec *r)
+{
+    const size_t element = dtype_bytes(s->in.dt), acc = dtype_bytes(dtype_acc(r->params->dt));
+    struct conv_run runs[3];
+    const int count = conv_runs(m, runs);
+    for (int i = 0; i < count; i++) {
+        const char *w = params_weight(r->params, m->conv);
+        char *dw = params_grad(r->params, m->conv);
+        const size_t first = (size_t)(runs[i].weight * m->width);
+        TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = column(s->dconv, runs[i].at),
+                                                     .x = column(s->in, runs[i].at),
+                                                     .w = w + first * element,
+                                                     .dx = column(s->din, runs[i].at),
+                                                     .dw = dw + first * acc,
+                                                     .dy_stride = channels(m),
+                                                     .x_stride = m->in.out,
+                                                     .dx_stride = m->in.out,
+                                                     .cu_seqlens = b->cu_seqlens,
+                                                     .docs = b->docs,
+                                                     .rows = b->rows,
+                                                     .channels = runs[i].count,
+                                                     .width = m->width,
+                                                     .dt = s->in.dt},
+                             r->stream));
+    }
+    return STATUS_OK;
+}
+
 /* From the gradients of the core's inputs to din, the gradient of the projection's output. */
 static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
                          const struct exec *r)
 {
-    const struct params *p = r->params;
     TRY(r->ops->gates_bwd(&(struct gates_bwd_args){.dg = s->dg.data,
                                                    .dbeta = s->dbeta.data,
                                                    .a = column(s->in, a_at(m)),
                                                    .b = column(s->in, b_at(m)),
-                                                   .a_log = params_exact(p, m->a_log),
-                                                   .dt_bias = params_exact(p, m->dt_bias),
+                                                   .a_log = exact_of(m, r, m->a_log),
+                                                   .dt_bias = exact_of(m, r, m->dt_bias),
                                                    .da = column(s->din, a_at(m)),
                                                    .db = column(s->din, b_at(m)),
-                                                   .da_log = params_grad(p, m->a_log),
-                                                   .ddt_bias = params_grad(p, m->dt_bias),
+                                                   .da_log = grad_of(m, r, m->a_log),
+                                                   .ddt_bias = grad_of(m, r, m->dt_bias),
                                                    .rows = b->rows,
                                                    .heads = m->heads,
                                                    .stride = m->in.out,
                                                    .d_stride = m->in.out,
                                                    .dt = s->in.dt},
                           r->stream));
-    return r->ops->conv_bwd(&(struct conv_bwd_args){.dy = s->dconv.data,
-                                                    .x = s->in.data,
-                                                    .w = params_weight(p, m->conv),
-                                                    .dx = s->din.data,
-                                                    .dw = params_grad(p, m->conv),
-                                                    .dy_stride = channels(m),
-                                                    .x_stride = m->in.out,
-                                                    .dx_stride = m->in.out,
-                                                    .cu_seqlens = b->cu_seqlens,
-                                                    .docs = b->docs,
-                                                    .rows = b->rows,
-                                                    .channels = channels(m),
-                                                    .width = m->width,
-                                                    .dt = s->in.dt},
-                            r->stream);
+    return convolve_bwd(m, s, b, r);
+}
+
+static status gate_bwd(const struct gdn *m, const struct gdn_saved *s, const struct batch *b,
+                       const struct exec *r)
+{
+    return r->ops->gated_norm_bwd(&(struct gated_norm_bwd_args){.dy = s->do_.data,
+                                                                .x = s->o.data,
+                                                                .z = column(s->in, z_at(m)),
+                                                                .w = params_weight(r->params, m->norm),
+                                                                .rstd = s->rstd.data,
+                                                                .dx = s->do_.data,
+                                                                .dz = column(s->din, z_at(m)),
+                                                                .dw = params_grad(r->params, m->norm),
+                                                                .rows = b->rows,
+                                                                .heads = m->heads,
+                                                                .d = m->dv,
+                                                                .z_stride = m->in.out,
+                                                                .dz_stride = m->in.out,
+                                                                .dt = s->o.dt},
+                                  r->stream);
 }
 
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch;
+    const struct batch *b = c->batch, *whole = context_whole(b);
+    const struct gdn here = heads_here(m, b, r);
     if (!s->conv_kept) {
-        TRY(convolve(m, s, b, NULL, r));
-        TRY(gate(m, s, b, r));
+        TRY(convolve(&here, s, whole, NULL, r));
+        TRY(gate(&here, s, whole, r));
+        TRY(exchange(m, s, GATED, b, r));
     }
-    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->rows_do, r));
     TRY(linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r));
-    TRY(r->ops->gated_norm_bwd(&(struct gated_norm_bwd_args){.dy = s->do_.data,
-                                                             .x = s->o.data,
-                                                             .z = column(s->in, z_at(m)),
-                                                             .w = params_weight(r->params, m->norm),
-                                                             .rstd = s->rstd.data,
-                                                             .dx = s->do_.data,
-                                                             .dz = column(s->din, z_at(m)),
-                                                             .dw = params_grad(r->params, m->norm),
-                                                             .rows = b->rows,
-                                                             .heads = m->heads,
-                                                             .d = m->dv,
-                                                             .z_stride = m->in.out,
-                                                             .dz_stride = m->in.out,
-                                                             .dt = s->o.dt},
-                               r->stream));
-    TRY(delta_bwd(m, s, b, r));
-    TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: communication may wait for it */
-    return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
+    TRY(exchange(m, s, GATED_GRADS, b, r));
+    TRY(gate_bwd(&here, s, whole, r));
+    TRY(delta_bwd(&here, s, whole, r));
+    TRY(inputs_bwd(&here, s, whole, r));
+    TRY(exchange(m, s, PROJECTION_GRADS, b, r));
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->rows_din, dy, r)); /* first: communication may wait for it */
+    return linear_wgrad(&m->in, &s->in_saved, y, s->rows_din, r);
 }
 
 /* ---- computed from the spec alone */

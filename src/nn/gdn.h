@@ -18,6 +18,7 @@
  * FLOPs per token: 2 D W + 2 Hv dv D + Hv (6 dk dv + 2C (3 dk + 2 dv) + 2 C^2 / 3), with chunks of C = 64. */
 #ifndef INGOT_NN_GDN_H
 #define INGOT_NN_GDN_H
+#include "nn/context_heads.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
 
@@ -26,6 +27,7 @@ struct gdn {
     int conv, a_log, dt_bias, norm; /* parameter rows */
     int64_t heads_k, heads, dk, dv, width;
     double eps;
+    int share, shares;              /* gdn_part: the heads are this part of the parameters'; 0 shares: all of them */
 };
 struct gdn_saved {
     struct tensor in, conv, g, beta, saved, o, rstd, gated;
@@ -33,6 +35,11 @@ struct gdn_saved {
     struct tensor scratch_fwd, scratch_bwd;
     bool conv_kept;                             /* conv and gated are kept in act */
     struct linear_saved in_saved, out_saved;
+    /* With context parallelism the tensors above, but for `gated`, have all rows and this rank's heads
+     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `do_` and `gated`. */
+    struct tensor rows_in, rows_din, rows_do, all_gated;
+    struct context_heads heads;
+    int ranks;
 };
 
 extern const struct layer_traits gdn_traits; /* spec/layer_traits.h */

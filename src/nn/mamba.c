@@ -70,6 +70,78 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     m->groups /= params_slices(p);
 }
 
+/* The heads of one of several context-parallel ranks. */
+static struct mamba mamba_part(const struct mamba *m, int share, int shares)
+{
+    struct mamba part = *m;
+    if (shares <= 1) return part;
+    part.heads /= shares, part.groups /= shares, part.in.out /= shares;
+    part.share = share, part.shares = shares;
+    return part;
+}
+static struct mamba heads_here(const struct mamba *m, const struct batch *b, const struct exec *r)
+{
+    return b->context ? mamba_part(m, comm_rank(r->cp), comm_ranks(r->cp)) : *m;
+}
+
+/* Of a parameter with an element per head, the first element of these heads. */
+static const void *exact_of(const struct mamba *m, const struct exec *r, int row)
+{
+    return (const char *)params_exact(r->params, row) +
+           (size_t)(m->share * m->heads) * dtype_bytes(dtype_acc(r->params->dt));
+}
+/* From element `at` of a parameter, and of its gradient, on. */
+static const void *weight_from(const struct exec *r, int row, int64_t at)
+{
+    return (const char *)params_weight(r->params, row) + (size_t)at * dtype_bytes(r->params->dt);
+}
+static void *grad_from(const struct exec *r, int row, int64_t at)
+{
+    return (char *)params_grad(r->params, row) + (size_t)at * dtype_bytes(dtype_acc(r->params->dt));
+}
+
+/* Runs of channels of the convolution whose weights are contiguous. */
+struct conv_run {
+    int64_t at, weight, count;
+};
+static int conv_runs(const struct mamba *m, struct conv_run out[3])
+{
+    const int64_t wide = inner(m), states = m->groups * m->state;
+    out[0] = (struct conv_run){0, 0, mamba_channels(m)};
+    if (m->shares <= 1) return 1;
+    out[0] = (struct conv_run){0, m->share * wide, wide};
+    out[1] = (struct conv_run){wide, m->shares * wide + m->share * states, states};
+    out[2] = (struct conv_run){wide + states, m->shares * (wide + states) + m->share * states, states};
+    return 3;
+}
+
+enum exchanged { PROJECTIONS, PROJECTION_GRADS, NORMED, NORMED_GRADS };
+/* Between rows of this rank and heads of this rank; nothing without context parallelism. */
+static status exchange(const struct mamba *m, const struct mamba_saved *s, enum exchanged what,
+                       const struct batch *b, const struct exec *r)
+{
+    if (b->context == NULL) return STATUS_OK;
+    const int64_t states = m->groups * m->state, widths[] = {inner(m), inner(m), states, states, m->heads};
+    const bool grads = what == PROJECTION_GRADS;
+    if (what == NORMED || what == NORMED_GRADS) {
+        const struct context_part part = {.rows = what == NORMED ? s->normed : s->rows_ds,
+                                          .all = what == NORMED ? s->all_normed : s->ds,
+                                          .width = inner(m)};
+        return context_heads_exchange(&s->heads_moved, &part, 1,
+                                      what == NORMED ? CONTEXT_TO_ROWS : CONTEXT_TO_HEADS, b->context, r);
+    }
+    struct context_part parts[5];
+    int64_t at = 0;
+    for (int i = 0; i < 5; at += widths[i++])
+        parts[i] = (struct context_part){.rows = grads ? s->rows_din : s->rows_in,
+                                         .at = at,
+                                         .all = grads ? s->din : s->in,
+                                         .all_at = at / s->ranks,
+                                         .width = widths[i]};
+    return context_heads_exchange(&s->heads_moved, parts, 5, grads ? CONTEXT_TO_ROWS : CONTEXT_TO_HEADS,
+                                  b->context, r);
+}
+
 static struct delta_shape shape_of(const struct mamba *m, int64_t docs, int64_t rows, dtype dt)
 {
     return (struct delta_shape){.docs = docs,
@@ -81,72 +153,107 @@ static struct delta_shape shape_of(const struct mamba *m, int64_t docs, int64_t 
                                 .dt = dt};
 }
 
-void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l)
+/* Tensors of this rank's rows, beside those of its heads. */
+static void rows_lay(const struct mamba *whole, struct mamba_saved *s, const struct lay *l)
 {
+    const int64_t wide = inner(whole);
+    s->rows_in = s->in, s->rows_din = s->din, s->rows_ds = s->ds, s->all_normed = s->normed;
+    if (s->ranks == 1) return;
+    context_heads_lay(&s->heads_moved, whole->in.out, l);
+    s->rows_in = s->rows_din =
+        tensor_take(l->scratch, "mamba2 projections by row", l->dt, 2, l->n, whole->in.out);
+    s->all_normed =
+        tensor_take(l->scratch, "mamba2 normed output by head", l->dt, 2, l->n * s->ranks, wide / s->ranks);
+    if (l->mode == LAY_TRAIN)
+        s->rows_ds = tensor_take(l->scratch, "mamba2 output gradient by row", l->dt, 2, l->n, wide);
+}
+
+void mamba_lay(const struct mamba *whole, struct mamba_saved *s, const struct lay *l)
+{
+    const int ranks = l->context > 1 ? l->context : 1;
+    const int64_t n = l->n * ranks;
+    const struct mamba part = mamba_part(whole, 0, ranks), *m = &part;
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
-    const struct delta_shape shape = shape_of(m, l->docs_max, l->n, l->dt);
+    const struct delta_shape shape = shape_of(m, l->docs_max * ranks, n, l->dt);
     const int64_t wide = inner(m), channels = mamba_channels(m);
-    *s = (struct mamba_saved){.in = tensor_take(keep, "mamba2 projections", l->dt, 2, l->n, m->in.out),
-                              .conv = tensor_take(cheap, "mamba2 convolution", l->dt, 2, l->n, channels),
-                              .step = tensor_take(keep, "mamba2 steps", acc, 2, l->n, m->heads),
-                              .g = tensor_take(keep, "mamba2 decay", acc, 2, l->n, m->heads),
-                              .v = tensor_take(cheap, "mamba2 values", l->dt, 2, l->n, wide),
-                              .o = tensor_take(keep, "mamba2 output", l->dt, 2, l->n, wide),
-                              .gated = tensor_take(cheap, "mamba2 gated output", l->dt, 2, l->n, wide),
-                              .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, l->n, m->groups),
-                              .normed = tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, wide),
-                              .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
-    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
-    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
+    *s = (struct mamba_saved){.in = tensor_take(keep, "mamba2 projections", l->dt, 2, n, m->in.out),
+                              .conv = tensor_take(cheap, "mamba2 convolution", l->dt, 2, n, channels),
+                              .step = tensor_take(keep, "mamba2 steps", acc, 2, n, m->heads),
+                              .g = tensor_take(keep, "mamba2 decay", acc, 2, n, m->heads),
+                              .v = tensor_take(cheap, "mamba2 values", l->dt, 2, n, wide),
+                              .o = tensor_take(keep, "mamba2 output", l->dt, 2, n, wide),
+                              .gated = tensor_take(cheap, "mamba2 gated output", l->dt, 2, n, wide),
+                              .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, n, m->groups),
+                              .normed =
+                                  tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, inner(whole)),
+                              .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
+                              .ranks = ranks};
+    linear_lay(&whole->in, &s->in_saved, linear_given_y(l), l);
+    linear_lay(&whole->out, &s->out_saved, linear_given_dout(l), l);
     if (l->mode == LAY_TRAIN)
         s->saved = tensor_take(keep, "mamba2 states", DTYPE_U8, 1,
                                (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
     s->scratch_fwd = tensor_take(l->scratch, "mamba2 forward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
-    if (l->mode != LAY_TRAIN) return;
+    if (l->mode != LAY_TRAIN) {
+        rows_lay(whole, s, l);
+        return;
+    }
     s->scratch_bwd = tensor_take(l->scratch, "mamba2 backward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_BWD));
-    s->din = tensor_take(l->scratch, "mamba2 projection gradients", l->dt, 2, l->n, m->in.out);
-    s->dconv = tensor_take(l->scratch, "mamba2 convolution gradient", l->dt, 2, l->n, channels);
-    s->ds = tensor_take(l->scratch, "mamba2 output gradient", l->dt, 2, l->n, wide);
-    s->dv = tensor_take(l->scratch, "mamba2 value gradient", l->dt, 2, l->n, wide);
-    s->dg = tensor_take(l->scratch, "mamba2 decay gradient", acc, 2, l->n, m->heads);
+    s->din = tensor_take(l->scratch, "mamba2 projection gradients", l->dt, 2, n, m->in.out);
+    s->dconv = tensor_take(l->scratch, "mamba2 convolution gradient", l->dt, 2, n, channels);
+    s->ds = tensor_take(l->scratch, "mamba2 output gradient", l->dt, 2, n, wide);
+    s->dv = tensor_take(l->scratch, "mamba2 value gradient", l->dt, 2, n, wide);
+    s->dg = tensor_take(l->scratch, "mamba2 decay gradient", acc, 2, n, m->heads);
+    rows_lay(whole, s, l);
 }
 
 void mamba_rows(struct mamba_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->in,   &s->conv,   &s->step, &s->g,     &s->v,  &s->o,  &s->gated,
-                            &s->rstd, &s->normed, &s->din,  &s->dconv, &s->ds, &s->dv, &s->dg};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+    struct tensor *all[] = {&s->in,   &s->conv, &s->step,  &s->g,  &s->v,  &s->o,  &s->gated,
+                            &s->rstd, &s->din,  &s->dconv, &s->ds, &s->dv, &s->dg, &s->all_normed};
+    struct tensor *own[] = {&s->normed, &s->rows_in, &s->rows_din, &s->rows_ds};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows * s->ranks);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) tensor_rows(own[i], rows);
 }
 
 /* ---- forward */
+
+static status convolve(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                       const void *before, const struct exec *r)
+{
+    struct conv_run runs[3];
+    const int count = conv_runs(m, runs);
+    for (int i = 0; i < count; i++)
+        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, mamba_conv_at(m) + runs[i].at),
+                                                     .w = weight_from(r, m->conv, runs[i].weight * m->width),
+                                                     .bias = weight_from(r, m->conv_bias, runs[i].weight),
+                                                     .before = before,
+                                                     .y = column(s->conv, runs[i].at),
+                                                     .x_stride = m->in.out,
+                                                     .y_stride = mamba_channels(m),
+                                                     .cu_seqlens = b->cu_seqlens,
+                                                     .docs = b->docs,
+                                                     .rows = b->rows,
+                                                     .channels = runs[i].count,
+                                                     .width = m->width,
+                                                     .dt = s->in.dt},
+                             r->stream));
+    return STATUS_OK;
+}
 
 /* The convolution, and the inputs of the scan. */
 static status inputs(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                      const void *before, const struct exec *r)
 {
-    const struct params *p = r->params;
     const int64_t n = mamba_channels(m);
-    TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, mamba_conv_at(m)),
-                                                 .w = params_weight(p, m->conv),
-                                                 .bias = params_weight(p, m->conv_bias),
-                                                 .before = before,
-                                                 .y = s->conv.data,
-                                                 .x_stride = m->in.out,
-                                                 .y_stride = n,
-                                                 .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
-                                                 .rows = b->rows,
-                                                 .channels = n,
-                                                 .width = m->width,
-                                                 .dt = s->in.dt},
-                         r->stream));
+    TRY(convolve(m, s, b, before, r));
     return r->ops->ssm_in_fwd(&(struct ssm_in_fwd_args){.raw = column(s->in, step_at(m)),
                                                         .x = s->conv.data,
-                                                        .a_log = params_exact(p, m->a_log),
-                                                        .dt_bias = params_exact(p, m->dt_bias),
+                                                        .a_log = exact_of(m, r, m->a_log),
+                                                        .dt_bias = exact_of(m, r, m->dt_bias),
                                                         .step = s->step.data,
                                                         .g = s->g.data,
                                                         .v = s->v.data,
@@ -174,19 +281,18 @@ static status norm_groups(const struct mamba *m, const struct mamba_saved *s, co
 {
     const int64_t width = group_width(m);
     for (int64_t g = 0; g < m->groups; g++) {
-        const char *w = params_weight(r->params, m->norm);
-        TRY(r->ops->rmsnorm_fwd(
-            &(struct rmsnorm_fwd_args){.x = column(s->gated, g * width),
-                                       .w = w + (size_t)(g * width) * dtype_bytes(r->params->dt),
-                                       .y = column(s->normed, g * width),
-                                       .rstd = group_rstd(s, b, g),
-                                       .rows = b->rows,
-                                       .d = width,
-                                       .x_stride = inner(m),
-                                       .y_stride = inner(m),
-                                       .eps = m->eps,
-                                       .dt = s->gated.dt},
-            r->stream));
+        const int64_t at = m->share * inner(m) + g * width;
+        TRY(r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = column(s->gated, g * width),
+                                                           .w = weight_from(r, m->norm, at),
+                                                           .y = column(s->all_normed, g * width),
+                                                           .rstd = group_rstd(s, b, g),
+                                                           .rows = b->rows,
+                                                           .d = width,
+                                                           .x_stride = inner(m),
+                                                           .y_stride = inner(m),
+                                                           .eps = m->eps,
+                                                           .dt = s->gated.dt},
+                                r->stream));
     }
     return STATUS_OK;
 }
@@ -197,22 +303,20 @@ static status norm_groups_bwd(const struct mamba *m, const struct mamba_saved *s
 {
     const int64_t width = group_width(m), wide = inner(m);
     for (int64_t g = 0; g < m->groups; g++) {
-        const char *w = params_weight(r->params, m->norm);
-        char *dw = params_grad(r->params, m->norm);
-        TRY(r->ops->rmsnorm_bwd(
-            &(struct rmsnorm_bwd_args){.dy = column(s->ds, g * width),
-                                       .s = column(s->gated, g * width),
-                                       .w = w + (size_t)(g * width) * dtype_bytes(r->params->dt),
-                                       .rstd = group_rstd(s, b, g),
-                                       .dx = column(s->ds, g * width),
-                                       .dw = dw + (size_t)(g * width) * dtype_bytes(dtype_acc(r->params->dt)),
-                                       .rows = b->rows,
-                                       .d = width,
-                                       .dy_stride = wide,
-                                       .s_stride = wide,
-                                       .dx_stride = wide,
-                                       .dt = s->gated.dt},
-            r->stream));
+        const int64_t at = m->share * wide + g * width;
+        TRY(r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = column(s->ds, g * width),
+                                                           .s = column(s->gated, g * width),
+                                                           .w = weight_from(r, m->norm, at),
+                                                           .rstd = group_rstd(s, b, g),
+                                                           .dx = column(s->ds, g * width),
+                                                           .dw = grad_from(r, m->norm, at),
+                                                           .rows = b->rows,
+                                                           .d = width,
+                                                           .dy_stride = wide,
+                                                           .s_stride = wide,
+                                                           .dx_stride = wide,
+                                                           .dt = s->gated.dt},
+                                r->stream));
     }
     return STATUS_OK;
 }
@@ -224,7 +328,7 @@ static status outputs(const struct mamba *m, const struct mamba_saved *s, const 
     TRY(r->ops->ssm_out_fwd(&(struct ssm_out_fwd_args){.o = s->o.data,
                                                        .x = s->conv.data,
                                                        .z = s->in.data,
-                                                       .skip = params_exact(r->params, m->skip),
+                                                       .skip = exact_of(m, r, m->skip),
                                                        .y = s->gated.data,
                                                        .rows = b->rows,
                                                        .heads = m->heads,
@@ -263,8 +367,11 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
                  struct sink out, const struct exec *r)
 {
-    TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));
-    TRY(mamba_core(m, s, c->batch, &(struct mamba_carry){0}, r));
+    const struct mamba here = heads_here(m, c->batch, r);
+    TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));
+    TRY(exchange(m, s, PROJECTIONS, c->batch, r));
+    TRY(mamba_core(&here, s, context_whole(c->batch), &(struct mamba_carry){0}, r));
+    TRY(exchange(m, s, NORMED, c->batch, r));
     return linear_last(&m->out, &s->out_saved, s->normed, out, r);
 }
 
@@ -279,7 +386,7 @@ static status outputs_bwd(const struct mamba *m, const struct mamba_saved *s, co
                                                           .o = s->o.data,
                                                           .x = s->conv.data,
                                                           .z = s->in.data,
-                                                          .skip = params_exact(r->params, m->skip),
+                                                          .skip = exact_of(m, r, m->skip),
                                                           .ds = s->ds.data,
                                                           .dz = s->din.data,
                                                           .rows = b->rows,
@@ -319,68 +426,82 @@ static status states_bwd(const struct mamba *m, const struct mamba_saved *s, con
                              r->stream);
 }
 
+static status convolve_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
+                           const struct exec *r)
+{
+    struct conv_run runs[3];
+    const int count = conv_runs(m, runs);
+    for (int i = 0; i < count; i++)
+        TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = column(s->dconv, runs[i].at),
+                                                     .x = column(s->in, mamba_conv_at(m) + runs[i].at),
+                                                     .w = weight_from(r, m->conv, runs[i].weight * m->width),
+                                                     .bias = weight_from(r, m->conv_bias, runs[i].weight),
+                                                     .dx = column(s->din, mamba_conv_at(m) + runs[i].at),
+                                                     .dw = grad_from(r, m->conv, runs[i].weight * m->width),
+                                                     .dbias = grad_from(r, m->conv_bias, runs[i].weight),
+                                                     .dy_stride = mamba_channels(m),
+                                                     .x_stride = m->in.out,
+                                                     .dx_stride = m->in.out,
+                                                     .cu_seqlens = b->cu_seqlens,
+                                                     .docs = b->docs,
+                                                     .rows = b->rows,
+                                                     .channels = runs[i].count,
+                                                     .width = m->width,
+                                                     .dt = s->in.dt},
+                             r->stream));
+    return STATUS_OK;
+}
+
 static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, const struct batch *b,
                          const struct exec *r)
 {
-    const struct params *p = r->params;
     const int64_t n = mamba_channels(m);
-    TRY(r->ops->ssm_in_bwd(&(struct ssm_in_bwd_args){.dg = s->dg.data,
-                                                     .dv = s->dv.data,
-                                                     .ds = s->ds.data,
-                                                     .raw = column(s->in, step_at(m)),
-                                                     .x = s->conv.data,
-                                                     .step = s->step.data,
-                                                     .a_log = params_exact(p, m->a_log),
-                                                     .dt_bias = params_exact(p, m->dt_bias),
-                                                     .skip = params_exact(p, m->skip),
-                                                     .draw = column(s->din, step_at(m)),
-                                                     .dx = s->dconv.data,
-                                                     .da_log = params_grad(p, m->a_log),
-                                                     .ddt_bias = params_grad(p, m->dt_bias),
-                                                     .dskip = params_grad(p, m->skip),
-                                                     .rows = b->rows,
-                                                     .heads = m->heads,
-                                                     .d = m->d,
-                                                     .raw_stride = m->in.out,
-                                                     .x_stride = n,
-                                                     .draw_stride = m->in.out,
-                                                     .dx_stride = n,
-                                                     .dt = s->in.dt},
-                           r->stream));
-    return r->ops->conv_bwd(&(struct conv_bwd_args){.dy = s->dconv.data,
-                                                    .x = column(s->in, mamba_conv_at(m)),
-                                                    .w = params_weight(p, m->conv),
-                                                    .bias = params_weight(p, m->conv_bias),
-                                                    .dx = column(s->din, mamba_conv_at(m)),
-                                                    .dw = params_grad(p, m->conv),
-                                                    .dbias = params_grad(p, m->conv_bias),
-                                                    .dy_stride = n,
-                                                    .x_stride = m->in.out,
-                                                    .dx_stride = m->in.out,
-                                                    .cu_seqlens = b->cu_seqlens,
-                                                    .docs = b->docs,
-                                                    .rows = b->rows,
-                                                    .channels = n,
-                                                    .width = m->width,
-                                                    .dt = s->in.dt},
-                            r->stream);
+    TRY(r->ops->ssm_in_bwd(
+        &(struct ssm_in_bwd_args){.dg = s->dg.data,
+                                  .dv = s->dv.data,
+                                  .ds = s->ds.data,
+                                  .raw = column(s->in, step_at(m)),
+                                  .x = s->conv.data,
+                                  .step = s->step.data,
+                                  .a_log = exact_of(m, r, m->a_log),
+                                  .dt_bias = exact_of(m, r, m->dt_bias),
+                                  .skip = exact_of(m, r, m->skip),
+                                  .draw = column(s->din, step_at(m)),
+                                  .dx = s->dconv.data,
+                                  .da_log = grad_from(r, m->a_log, m->share * m->heads),
+                                  .ddt_bias = grad_from(r, m->dt_bias, m->share * m->heads),
+                                  .dskip = grad_from(r, m->skip, m->share * m->heads),
+                                  .rows = b->rows,
+                                  .heads = m->heads,
+                                  .d = m->d,
+                                  .raw_stride = m->in.out,
+                                  .x_stride = n,
+                                  .draw_stride = m->in.out,
+                                  .dx_stride = n,
+                                  .dt = s->in.dt},
+        r->stream));
+    return convolve_bwd(m, s, b, r);
 }
 
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
                  struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch;
+    const struct batch *b = c->batch, *whole = context_whole(b);
+    const struct mamba here = heads_here(m, b, r);
     if (!s->kept) {
-        TRY(inputs(m, s, b, NULL, r));
-        TRY(outputs(m, s, b, r));
+        TRY(inputs(&here, s, whole, NULL, r));
+        TRY(outputs(&here, s, whole, r));
+        TRY(exchange(m, s, NORMED, b, r));
     }
-    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->ds, r));
+    TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->rows_ds, r));
     TRY(linear_wgrad(&m->out, &s->out_saved, s->normed, dout, r));
-    TRY(outputs_bwd(m, s, b, r));
-    TRY(states_bwd(m, s, b, r));
-    TRY(inputs_bwd(m, s, b, r));
-    TRY(linear_dgrad(&m->in, &s->in_saved, s->din, dy, r)); /* first: communication may wait for it */
-    return linear_wgrad(&m->in, &s->in_saved, y, s->din, r);
+    TRY(exchange(m, s, NORMED_GRADS, b, r));
+    TRY(outputs_bwd(&here, s, whole, r));
+    TRY(states_bwd(&here, s, whole, r));
+    TRY(inputs_bwd(&here, s, whole, r));
+    TRY(exchange(m, s, PROJECTION_GRADS, b, r));
+    TRY(linear_dgrad(&m->in, &s->in_saved, s->rows_din, dy, r)); /* first: communication may wait for it */
+    return linear_wgrad(&m->in, &s->in_saved, y, s->rows_din, r);
 }
 
 /* ---- computed from the spec alone */

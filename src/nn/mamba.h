@@ -22,6 +22,7 @@
  * FLOPs per token: 2 D W + 2 H P D + H (4 S P + 2C (S + P)), with chunks of C = 64. */
 #ifndef INGOT_NN_MAMBA_H
 #define INGOT_NN_MAMBA_H
+#include "nn/context_heads.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
 
@@ -30,6 +31,8 @@ struct mamba {
     int conv, conv_bias, a_log, dt_bias, skip, norm; /* parameter rows */
     int64_t heads, d, groups, state, width;          /* d: head width P; state: S; heads and groups of this rank */
     double eps;
+    int share, shares;                               /* mamba_part: heads and groups are this part of the parameters';
+                                                        0 shares: all of them */
 };
 struct mamba_saved {
     struct tensor in, conv, step, g, v, saved, o, gated, rstd, normed;
@@ -37,6 +40,11 @@ struct mamba_saved {
     struct tensor scratch_fwd, scratch_bwd;
     bool kept;                                       /* conv, v, gated and normed are kept in act */
     struct linear_saved in_saved, out_saved;
+    /* With context parallelism the tensors above, but for `normed`, have all rows and this rank's heads
+     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `ds` and `normed`. */
+    struct tensor rows_in, rows_din, rows_ds, all_normed;
+    struct context_heads heads_moved;
+    int ranks;
 };
 
 extern const struct layer_traits mamba_traits; /* spec/layer_traits.h */

@@ -1,4 +1,5 @@
 #include "nn/mla.h"
+#include "dev/dev.h"
 #include "spec/layer_traits.h"
 
 #include <math.h>
@@ -80,30 +81,50 @@ static struct tensor scratch_of(const struct lay *l, const struct attn_shape *sh
                        DTYPE_U8, 1, (int64_t)l->ops->attn_scratch(shape, pass));
 }
 
+/* Rows of keys and values. */
+static int64_t key_rows(const struct lay *l)
+{
+    return l->context > 1 ? l->n * l->context : l->n;
+}
+
 static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
 {
     s->din = tensor_take(l->scratch, "mla projection gradients", l->dt, 2, l->n, m->in.out);
-    s->dk = tensor_take(l->scratch, "mla key gradients", l->dt, 2, l->n, query_width(m));
-    s->dkv = tensor_take(l->scratch, "mla key and value gradients", l->dt, 2, l->n, m->kv.out);
-    s->dc_normed = tensor_take(l->scratch, "mla latent gradient", l->dt, 2, l->n, m->rank);
+    s->dk = tensor_take(l->scratch, "mla key gradients", l->dt, 2, key_rows(l), query_width(m));
+    s->dkv = tensor_take(l->scratch, "mla key and value gradients", l->dt, 2, key_rows(l), m->kv.out);
+    s->dc_normed = s->dlatents = tensor_take(l->scratch, "mla latent gradient", l->dt, 2, l->n, m->rank);
+    if (l->context > 1)
+        s->dlatents =
+            tensor_take(l->scratch, "mla latent gradient of all ranks", l->dt, 2, key_rows(l), m->rank);
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, m->out.in);
     if (m->q_rank == 0) return;
     s->dq = tensor_take(l->scratch, "mla query gradients", l->dt, 2, l->n, query_width(m));
     s->dq_normed = tensor_take(l->scratch, "mla query latent gradient", l->dt, 2, l->n, m->q_rank);
 }
 
+static void exchange_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+{
+    if (l->context <= 1) return;
+    context_rows_lay(&s->exchange, m->rank + m->rope, l);
+    s->latents = tensor_take(l->scratch, "mla latents of all ranks", l->dt, 2, key_rows(l), m->rank);
+}
+
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
 {
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep = lay_place(l, RECOMPUTE_FULL),
+                 *cheap = l->context > 1 ? l->scratch : lay_place(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
     *s = (struct mla_saved){.in = tensor_take(keep, "mla projections", l->dt, 2, l->n, m->in.out),
                             .c_rstd = tensor_take(keep, "mla latent rstd", acc, 1, l->n),
                             .c_normed = tensor_take(cheap, "mla latent", l->dt, 2, l->n, m->rank),
-                            .kv = tensor_take(cheap, "mla keys and values", l->dt, 2, l->n, m->kv.out),
-                            .k = tensor_take(cheap, "mla keys", l->dt, 2, l->n, query_width(m)),
+                            .kv = tensor_take(cheap, "mla keys and values", l->dt, 2, key_rows(l), m->kv.out),
+                            .k = tensor_take(cheap, "mla keys", l->dt, 2, key_rows(l), query_width(m)),
                             .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
                             .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
-                            .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE};
+                            .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE &&
+                                    l->context <= 1};
+    s->latents = s->c_normed;
+    exchange_lay(m, s, l);
     linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
     linear_lay(&m->q, &s->q_saved, LINEAR_NONE, l);
     linear_lay(&m->kv, &s->kv_saved, LINEAR_NONE, l);
@@ -129,10 +150,14 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
 
 void mla_rows(struct mla_saved *s, int64_t rows)
 {
-    struct tensor *all[] = {&s->in,  &s->q_rstd,    &s->c_rstd,    &s->q_normed, &s->q,  &s->c_normed,
-                            &s->kv,  &s->k,         &s->o,         &s->din,      &s->dq, &s->dk,
-                            &s->dkv, &s->dq_normed, &s->dc_normed, &s->do_};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
+    struct tensor *own[] = {&s->in,        &s->q_rstd, &s->c_rstd,      &s->q_normed, &s->q,
+                            &s->c_normed,  &s->o,      &s->din,         &s->dq,       &s->dq_normed,
+                            &s->dc_normed, &s->do_,    &s->exchange.own};
+    struct tensor *keys[] = {&s->kv, &s->k, &s->dk, &s->dkv, &s->latents, &s->dlatents};
+    const int64_t ranks = s->exchange.own.rank ? s->exchange.all.shape[0] / s->exchange.own.shape[0] : 1;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) tensor_rows(keys[i], rows * ranks);
+    tensor_rows(&s->exchange.all, rows * ranks), tensor_rows(&s->exchange.dall, rows * ranks);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) tensor_rows(own[i], rows);
 }
 
 struct mla_view mla_queries(const struct mla *m, const struct mla_saved *s)
@@ -193,35 +218,78 @@ status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const stru
     return norm_columns(m, s, c_at(m), m->rank, m->kv_norm, s->c_rstd, to, r);
 }
 
+static status copy_columns(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
+                           int64_t width, const struct exec *r)
+{
+    const size_t element = dtype_bytes(to.dt);
+    return dev_copy_lines(r->stream, &(struct dev_lines){.to = column(to, to_at),
+                                                         .from = column(from, from_at),
+                                                         .to_stride = (size_t)to.shape[1] * element,
+                                                         .from_stride = (size_t)from.shape[1] * element,
+                                                         .bytes = (size_t)width * element,
+                                                         .count = (size_t)to.shape[0]});
+}
+
+/* Context parallelism: c and the tails of all ranks. */
+static status gather_latents(const struct mla *m, struct mla_saved *s, const struct batch *b,
+                             const struct exec *r)
+{
+    if (b->context == NULL) return STATUS_OK;
+    TRY(copy_columns(s->exchange.own, 0, s->c_normed, 0, m->rank, r));
+    TRY(copy_columns(s->exchange.own, m->rank, s->in, tail_at(m), m->rope, r));
+    TRY(context_rows_gather(&s->exchange, b->context, r));
+    return copy_columns(s->latents, 0, s->exchange.all, 0, m->rank, r);
+}
+
+/* The gradients of this rank's c, and of its tails in din, from those of all rows. */
+static status reduce_latents(const struct mla *m, struct mla_saved *s, const struct batch *b,
+                             const struct exec *r)
+{
+    if (b->context == NULL) return STATUS_OK;
+    TRY(copy_columns(s->exchange.dall, 0, s->dlatents, 0, m->rank, r));
+    TRY(context_rows_reduce(&s->exchange, b->context, r));
+    TRY(copy_columns(s->dc_normed, 0, s->exchange.own, 0, m->rank, r));
+    return copy_columns(s->din, tail_at(m), s->exchange.own, m->rank, m->rope, r);
+}
+
+/* What latent_fwd reads but the heads: all of it is of the rows of `b`. */
+static struct latent_fwd_args latent_args(const struct mla *m, const struct mla_saved *s, const struct mix *c,
+                                          const struct batch *b)
+{
+    return (struct latent_fwd_args){.positions = b->positions,
+                                    .cos = c->rope->tails.cos.data,
+                                    .sin = c->rope->tails.sin.data,
+                                    .rows = b->rows,
+                                    .heads = m->heads,
+                                    .nope = m->nope,
+                                    .half = m->rope / 2,
+                                    .pos_count = c->rope->positions,
+                                    .dt = s->in.dt};
+}
+
 /* q, k and v of all heads from `in`. `again`: recompute in backward, where queries without a rank are rotated
  * already. */
 enum form { FORM_FIRST, FORM_AGAIN };
 static status form_heads(const struct mla *m, struct mla_saved *s, const struct mix *c, enum form form,
                          const struct exec *r)
 {
-    const struct rope *rope = c->rope;
-    const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
+    const struct mla_view q = mla_queries(m, s);
+    const struct batch *b = c->batch;
+    const bool rotate = form == FORM_FIRST || m->q_rank > 0, split = b->context != NULL;
+    const struct mla_view tail =
+        split ? (struct mla_view){column(s->exchange.all, m->rank), m->rank + m->rope} : mla_tail(m, s);
     TRY(mla_form_queries(m, s, r));
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
-    TRY(linear_fwd(&m->kv, &s->kv_saved, s->c_normed, s->kv, r));
-    return r->ops->latent_fwd(
-        &(struct latent_fwd_args){.q = form == FORM_AGAIN && m->q_rank == 0 ? NULL : q.data,
-                                  .k_nope = s->kv.data,
-                                  .k_rope = tail.data,
-                                  .k = s->k.data,
-                                  .q_stride = q.stride,
-                                  .k_nope_stride = m->kv.out,
-                                  .k_rope_stride = tail.stride,
-                                  .positions = c->batch->positions,
-                                  .cos = rope->tails.cos.data,
-                                  .sin = rope->tails.sin.data,
-                                  .rows = s->in.shape[0],
-                                  .heads = m->heads,
-                                  .nope = m->nope,
-                                  .half = m->rope / 2,
-                                  .pos_count = rope->positions,
-                                  .dt = s->in.dt},
-        r->stream);
+    TRY(gather_latents(m, s, b, r));
+    TRY(linear_fwd(&m->kv, &s->kv_saved, s->latents, s->kv, r));
+    struct latent_fwd_args queries = latent_args(m, s, c, b), keys = latent_args(m, s, c, context_whole(b));
+    queries.q = q.data, queries.q_stride = q.stride;
+    keys.k_nope = s->kv.data, keys.k_nope_stride = m->kv.out;
+    keys.k_rope = tail.data, keys.k_rope_stride = tail.stride;
+    keys.k = s->k.data;
+    if (split && rotate) TRY(r->ops->latent_fwd(&queries, r->stream));
+    if (!split && rotate) keys.q = q.data, keys.q_stride = q.stride;
+    return r->ops->latent_fwd(&keys, r->stream);
 }
 
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
@@ -240,7 +308,8 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .k_stride = query_width(m),
                                                  .v_stride = m->kv.out,
                                                  .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
+                                                 .split = b->context ? b->context->docs : NULL,
+                                                 .docs = b->context ? b->context->count : b->docs,
                                                  .rows = b->rows,
                                                  .heads = m->heads,
                                                  .heads_kv = m->heads,
@@ -280,7 +349,8 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                                                     .dk_stride = query_width(m),
                                                     .dv_stride = m->kv.out,
                                                     .cu_seqlens = b->cu_seqlens,
-                                                    .docs = b->docs,
+                                                    .split = b->context ? b->context->docs : NULL,
+                                                    .docs = b->context ? b->context->count : b->docs,
                                                     .rows = b->rows,
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads,
@@ -300,23 +370,36 @@ static status heads_bwd(const struct mla *m, const struct mla_saved *s, const st
 {
     const struct rope *rope = c->rope;
     const struct mla_view dq = query_gradients(m, s);
-    return r->ops->latent_bwd(&(struct latent_bwd_args){.dq = dq.data,
-                                                        .dk = s->dk.data,
-                                                        .dk_nope = s->dkv.data,
-                                                        .dk_rope = column(s->din, tail_at(m)),
-                                                        .dq_stride = dq.stride,
-                                                        .dk_nope_stride = m->kv.out,
-                                                        .dk_rope_stride = m->in.out,
-                                                        .positions = c->batch->positions,
-                                                        .cos = rope->tails.cos.data,
-                                                        .sin = rope->tails.sin.data,
-                                                        .rows = c->batch->rows,
-                                                        .heads = m->heads,
-                                                        .nope = m->nope,
-                                                        .half = m->rope / 2,
-                                                        .pos_count = rope->positions,
-                                                        .dt = s->dk.dt},
-                              r->stream);
+    const struct batch *b = c->batch, *whole = context_whole(b);
+    const bool split = b->context != NULL;
+    struct latent_bwd_args a = {.dk = s->dk.data,
+                                .dk_nope = s->dkv.data,
+                                .dk_rope =
+                                    split ? column(s->exchange.dall, m->rank) : column(s->din, tail_at(m)),
+                                .dk_nope_stride = m->kv.out,
+                                .dk_rope_stride = split ? m->rank + m->rope : m->in.out,
+                                .positions = whole->positions,
+                                .cos = rope->tails.cos.data,
+                                .sin = rope->tails.sin.data,
+                                .rows = whole->rows,
+                                .heads = m->heads,
+                                .nope = m->nope,
+                                .half = m->rope / 2,
+                                .pos_count = rope->positions,
+                                .dt = s->dk.dt};
+    if (split) TRY(r->ops->latent_bwd(&a, r->stream));
+    if (split) a.dk = a.dk_nope = a.dk_rope = NULL, a.positions = b->positions, a.rows = b->rows;
+    a.dq = dq.data, a.dq_stride = dq.stride;
+    return r->ops->latent_bwd(&a, r->stream);
+}
+
+/* Keys without queries here have no gradient, and attention leaves them alone. */
+static status clear_keys(const struct mla_saved *s, const struct batch *b, const struct exec *r)
+{
+    if (b->context == NULL) return STATUS_OK;
+    const size_t element = dtype_bytes(s->dk.dt);
+    TRY(dev_zero(r->stream, s->dk.data, (size_t)tensor_count(s->dk) * element));
+    return dev_zero(r->stream, s->dkv.data, (size_t)tensor_count(s->dkv) * element);
 }
 
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
@@ -325,10 +408,12 @@ status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
     TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));
     TRY(linear_wgrad(&m->out, &s->out_saved, s->o, dout, r));
     if (!s->kept) TRY(form_heads(m, s, c, FORM_AGAIN, r));
+    TRY(clear_keys(s, c->batch, r));
     TRY(attention_bwd(m, s, c->batch, r));
     TRY(heads_bwd(m, s, c, r));
-    TRY(linear_wgrad(&m->kv, &s->kv_saved, s->c_normed, s->dkv, r));
-    TRY(linear_dgrad(&m->kv, &s->kv_saved, s->dkv, s->dc_normed, r));
+    TRY(linear_wgrad(&m->kv, &s->kv_saved, s->latents, s->dkv, r));
+    TRY(linear_dgrad(&m->kv, &s->kv_saved, s->dkv, s->dlatents, r));
+    TRY(reduce_latents(m, s, c->batch, r));
     TRY(norm_columns_bwd(m, s, c_at(m), s->dc_normed, m->kv_norm, s->c_rstd, r));
     if (m->q_rank) {
         TRY(linear_wgrad(&m->q, &s->q_saved, s->q_normed, s->dq, r));

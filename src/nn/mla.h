@@ -25,6 +25,7 @@
  * FLOPs per token: 2 D W + 2 Rq H hd + 2 R H (dn + dv) + 2 H dv D + 2 H (hd + dv) S_eff forward. */
 #ifndef INGOT_NN_MLA_H
 #define INGOT_NN_MLA_H
+#include "nn/context_rows.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
 
@@ -40,6 +41,11 @@ struct mla_saved {
     struct tensor scratch_fwd, scratch_bwd;                     /* sized by the op set */
     bool kept;                                                  /* q, k and v are kept in act */
     struct linear_saved in_saved, q_saved, kv_saved, out_saved;
+    /* Context parallelism: ranks exchange [c_normed | k_rope], and each computes keys and values of all rows: kv, k,
+     * dkv and dk have N rows and are scratch, as are `latents` [N, R], the c of all rows, and its gradient. Else these
+     * are c_normed and dc_normed. */
+    struct context_rows exchange;
+    struct tensor latents, dlatents;
 };
 
 extern const struct layer_traits mla_traits; /* spec/layer_traits.h */

@@ -268,6 +268,7 @@ struct attn_fwd_args {
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
     const struct attn_doc *split;       /* [docs] instead of cu_seqlens: each query in one part, no key in two
                                            documents; `rows` counts queries. CPU alone. NULL: cu_seqlens */
+    bool more;                          /* with split: o and lse hold attention to other keys, which is taken in */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
                                            are equal */
@@ -283,6 +284,7 @@ struct attn_bwd_args {
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
     const struct attn_doc *split;           /* as in attn_fwd_args; dk and dv of keys of no document are left alone */
+    bool more;                              /* with split: dq, dk, dv += */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that is at least as large as

@@ -12,6 +12,13 @@ static int64_t columns_count(const struct context_shape *s)
     return (COLUMNS + 1) * s->rows + 1;
 }
 
+/* Documents of a micro-batch in lists: those of all keys; of a ring, those by chunk of keys, where a query is once in
+ * each list of two. */
+static int64_t docs_count(const struct context_shape *s)
+{
+    return s->kind == CONTEXT_RING ? (2 * s->ranks + 1) * s->rows : s->rows;
+}
+
 status context_open(struct context *c, const struct context_shape *shape)
 {
     *c = (struct context){.shape = *shape};
@@ -21,9 +28,10 @@ status context_open(struct context *c, const struct context_shape *shape)
     const size_t micros = (size_t)shape->micro_count;
     c->micro = calloc(micros, sizeof *c->micro);
     c->more = calloc(micros, sizeof *c->more);
-    c->docs = calloc(micros * (size_t)shape->rows, sizeof *c->docs);
+    c->docs = calloc(micros * (size_t)docs_count(shape), sizeof *c->docs);
+    c->ring = calloc(micros * (size_t)(2 * shape->ranks), sizeof *c->ring);
     c->columns = calloc(micros * (size_t)columns_count(shape), sizeof *c->columns);
-    if (c->micro && c->more && c->docs && c->columns) return STATUS_OK;
+    if (c->micro && c->more && c->docs && c->ring && c->columns) return STATUS_OK;
     context_close(c);
     return FAIL(STATUS_FIT, "no memory for %d micro-batches of %lld tokens of this rank", shape->micro_count,
                 (long long)shape->rows);
@@ -34,6 +42,7 @@ void context_close(struct context *c)
     free(c->micro);
     free(c->more);
     free(c->docs);
+    free(c->ring);
     free(c->columns);
     *c = (struct context){0};
 }
@@ -69,6 +78,67 @@ static int64_t split_docs(const struct context_shape *s, const struct batch *b, 
     return count;
 }
 
+/* Queries of a document in this rank's chunk `half`, as such of the keys from row `first` of the micro-batch on. None
+ * if those are after them. */
+static struct attn_queries queries_before(const struct context_shape *s, int64_t key, int64_t end, int half,
+                                          int64_t first)
+{
+    struct attn_queries q = queries_of(s, key, end, half);
+    q.shift -= (int32_t)(first - key);
+    if (q.rows + q.shift <= 0) q.rows = 0;
+    return q;
+}
+
+/* The documents whose keys are in rank `source`'s chunk `half`, with queries of this rank: for this rank itself those
+ * of the same chunk, or of the other one. */
+static int64_t ring_docs(const struct context_shape *s, const struct batch *b, int source, int half,
+                         bool same, struct attn_doc *docs)
+{
+    const int64_t chunk = s->length / (2 * s->ranks);
+    const struct context_chunk c = context_chunk(source, s->ranks, s->length, half);
+    int64_t count = 0;
+    for (int64_t i = 0; i < b->docs; i++) {
+        const int64_t key = b->cu_seqlens[i], end = b->cu_seqlens[i + 1], sequence = key / s->length,
+                      from = sequence * s->length + c.from, first = key > from ? key : from,
+                      last = end < from + chunk ? end : from + chunk;
+        if (first >= last) continue;
+        struct attn_doc d = {.key = (int32_t)(sequence * (s->length / s->ranks) + c.local + first - from),
+                             .keys = (int32_t)(last - first)};
+        for (int mine = 0; mine < 2; mine++)
+            if (source != s->rank || (mine == half) == same)
+                d.part[mine] = queries_before(s, key, end, mine, first);
+        if (d.part[0].rows + d.part[1].rows > 0) docs[count++] = d;
+    }
+    return count;
+}
+
+static void ring_lists(const struct context *c, const struct batch *b, struct attn_doc *docs,
+                       struct context_docs *ring)
+{
+    const struct context_shape *s = &c->shape;
+    for (int i = 0; i < 2 * s->ranks; i++) {
+        const bool own = i / 2 == s->rank;
+        int64_t count = 0;
+        if (!own) count = ring_docs(s, b, i / 2, i % 2, false, docs);
+        if (own && i % 2 == 0) count = ring_docs(s, b, s->rank, 0, false, docs);
+        for (int half = 0; own && i % 2 == 1 && half < 2; half++)
+            count += ring_docs(s, b, s->rank, half, true, docs + count);
+        ring[i] = (struct context_docs){docs, count};
+        docs += count;
+    }
+}
+
+bool context_step_needed(int ranks, int step, int64_t chunk, int64_t window)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        const int source = (rank - step + ranks) % ranks, mine[] = {rank, 2 * ranks - 1 - rank},
+                  keys[] = {source, 2 * ranks - 1 - source};
+        for (int i = 0; i < 4; i++)
+            if (context_sees(mine[i / 2], keys[i % 2], chunk, window)) return true;
+    }
+    return false;
+}
+
 static void take_column(const struct context_shape *s, const int32_t *from, int64_t rows, int32_t *to)
 {
     const int64_t chunk = s->length / (2 * s->ranks);
@@ -101,10 +171,12 @@ static void take_part(struct context *c, const struct batch *b, int i)
     const struct context_shape *s = &c->shape;
     const int64_t rows = b->rows / s->ranks;
     int32_t *column = c->columns + (int64_t)i * columns_count(s), *cu = column + COLUMNS * s->rows;
-    struct attn_doc *docs = c->docs + (int64_t)i * s->rows;
+    struct attn_doc *docs = c->docs + (int64_t)i * docs_count(s);
+    struct context_docs *ring = c->ring + (int64_t)i * 2 * s->ranks;
     CHECK(rows <= s->rows && b->rows % s->length == 0, "%lld rows in sequences of %lld for %d ranks",
           (long long)b->rows, (long long)s->length, s->ranks);
-    c->more[i] = (struct context_batch){docs, split_docs(s, b, docs), s->length};
+    c->more[i] = (struct context_batch){docs, split_docs(s, b, docs), s->length, b, ring};
+    if (s->kind == CONTEXT_RING) ring_lists(c, b, docs + s->rows, ring);
     take_column(s, b->tokens, b->rows, column + TOKENS * s->rows);
     if (b->targets) take_column(s, b->targets, b->rows, column + TARGETS * s->rows);
     take_column(s, b->positions, b->rows, column + POSITIONS * s->rows);

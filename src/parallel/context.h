@@ -12,26 +12,36 @@
 #define INGOT_PARALLEL_CONTEXT_H
 #include "data/load/loader.h"
 #include "ops/ops.h"
+#include "spec/spec.h"
 
 /* What a rank's part of a micro-batch says beyond its own rows: batch.context. Keys are rows of the whole micro-batch,
  * queries rows of this rank. Documents without rows of this rank are left out. */
+struct context_docs { const struct attn_doc *docs; int64_t count; };
 struct context_batch {
     const struct attn_doc *docs; /* [count] */
     int64_t count;
     int64_t length;              /* T */
+    const struct batch *whole;   /* not owned */
+    /* With CONTEXT_RING [2 ranks]: 2 s + half are the documents whose keys are rank s's chunk `half`, as rows of s. Of this
+     * rank s: half 1 is each chunk's queries with its own keys, half 0 the second chunk's queries with the keys of the
+     * first. */
+    const struct context_docs *ring;
 };
+static inline const struct batch *context_whole(const struct batch *b) { return b->context ? b->context->whole : b; }
 
 struct context_shape {
     int rank, ranks;
     int64_t length;             /* T, a multiple of 2 ranks */
     int64_t rows;               /* of this rank in a micro-batch, at most */
     int micro_count;            /* micro-batches at once */
+    enum context_kind kind;
 };
 struct context {
     struct context_shape shape;
     struct batch *micro;        /* [micro_count] this rank's parts; owned, as all below */
     struct context_batch *more; /* [micro_count] */
     struct attn_doc *docs;
+    struct context_docs *ring;
     int32_t *columns;
 };
 
@@ -42,6 +52,14 @@ static inline struct context_chunk context_chunk(int rank, int ranks, int64_t le
     const int64_t chunk = length / (2 * ranks);
     return (struct context_chunk){(half ? 2 * ranks - 1 - rank : rank) * chunk, half * chunk};
 }
+
+/* Whether a query in chunk q sees a key in chunk k of so many tokens; window 0: all keys before it. */
+static inline bool context_sees(int q, int k, int64_t chunk, int64_t window)
+{
+    return k <= q && (window == 0 || k == q || (q - k - 1) * chunk + 1 < window);
+}
+/* Whether any of the ranks sees a key of the rank that is `step` before it on the ring. */
+bool context_step_needed(int ranks, int step, int64_t chunk, int64_t window);
 
 /* With one rank nothing is allocated. STATUS_FIT. */
 status context_open(struct context *c, const struct context_shape *shape) WARN_UNUSED;

@@ -43,6 +43,7 @@ enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation;
 struct lay {
     int64_t n;                  /* tokens of a micro-batch */
     int shares;                 /* sequence-parallel ranks, with n / shares rows of the residual stream; 0: one */
+    enum context_kind context_kind;
     int context;                /* context-parallel ranks: a micro-batch has n x context tokens; 0: one */
     int64_t docs_max, len_max;  /* documents of a micro-batch, and the length of the longest, at most */
     const struct ops *ops;      /* the op set that scratch and workspace are for */

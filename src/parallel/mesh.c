@@ -145,6 +145,26 @@ static status check_fp8(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+/* Recurrent mixers, and attention with ulysses, exchange rows against heads: cp ranks share those of a tensor-parallel rank in equal parts. */
+static status check_exchanged_heads(const struct model_spec *given, const struct mesh_shape *shape)
+{
+    static const enum mixer exchanged[] = {MIXER_GDN, MIXER_MAMBA2, MIXER_GQA, MIXER_SWA};
+    struct model_spec m = *given;
+    struct layer_width widths[LAYER_WIDTHS_MAX];
+    for (int k = 0; k < (shape->context_kind == CONTEXT_ULYSSES ? 4 : 2); k++) {
+        const int count =
+            model_mixer_count(given, exchanged[k]) > 0 ? mixer_traits(exchanged[k])->widths(&m, widths) : 0;
+        for (int i = 0; i < count; i++)
+            if (*widths[i].value % (mesh_cp(shape) * shape->tp) != 0)
+                return FAIL(
+                    STATUS_CONFIG,
+                    "parallel.context %d x parallel.tensor %d does not divide model.%s %lld, which the ranks "
+                    "share while a layer of its kind runs",
+                    mesh_cp(shape), shape->tp, widths[i].key, (long long)*widths[i].value);
+    }
+    return STATUS_OK;
+}
+
 /* What context parallelism does not support yet. */
 static status check_context(const struct spec *s, const struct mesh_shape *m)
 {
@@ -152,15 +172,14 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     const int cp = mesh_cp(m);
     if (cp == 1) return STATUS_OK;
     const char *key = NULL;
-    if (model_mixer_count(model, MIXER_GDN) > 0) key = "model.layers: gdn";
-    if (model_mixer_count(model, MIXER_MAMBA2) > 0) key = "model.layers: mamba2";
-    if (model_mixer_count(model, MIXER_MLA) > 0) key = "model.layers: mla";
-    if (model_ffn_count(model, FFN_MOE) > 0) key = "model.layers: moe";
-    if (model->mtp_depth > 0) key = "model.mtp_depth";
+    if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
+        key = "parallel.schedule: zb_h1 of mla layers";
+    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_aux > 0) key = "model.moe_aux";
+    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_capacity > 0) key = "model.moe_capacity";
     if (model->engram_layers[0]) key = "model.engram_layers";
     if (model->hrm_cycles > 0) key = "model.hrm_cycles";
     if (s->run.train_precision == PRECISION_FP8) key = "train.precision: fp8";
-    if (key == NULL) return STATUS_OK;
+    if (key == NULL) return check_exchanged_heads(model, m);
     return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far; set it to 1", cp, key);
 }
 
@@ -271,6 +290,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     *out = (struct mesh_shape){.pp = (int)r->parallel_pipeline,
                                .dp = (int)(ranks / model),
                                .cp = (int)r->parallel_context,
+                               .context_kind = (enum context_kind)r->parallel_context_kind,
                                .tp = (int)r->parallel_tensor,
                                .chunks = (int)r->parallel_chunks,
                                .schedule = (enum pipeline_kind)r->parallel_schedule,
@@ -280,6 +300,8 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     if (r->parallel_shard > 0 && out->zero == 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %lld does nothing without parallel.zero",
                     (long long)r->parallel_shard);
+    if (out->context_kind != CONTEXT_ALL_GATHER && out->cp == 1)
+        return FAIL(STATUS_CONFIG, "parallel.context_kind does nothing without parallel.context");
     if (out->schedule != PIPELINE_1F1B && out->pp == 1)
         return FAIL(STATUS_CONFIG, "parallel.schedule does nothing without parallel.pipeline");
     if (r->parallel_stages[0] && out->pp == 1)

@@ -34,6 +34,7 @@ struct mesh_shape {
     int zero, shard;    /* ZeRO stage; dp x cp ranks that shard one copy */
     int cp;             /* 0: 1 */
     int ep;             /* ranks that share out the experts; 0: 1 */
+    enum context_kind context_kind;
 };
 struct mesh {
     struct mesh_shape shape;

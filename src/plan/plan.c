@@ -107,6 +107,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     ops_oracle(&cpu);
     struct lay l = {.n = args->tokens,
                     .context = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
+                    .context_kind = args->mesh ? args->mesh->shape.context_kind : CONTEXT_ALL_GATHER,
                     .docs_max = args->docs_max ? args->docs_max : args->tokens,
                     .len_max = args->len_max ? args->len_max : args->tokens,
                     .ops = args->ops ? args->ops : &cpu,

@@ -125,6 +125,7 @@ static status open_context(struct trainer *t, const struct plan_lay_args *args)
                                                              .ranks = mesh_cp(&mesh->shape),
                                                              .length = t->spec.run.train_sequence_length,
                                                              .rows = args->tokens,
+                                                             .kind = mesh->shape.context_kind,
                                                              .micro_count = t->feed.shape.micro_count});
 }
 
@@ -222,6 +223,7 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->parallel_tensor,
                             run->parallel_pipeline,
                             run->parallel_context,
+                            run->parallel_context_kind,
                             run->parallel_schedule,
                             run->parallel_chunks,
                             run->parallel_zero,

@@ -25,6 +25,7 @@ struct variant {
     struct model_spec spec;
     dtype dt;
     enum recompute policy;
+    enum context_kind kind;
     double tol;  /* of what is compared, relatively */
     int borders; /* step from one to the next */
 };
@@ -77,6 +78,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
                                             .arenas = {&w->param, &w->grad, &w->optim}};
     const struct lay lay = {.n = N / cp,
                             .context = cp,
+                            .context_kind = v->kind,
                             .docs_max = N / cp,
                             .len_max = T,
                             .ops = &w->ops,
@@ -90,8 +92,12 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
         return false;
     w->run = (struct exec){
         .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .cp = mesh ? mesh->cp : NULL};
-    const struct context_shape shape = {
-        .rank = mesh ? mesh->cp_rank : 0, .ranks = cp, .length = T, .rows = N / cp, .micro_count = 1};
+    const struct context_shape shape = {.rank = mesh ? mesh->cp_rank : 0,
+                                        .ranks = cp,
+                                        .length = T,
+                                        .rows = N / cp,
+                                        .micro_count = 1,
+                                        .kind = v->kind};
     return context_open(&w->context, &shape) == STATUS_OK && init_weights(&w->d, &w->run, 7) == STATUS_OK;
 }
 
@@ -204,14 +210,16 @@ static void run_ranks(int ranks, const struct variant *v)
     close(fd);
 }
 
-static void check(const struct model_spec *spec)
+static void check(const struct model_spec *spec, enum context_kind kind)
 {
+    const double tol_f32 = kind == CONTEXT_RING ? 2e-6 : 1e-6; /* a ring rounds o and lse after each part */
     for (int i = 0; i < 4; i++) {
         const dtype dt = i < 3 ? DTYPE_F64 : DTYPE_F32;
         const struct variant v = {.spec = *spec,
                                   .dt = dt,
                                   .policy = (enum recompute)(i % 3),
-                                  .tol = dt == DTYPE_F64 ? 1e-12 : 1e-6,
+                                  .kind = kind,
+                                  .tol = dt == DTYPE_F64 ? 1e-12 : tol_f32,
                                   .borders = i == 0 || dt == DTYPE_F32 ? 1 : 11};
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) run_ranks(ranks, &v);
     }
@@ -239,7 +247,7 @@ static void gpt2_on_several_ranks_is_one(void **state)
     struct model_spec s = base_spec();
     s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.tied_embeddings = true;
     s.head_count_kv = 4, s.qkv_bias = s.out_bias = s.mlp_bias = true;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 static void llama_on_several_ranks_is_one(void **state)
@@ -247,7 +255,7 @@ static void llama_on_several_ranks_is_one(void **state)
     (void)state;
     struct model_spec s = base_spec();
     s.tied_embeddings = false;
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 static void gates_windows_and_centred_norms_are_shared(void **state)
@@ -257,7 +265,78 @@ static void gates_windows_and_centred_norms_are_shared(void **state)
     s.attention_gate = s.norm_zero_centered = s.qk_norm = true;
     s.rope_fraction = 0.25, s.window = 9;
     snprintf(s.layers, sizeof s.layers, "swa,gqa");
-    check(&s);
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+/* Windows within a chunk, as long as one or several of them, and none. */
+static void keys_go_around_a_ring(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    check(&s, CONTEXT_RING);
+    s.qk_norm = s.attention_gate = true;
+    snprintf(s.layers, sizeof s.layers, "swa,gqa");
+    for (s.window = 2; s.window < 20; s.window += 5) check(&s, CONTEXT_RING);
+}
+
+static void attention_exchanges_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.head_count = 8, s.head_count_kv = 4;
+    s.attention_gate = s.qk_norm = true, s.window = 9;
+    snprintf(s.layers, sizeof s.layers, "swa,gqa");
+    check(&s, CONTEXT_ULYSSES);
+    s.attention_gate = s.qk_norm = false, s.qkv_bias = true;
+    check(&s, CONTEXT_ULYSSES);
+}
+
+static void latents_are_gathered(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mla,gqa");
+    s.mla_heads = 4, s.mla_q_rank = 12, s.mla_kv_rank = 8, s.mla_nope_dim = 6, s.mla_rope_dim = 4;
+    s.mla_value_dim = 5;
+    check(&s, CONTEXT_ALL_GATHER);
+    s.mla_q_rank = 0;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void experts_take_rows(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gqa/moe");
+    s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 8, s.moe_aux = 0, s.moe_z = 0.1, s.moe_shared_size = 12;
+    s.moe_balance_rate = 0.01;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void extra_predictions_look_across_ranks(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    s.mtp_depth = 2, s.tied_embeddings = true;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void delta_rules_exchange_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gdn,gqa");
+    s.gdn_key_heads = 4, s.gdn_value_heads = 8, s.gdn_key_dim = 8, s.gdn_value_dim = 4, s.gdn_conv = 3;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
+static void states_exchange_heads(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "mamba2,gqa");
+    s.mamba_heads = 8, s.mamba_head_dim = 4, s.mamba_groups = 4, s.mamba_state = 6, s.mamba_conv = 3;
+    check(&s, CONTEXT_ALL_GATHER);
 }
 
 int main(void)
@@ -266,6 +345,13 @@ int main(void)
         cmocka_unit_test(gpt2_on_several_ranks_is_one),
         cmocka_unit_test(llama_on_several_ranks_is_one),
         cmocka_unit_test(gates_windows_and_centred_norms_are_shared),
+        cmocka_unit_test(keys_go_around_a_ring),
+        cmocka_unit_test(attention_exchanges_heads),
+        cmocka_unit_test(latents_are_gathered),
+        cmocka_unit_test(experts_take_rows),
+        cmocka_unit_test(extra_predictions_look_across_ranks),
+        cmocka_unit_test(delta_rules_exchange_heads),
+        cmocka_unit_test(states_exchange_heads),
     };
     parallel_threads_set(1); /* a process that forks must not have threads */
     return cmocka_run_group_tests(tests, NULL, NULL);

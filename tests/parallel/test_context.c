@@ -174,8 +174,9 @@ static void check(const struct problem *p, int ranks)
     for (int rank = 0; rank < ranks; rank++) {
         struct context c;
         const int64_t rows = p->rows / ranks, width = HEADS * HD;
-        assert_int_equal(context_open(&c, &(struct context_shape){rank, ranks, p->length, rows, 1}),
-                         STATUS_OK);
+        assert_int_equal(
+            context_open(&c, &(struct context_shape){rank, ranks, p->length, rows, 1, CONTEXT_ALL_GATHER}),
+            STATUS_OK);
         const struct batch *part = context_parts(&c, &b, 1);
         const int32_t *index = part->tokens;
         assert_int_equal(part->rows, rows);
@@ -258,7 +259,7 @@ static void queries_without_keys_give_nothing(void **state)
                             numbers(96 * HEADS_KV * HD, 2, p.dt), numbers(96 * HEADS * HD, 3, p.dt)};
         /* 20 keys; query i stands at i - 5 among them and sees 70 back: 5 to 88 see some */
         const struct attn_doc doc = {.key = 7, .keys = 20, .part = {{0, 96, -5}}};
-        const struct context_batch context = {&doc, 1, 96};
+        const struct context_batch context = {.docs = &doc, .count = 1, .length = 96};
         const struct batch b = {.rows = 96, .len_max = 96, .context = &context};
         struct result r = attention(&p, &in, &b);
         for (int64_t i = 0; i < 96; i++) {
@@ -280,12 +281,26 @@ static void queries_without_keys_give_nothing(void **state)
     }
 }
 
+/* What a window reaches: of four ranks with chunks of 8, the ranks beside each other hold neighbouring chunks. */
+static void a_window_leaves_out_steps(void **state)
+{
+    (void)state;
+    for (int step = 1; step < 4; step++) {
+        assert_true(context_step_needed(4, step, 8, 0));
+        assert_true(context_step_needed(4, step, 8, 2) == (step != 2));
+        assert_true(context_step_needed(4, step, 8, 9) == (step != 2));
+        assert_true(context_step_needed(4, step, 8, 10));
+        assert_false(context_step_needed(4, step, 8, 1));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_the_whole_in_the_oracle),
         cmocka_unit_test(parts_are_the_whole_in_the_fast_set),
         cmocka_unit_test(queries_without_keys_give_nothing),
+        cmocka_unit_test(a_window_leaves_out_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

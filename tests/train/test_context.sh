@@ -53,7 +53,49 @@ variant llama --model.tied_embeddings=false --model.head_count_kv=2 --train.z_lo
 variant qwen3 --model.qk_norm=true --model.attention_gate=true --model.head_count_kv=1 --train.clip=0.5 --train.recompute=selective --data.packing=best_fit
 # A window shorter than a chunk, as long as one, and over several.
 for window in 5 8 21; do variant window$window --model.layers=swa,gqa --model.window=$window; done
+# Recurrences, whose rows are exchanged against heads.
+gdn="--model.layers=gdn,gqa --model.gdn_key_heads=4 --model.gdn_value_heads=8 --model.gdn_key_dim=8 --model.gdn_value_dim=8"
+mamba="--model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8"
+mla="--model.layers=mla,gqa --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8"
+moe="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_balance_rate=0.001 --model.moe_shared_size=16 --model.moe_aux=0"
+variant mla $mla --model.mla_q_rank=16
+variant moe $moe
+near "loads of experts" load_max 1e-9 runs/moe-4 runs/moe-1
+variant mtp --model.mtp_depth=2 --train.recompute=selective
+near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
+ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
+near "mla beside the other axes" loss 1e-5 runs/mla-all runs/mla-1
+variant gdn $gdn --train.recompute=selective
+variant mamba2 $mamba
+ranks gdn-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $gdn --train.recompute=full
+near "gdn beside the other axes" loss 1e-5 runs/gdn-all runs/gdn-1
+ranks mamba2-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.pipeline=2 --parallel.schedule=zb_h1 $mamba
+near "mamba2 beside the other axes" loss 1e-5 runs/mamba2-all runs/mamba2-1
 [ "$(values runs/llama-2 loss)" != "$(values runs/llama-1 loss)" ] || fail "two ranks sum as one does: nothing was shared"
+
+# Attention by an exchange of rows against heads.
+heads="--model.tied_embeddings=false --model.head_count_kv=4 --model.qk_norm=true --train.recompute=selective --model.layers=swa,gqa --model.window=9"
+run 0 train context.yaml --run.dir=runs/ulysses-1 $heads
+for n in 2 4; do
+    ranks ulysses-$n $n --parallel.context=$n --parallel.context_kind=ulysses $heads
+    near "ulysses on $n ranks" loss 1e-5 runs/ulysses-$n runs/ulysses-1
+    near "ulysses on $n ranks" val_loss 1e-5 runs/ulysses-$n runs/ulysses-1
+    near "ulysses on $n ranks" grad_norm 1e-4 runs/ulysses-$n runs/ulysses-1
+done
+ranks ulysses-all 8 --parallel.context=2 --parallel.context_kind=ulysses --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $heads
+near "ulysses beside the other axes" loss 1e-5 runs/ulysses-all runs/ulysses-1
+
+# Keys and values of one rank after the other.
+for n in 2 4; do
+    ranks ring-$n $n --parallel.context=$n --parallel.context_kind=ring $heads
+    near "ring of $n ranks" loss 1e-5 runs/ring-$n runs/ulysses-1
+    near "ring of $n ranks" val_loss 1e-5 runs/ring-$n runs/ulysses-1
+    near "ring of $n ranks" grad_norm 1e-4 runs/ring-$n runs/ulysses-1
+done
+ranks ring-again 4 --parallel.context=4 --parallel.context_kind=ring $heads
+equal "two rings" ring-again ring-4
+ranks ring-all 8 --parallel.context=2 --parallel.context_kind=ring --parallel.tensor=2 --parallel.pipeline=2 $heads
+near "a ring beside the other axes" loss 1e-5 runs/ring-all runs/ulysses-1
 
 # The same run twice; beside every other axis.
 llama="--model.tied_embeddings=false --model.head_count_kv=2 --train.z_loss=1e-4 --train.recompute=full"
@@ -112,11 +154,14 @@ refused() { # refused TEXT KEYS...
 }
 refused "train.sequence_length 60 is no multiple of 8" --train.sequence_length=60 --train.batch_tokens=480
 refused "parallel.context = 1 x 1 x 3 cannot be made of 4 ranks" --parallel.context=3
-refused "model.layers: mamba2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
-refused "model.layers: gdn" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4
-refused "model.layers: mla" --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8
-refused "model.layers: moe" --model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32
-refused "model.mtp_depth" --model.mtp_depth=1
+refused "does not divide model.head_count_kv 2" --parallel.context_kind=ulysses --model.head_count_kv=2
+refused "does nothing without parallel.context" --parallel.context=1 --parallel.context_kind=ulysses
+refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
+refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
+    --parallel.context=2 --parallel.tensor=2
+refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
+refused "model.moe_aux" $moe --model.moe_aux=0.01
+refused "model.moe_capacity" $moe --model.moe_capacity=1.5
 refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"

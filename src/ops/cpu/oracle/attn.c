@@ -72,6 +72,18 @@ static double attend(const void *q, int64_t q_at, const void *k, const void *v, 
     return max + log(sum);
 }
 
+/* o and lse of a query together with what they were; returns the new lse. */
+static double take_in(const struct attn_fwd_args *a, int64_t t, int64_t h, double *o, double lse)
+{
+    const double was = get(a->lse, h * a->rows + t, dtype_acc(a->dt)), max = fmax(was, lse);
+    if (max == -INFINITY) return max;
+    const double sum = exp(was - max) + exp(lse - max);
+    for (int64_t j = 0; j < a->hd_v; j++)
+        o[j] = (exp(was - max) * get(a->o, (t * a->heads + h) * a->hd_v + j, a->dt) + exp(lse - max) * o[j]) /
+               sum;
+    return max + log(sum);
+}
+
 static void fwd_part(const struct attn_fwd_args *a, const struct attn_doc *doc,
                      const struct attn_queries *part, int64_t h)
 {
@@ -82,6 +94,7 @@ static void fwd_part(const struct attn_fwd_args *a, const struct attn_doc *doc,
         double o[ORACLE_HD_MAX];
         double lse = attend(a->q, t * a->q_stride + at_q, a->k, a->v, at_k, at_v, a->k_stride, a->v_stride,
                             keys_of(doc, part, i, a->window), a->hd, a->hd_v, a->scale, a->dt, o);
+        if (a->more) lse = take_in(a, t, h, o, lse);
         for (int64_t j = 0; j < a->hd_v; j++) put(a->o, (t * a->heads + h) * a->hd_v + j, a->dt, o[j]);
         if (a->lse) put(a->lse, h * a->rows + t, dtype_acc(a->dt), lse);
     }
@@ -119,6 +132,11 @@ static struct prob prob_at(const struct attn_bwd_args *a, int64_t t, int64_t h, 
     return (struct prob){p, p * (dp - get(a->scratch, h * a->rows + t, acc))};
 }
 
+static void keep(const struct attn_bwd_args *a, void *to, int64_t at, double x)
+{
+    put(to, at, a->dt, x + (a->more ? get(to, at, a->dt) : 0));
+}
+
 static void delta_and_dq(const struct attn_bwd_args *a, const struct attn_doc *doc,
                          const struct attn_queries *part, int64_t h)
 {
@@ -133,7 +151,7 @@ static void delta_and_dq(const struct attn_bwd_args *a, const struct attn_doc *d
             for (int64_t i = 0; i < a->hd; i++) dq[i] += x.ds * get(a->k, u * a->k_stride + kv + i, a->dt);
         }
         for (int64_t i = 0; i < a->hd; i++)
-            put(a->dq, t * a->dq_stride + h * a->hd + i, a->dt, a->scale * dq[i]);
+            keep(a, a->dq, t * a->dq_stride + h * a->hd + i, a->scale * dq[i]);
     }
 }
 
@@ -164,9 +182,8 @@ static void dk_and_dv(const struct attn_bwd_args *a, const struct attn_doc *doc,
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
             for (int part = 0; part < 2; part++) add_queries(a, doc, &doc->part[part], j, h, &g);
         for (int64_t i = 0; i < a->hd; i++)
-            put(a->dk, u * a->dk_stride + h_kv * a->hd + i, a->dt, a->scale * g.dk[i]);
-        for (int64_t i = 0; i < a->hd_v; i++)
-            put(a->dv, u * a->dv_stride + h_kv * a->hd_v + i, a->dt, g.dv[i]);
+            keep(a, a->dk, u * a->dk_stride + h_kv * a->hd + i, a->scale * g.dk[i]);
+        for (int64_t i = 0; i < a->hd_v; i++) keep(a, a->dv, u * a->dv_stride + h_kv * a->hd_v + i, g.dv[i]);
     }
 }
 

@@ -76,13 +76,13 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
         const int64_t angle = a->positions[t] * a->half;
         for (int64_t h = 0; h < a->heads; h++) {
             const int64_t q = t * a->dq_stride + h * hd + a->nope, k = t * wide + h * hd;
-            for (int64_t i = 0; i < a->nope; i++)
+            for (int64_t i = 0; a->dk && i < a->nope; i++)
                 put(a->dk_nope, t * a->dk_nope_stride + h * a->nope + i, dt, get(a->dk, k + i, dt));
             for (int64_t i = 0; a->dq && i < a->half; i++)
                 pair_put(a->dq, q + 2 * i, dt,
                          rotated(pair_get(a->dq, q + 2 * i, dt), a->cos, a->sin, angle + i, acc, -1));
         }
-        for (int64_t i = 0; i < a->half; i++) {
+        for (int64_t i = 0; a->dk && i < a->half; i++) {
             struct pair sum = {0, 0};
             for (int64_t h = 0; h < a->heads; h++) {
                 const struct pair p = pair_get(a->dk, t * wide + h * hd + a->nope + 2 * i, dt);

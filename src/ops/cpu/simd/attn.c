@@ -101,6 +101,28 @@ VEC_INLINE void store_rows(const struct view *w, struct extent of, struct head s
     }
 }
 
+/* The same with +=. */
+VEC_INLINE void add_rows(const struct view *w, struct extent of, struct head size, const float *src,
+                         float factor, int64_t from, void *dst, int64_t stride, int64_t head)
+{
+    for (int64_t i = 0; i < least(BLOCK, of.length - from); i++)
+        for (int64_t j = 0; j < size.hd; j += VEC) {
+            const int n = vec_n(size.hd - j);
+            const int64_t at = (of.begin + from + i) * stride + head * size.hd + j;
+            vec_store(dst, at, n, w->dt,
+                      vec_load(dst, at, n, w->dt) +
+                          vec_load(src, i * size.width + j, VEC, DTYPE_F32) * factor);
+        }
+}
+static void keep_rows(bool more, const struct view *w, struct extent of, struct head size, const float *src,
+                      float factor, int64_t from, void *dst, int64_t stride, int64_t head)
+{
+    if (more)
+        add_rows(w, of, size, src, factor, from, dst, stride, head);
+    else
+        store_rows(w, of, size, src, factor, NULL, from, dst, stride, head);
+}
+
 /* Columns of the key block at `key` that query t sees. */
 static struct span seen(const struct view *w, int64_t t, int64_t key)
 {
@@ -265,6 +287,21 @@ static void online_block(const struct view *w, struct online *b, int64_t t, int6
     memset(b->p + n * BLOCK, 0, (size_t)((rows - n) * BLOCK) * sizeof *b->p);
 }
 
+/* Begins with what o and lse hold, as if their keys had just been seen. */
+VEC_INLINE void online_resume(const struct attn_fwd_args *a, const struct view *w, struct online *b,
+                              int64_t h, int64_t t)
+{
+    for (int64_t i = 0; i < least(BLOCK, w->queries.length - t); i++) {
+        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * a->hd_v;
+        b->max[i] = ((const float *)a->lse)[h * a->rows + row];
+        b->sum[i][0] = b->max[i] > -INFINITY;
+        for (int64_t j = 0; j < a->hd_v; j += VEC) {
+            const int n = vec_n(a->hd_v - j);
+            vec_store(b->o, i * w->vo.width + j, n, DTYPE_F32, vec_load(a->o, at + j, n, w->dt));
+        }
+    }
+}
+
 /* One block of queries of head h against the packed keys and values. */
 static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, struct online *b, const elem *k,
                         const elem *v, int64_t h, int64_t t)
@@ -274,6 +311,7 @@ static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, str
     load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, b->q);
     memset(b->o, 0, (size_t)(BLOCK * w->vo.width) * sizeof *b->o);
     for (int i = 0; i < BLOCK; i++) b->max[i] = -INFINITY, b->sum[i] = (vf){0};
+    if (a->more) online_resume(a, w, b, h, t);
     for (int64_t u = keys.begin; u < keys.end; u += BLOCK) {
         scores(w->qk.width, b->q, k + u * w->qk.width, b->s, at, u, rows);
         online_block(w, b, t, u, rows);
@@ -422,7 +460,7 @@ static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, str
         scatter(width, g->ds, g->q_x, g->dk + at, at_place, u, rows);
         gather(width, g->ds, g->k_x + at, g->dq, at_place, u, rows);
     }
-    store_rows(w, w->queries, w->qk, g->dq, w->scale, NULL, t, a->dq, a->dq_stride, h);
+    keep_rows(a->more, w, w->queries, w->qk, g->dq, w->scale, t, a->dq, a->dq_stride, h);
 }
 
 static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
@@ -443,8 +481,8 @@ static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
             for (int64_t t = 0; t < task->view[i].queries.length; t += BLOCK)
                 bwd_queries(a, &task->view[i], &g, h, t);
     for (int64_t t = 0; t < w->keys.length; t += BLOCK) {
-        store_rows(w, w->keys, w->qk, g.dk + t * width, w->scale, NULL, t, a->dk, a->dk_stride, w->head);
-        store_rows(w, w->keys, w->vo, g.dv + t * width_v, 1.0f, NULL, t, a->dv, a->dv_stride, w->head);
+        keep_rows(a->more, w, w->keys, w->qk, g.dk + t * width, w->scale, t, a->dk, a->dk_stride, w->head);
+        keep_rows(a->more, w, w->keys, w->vo, g.dv + t * width_v, 1.0f, t, a->dv, a->dv_stride, w->head);
     }
 }
 

@@ -125,6 +125,7 @@ VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g,
         const int64_t at = t * a->dq_stride + h * hd + a->nope;
         rotate_columns(g, tail, a->dq, at, a->dq, at, dt);
     }
+    if (a->dk == NULL) return;
     for (int64_t h = 0; a->nope && h < a->heads; h++)
         copy(a->dk, k + h * hd, a->dk_nope, t * a->dk_nope_stride + h * a->nope, a->nope, dt);
     for (int64_t i = 0; i < tail; i += VEC) {
