@@ -317,7 +317,7 @@ static status save_and_wait(struct loop *l)
 {
     TRY(save(l));
     progress_begin(WORK_SAVE, "saving", 0);
-    status st = save_end(&l->trainer);
+    status st = save_finish(&l->trainer);
     progress_end();
     return st;
 }
