@@ -74,6 +74,8 @@ status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_i
                           const struct ckpt_ranks *ranks, bool *found) WARN_UNUSED;
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
+/* The newest step that a checkpoint is there of, sound or not; -1: there is none. */
+status checkpoint_newest(const char *run_dir, int64_t *step) WARN_UNUSED;
 /* The newest step whose checkpoint opens and was saved by a run that learned (train/health.h); -1: there is none. */
 status checkpoint_newest_sound(const char *run_dir, int64_t *step) WARN_UNUSED;
 /* The same of those not behind step `last`. */
