@@ -37,6 +37,12 @@ static inline const char *temp_path(const char *name)
     return out;
 }
 
+static inline bool temp_there(const char *path)
+{
+    bool there = false;
+    return io_exists(path, &there) == STATUS_OK && there;
+}
+
 static inline void temp_write(const char *path, const void *data, size_t bytes)
 {
     FILE *f = fopen(path, "wb");

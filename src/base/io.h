@@ -67,11 +67,11 @@ status io_list(const char *path, struct io_list *list) WARN_UNUSED;
  * read is an error. */
 status io_match(const char *pattern, struct io_list *found) WARN_UNUSED;
 void io_list_free(struct io_list *list);
-/* Kind of the file at a path; links are not followed. io_exists is true for any kind, and false when the lookup
- * fails. */
+/* Kind of the file at a path; links are not followed. io_exists: whether there is a file of any kind. STATUS_IO when
+ * that cannot be told, such as in a directory without permission or on a disk that fails. */
 enum io_kind { IO_NONE, IO_FILE, IO_DIR, IO_OTHER };
 status io_kind(const char *path, enum io_kind *kind) WARN_UNUSED;
-bool io_exists(const char *path);
+status io_exists(const char *path, bool *there) WARN_UNUSED;
 int64_t io_free_bytes(const char *path); /* free bytes of the file system of `path`; -1 when unknown */
 
 /* Removes the temporaries of io_create that a killed process left in `dir`: every NAME.tmp-PID-RANDOM where no

@@ -144,19 +144,23 @@ void io_list_free(struct io_list *list)
     *list = (struct io_list){0};
 }
 
-bool io_exists(const char *path)
-{
-    struct stat s;
-    return SYS(lstat(path, &s)) == 0;
-}
-
 status io_kind(const char *path, enum io_kind *kind)
 {
     struct stat s;
     *kind = IO_NONE;
     if (SYS(lstat(path, &s)) != 0)
-        return errno == ENOENT || errno == ENOTDIR ? STATUS_OK : FAIL_ERRNO("stat", path);
+        return errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG ? STATUS_OK
+                                                                            : FAIL_ERRNO("stat", path);
     *kind = S_ISREG(s.st_mode) ? IO_FILE : S_ISDIR(s.st_mode) ? IO_DIR : IO_OTHER;
+    return STATUS_OK;
+}
+
+status io_exists(const char *path, bool *there)
+{
+    enum io_kind kind;
+    *there = false;
+    TRY(io_kind(path, &kind));
+    *there = kind != IO_NONE;
     return STATUS_OK;
 }
 

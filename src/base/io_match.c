@@ -28,10 +28,15 @@ static status take(struct match *m, const char *path)
     return STATUS_OK;
 }
 
-static bool is_directory(const char *path)
+/* Links are followed; one that leads nowhere is no directory. */
+static status is_directory(const char *path, bool *is)
 {
     struct stat s;
-    return SYS(stat(path, &s)) == 0 && S_ISDIR(s.st_mode);
+    *is = false;
+    if (SYS(stat(path, &s)) != 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? STATUS_OK : FAIL_ERRNO("stat", path);
+    *is = S_ISDIR(s.st_mode);
+    return STATUS_OK;
 }
 
 static status match_part(struct match *m, const char *dir, const char *pattern, const char *name);
@@ -60,8 +65,13 @@ static status match_part(struct match *m, const char *dir, const char *rest, con
     const size_t slashes = strspn(rest, "/");
     const int n = snprintf(path, sizeof path, "%s%s%.*s", dir, name, (int)slashes, rest);
     if (n >= (int)sizeof path) return FAIL(STATUS_IO, "a path of %d bytes is too long: '%.60s...'", n, path);
-    if (rest[slashes] == 0) return io_exists(path) ? take(m, path) : STATUS_OK;
-    return is_directory(path) ? match_below(m, path, rest + slashes) : STATUS_OK;
+    bool goes_on;
+    if (rest[slashes] == 0) {
+        TRY(io_exists(path, &goes_on));
+        return goes_on ? take(m, path) : STATUS_OK;
+    }
+    TRY(is_directory(path, &goes_on));
+    return goes_on ? match_below(m, path, rest + slashes) : STATUS_OK;
 }
 
 static int by_name(const void *a, const void *b)

@@ -68,9 +68,10 @@ status cmd_ckpt_list(struct args *a)
     if (a->help) return STATUS_OK;
     char dir[1200];
     struct io_list names;
+    bool there;
     snprintf(dir, sizeof dir, "%.1100s/ckpt", a->words[0]);
-    if (!io_exists(dir))
-        return FAIL(STATUS_CKPT, "'%s' is no run directory: it has no ckpt in it", a->words[0]);
+    TRY(io_exists(dir, &there));
+    if (!there) return FAIL(STATUS_CKPT, "'%s' is no run directory: it has no ckpt in it", a->words[0]);
     TRY(io_list(dir, &names));
     json_t *rows = json ? json_array() : NULL;
     for (int i = 0; i < names.count; i++)
@@ -91,7 +92,8 @@ status cmd_ckpt_verify(struct args *a)
     char dir[1200], path[1500], first[1024] = "";
     struct io_list names = {0};
     snprintf(dir, sizeof dir, "%.1100s/ckpt", a->words[0]);
-    bool is_run = io_exists(dir);
+    bool is_run;
+    TRY(io_exists(dir, &is_run));
     if (is_run) TRY(io_list(dir, &names));
     json_t *rows = json ? json_array() : NULL;
     status worst = STATUS_OK;

@@ -471,9 +471,11 @@ static status match(char *const *patterns, int count, struct shard_names *names)
 {
     char manifest[PATH_MAX], train[PATH_MAX];
     const char *prefix = patterns[0];
+    bool shard = count > 1, build = false;
     snprintf(manifest, sizeof manifest, "%s_manifest.json", prefix);
-    if (count > 1 || io_exists(prefix) || !io_exists(manifest))
-        return shard_match_all(patterns, count, names);
+    if (!shard) TRY(io_exists(prefix, &shard));
+    if (!shard) TRY(io_exists(manifest, &build));
+    if (!build) return shard_match_all(patterns, count, names);
     if (snprintf(train, sizeof train, "%s_train_*", prefix) >= (int)sizeof train)
         return FAIL(STATUS_CONFIG, "%.40s...: the path is too long", prefix);
     char *one[] = {train};
@@ -487,8 +489,10 @@ static status inspect_shards(const struct inspect_options *o, const struct shard
     struct survey s = {.hints = *hints};
     struct shard_names names;
     char config[PATH_MAX];
-    if (snprintf(config, sizeof config, "%s/config.yaml", patterns[0]) < (int)sizeof config &&
-        io_exists(config))
+    bool run = false;
+    if (snprintf(config, sizeof config, "%s/config.yaml", patterns[0]) < (int)sizeof config)
+        TRY(io_exists(config, &run));
+    if (run)
         return FAIL(STATUS_CONFIG,
                     "%s is a run: --step N shows what a step of it saw; its shards are data.train of %s",
                     patterns[0], config);

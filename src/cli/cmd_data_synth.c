@@ -44,8 +44,9 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
     for (int i = 0; i < 2; i++) {
         if (snprintf(path[i], sizeof path[i], "%s_%s_000000.bin", f->out, splits[i]) >= (int)sizeof path[i])
             return FAIL(STATUS_CONFIG, "-o PREFIX is too long");
-        if (!f->force && io_exists(path[i]))
-            return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", path[i]);
+        bool there = false;
+        if (!f->force) TRY(io_exists(path[i], &there));
+        if (there) return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", path[i]);
     }
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;

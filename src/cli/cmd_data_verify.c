@@ -27,8 +27,20 @@ struct verify {
     json_t *list; /* NULL: lines for people */
     struct cmd_data_meter meter;
     int64_t shards, bad, tokens, unchecked;
-    json_t *changed; /* manifests whose tokenizer is another one now; one line for each */
+    int64_t unread;   /* shards that the file system did not give */
+    char reason[512]; /* of the first of them */
+    json_t *changed;  /* manifests whose tokenizer is another one now; one line for each */
 };
+
+/* A shard that is missing, or no file, is damage to its corpus; one that the file system does not give may be sound. */
+static bool is_unread(struct verify *v, const struct shard_check *check)
+{
+    enum io_kind kind;
+    if (check->st != STATUS_IO) return false;
+    if (io_kind(check->path, &kind) == STATUS_OK && kind != IO_FILE) return false;
+    if (v->unread++ == 0) snprintf(v->reason, sizeof v->reason, "%s", check->message);
+    return true;
+}
 
 static status run(struct verify *v, struct shard_check *checks, int count, struct shard_verify_config *c)
 {
@@ -40,9 +52,9 @@ static status run(struct verify *v, struct shard_check *checks, int count, struc
     TRY(st);
     for (int i = 0; i < count; i++) {
         const struct shard_check *check = &checks[i];
-        bool ok = check->st == STATUS_OK;
+        bool ok = check->st == STATUS_OK, unread = is_unread(v, check);
         v->shards++;
-        v->bad += !ok;
+        v->bad += !ok && !unread;
         v->tokens += check->tokens;
         if (v->list)
             json_array_append_new(
@@ -53,7 +65,7 @@ static status run(struct verify *v, struct shard_check *checks, int count, struc
         else if (ok)
             printf("ok      %s\n", check->path);
         else
-            printf("DAMAGED %s\n", check->message);
+            printf("%s %s\n", unread ? "UNREAD " : "DAMAGED", check->message);
     }
     return STATUS_OK;
 }
@@ -143,9 +155,10 @@ static status verify_names(struct verify *v, const struct shard_names *names, co
     int count = 0;
     status st = STATUS_OK;
     for (int i = 0; i < names->count && st == STATUS_OK; i++) {
-        bool named = manifest_prefix(names->paths[i], prefix, sizeof prefix);
+        bool named = manifest_prefix(names->paths[i], prefix, sizeof prefix), there = false;
         if (named) snprintf(path, sizeof path, "%s_manifest.json", prefix);
-        if (!named || !io_exists(path)) {
+        if (named) st = io_exists(path, &there);
+        if (!there) {
             foreign[count++] = names->paths[i];
         } else if (strcmp(prefix, last) != 0) { /* the whole corpus of each prefix */
             memcpy(last, prefix, sizeof last);
@@ -163,12 +176,14 @@ static status verify_argument(struct verify *v, const char *argument)
     if (length > 5 && strcmp(argument + length - 5, ".json") == 0) return verify_manifest(v, argument);
     char manifest[1056];
     int n = snprintf(manifest, sizeof manifest, "%s_manifest.json", argument);
-    if (!io_exists(argument) && n < (int)sizeof manifest && io_exists(manifest))
-        return verify_manifest(v, manifest);
+    bool shard, build = false;
+    TRY(io_exists(argument, &shard));
+    if (!shard && n < (int)sizeof manifest) TRY(io_exists(manifest, &build));
+    if (build) return verify_manifest(v, manifest);
     struct shard_names names;
     struct shard_set set;
     char why[1024];
-    int64_t bad = v->bad;
+    int64_t bad = v->bad + v->unread;
     TRY(shard_match(argument, &names));
     struct shard_hints hints = v->hints;
     int64_t vocab_size = 0;
@@ -183,7 +198,7 @@ static status verify_argument(struct verify *v, const char *argument)
     /* One bad shard is no reason not to look at the others; a bad set without a bad shard is an error. */
     if (opened == STATUS_OK || (names.count > 1 && opened != STATUS_CONFIG)) {
         st = verify_names(v, &names, &hints, vocab_size);
-        if (st == STATUS_OK && opened != STATUS_OK && v->bad == bad) st = FAIL(opened, "%s", why);
+        if (st == STATUS_OK && opened != STATUS_OK && v->bad + v->unread == bad) st = FAIL(opened, "%s", why);
     }
     shard_names_free(&names);
     return st;
@@ -191,9 +206,9 @@ static status verify_argument(struct verify *v, const char *argument)
 
 static void print_json(struct verify *v)
 {
-    json_t *o =
-        json_pack("{s:O, s:I, s:I, s:I, s:O}", "shards", v->list, "count", (json_int_t)v->shards, "tokens",
-                  (json_int_t)v->tokens, "damaged", (json_int_t)v->bad, "tokenizer_changed", v->changed);
+    json_t *o = json_pack("{s:O, s:I, s:I, s:I, s:I, s:O}", "shards", v->list, "count", (json_int_t)v->shards,
+                          "tokens", (json_int_t)v->tokens, "damaged", (json_int_t)v->bad, "unread",
+                          (json_int_t)v->unread, "tokenizer_changed", v->changed);
     if (o) json_dumpf(o, stdout, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     puts("");
@@ -205,6 +220,9 @@ static status judge(const struct verify *v)
     const size_t changed = json_array_size(v->changed);
     for (size_t i = v->bad ? 0 : 1; i < changed; i++)
         log_warn("%s", json_string_value(json_array_get(v->changed, i)));
+    if (v->unread)
+        return FAIL(STATUS_IO, "%lld of %lld shards cannot be read, %lld are damaged; the first: %s",
+                    (long long)v->unread, (long long)v->shards, (long long)v->bad, v->reason);
     if (v->bad)
         return FAIL(STATUS_DATA, "%lld of %lld shards are damaged", (long long)v->bad, (long long)v->shards);
     return changed ? FAIL(STATUS_DATA, "%s", json_string_value(json_array_get(v->changed, 0))) : STATUS_OK;

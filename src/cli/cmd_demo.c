@@ -216,7 +216,7 @@ static status configure(struct demo *d, struct spec *s, bool *resume)
 {
     char path[DEMO_PATH + 64];
     struct dev dev;
-    *resume = io_exists(demo_path(&d->corpus, "config.yaml", path));
+    TRY(io_exists(demo_path(&d->corpus, "config.yaml", path), resume));
     d->step_s = NAN;
     if (*resume) return spec_load(s, path, 0, NULL, NULL);
     TRY(dev_open(&dev, DEV_AUTO));

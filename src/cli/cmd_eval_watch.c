@@ -90,11 +90,13 @@ static status record(const struct watch *w, int64_t step)
 static status judge(struct watch *w, const struct checkpoint_at *at)
 {
     int64_t step;
+    bool there;
     w->after = at->step;
     if (is_recorded(w, at->step)) return STATUS_OK;
     status st = eval_session_judge(w->session, at->path, &step);
     if (st == STATUS_OK) return record(w, step);
-    if (io_exists(at->path)) return st;
+    TRY(io_exists(at->path, &there));
+    if (there) return st;
     log_warn("checkpoint %lld was deleted before it was read: ckpt.keep is %s", (long long)at->step,
              "too small for the time that an evaluation takes; --every N leaves some out");
     return STATUS_OK;
@@ -108,7 +110,9 @@ static status watch_run(struct watch *w)
         struct checkpoint_at next = {.step = -1};
         const bool running = run_is_locked(w->options->run); /* before the look: what it saves last is seen */
         status st = next_checkpoint(w, running, &next, &any);
-        if (st != STATUS_OK && (next.path[0] == 0 || io_exists(next.path))) return st;
+        bool there = true;
+        if (st != STATUS_OK && next.path[0]) TRY(io_exists(next.path, &there));
+        if (st != STATUS_OK && there) return st;
         if (st == STATUS_OK && next.step >= 0) {
             TRY(judge(w, &next));
             continue;

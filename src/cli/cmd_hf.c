@@ -52,9 +52,11 @@ static status copy_tokenizer(const struct tokenizer *tok, const char *from, cons
 {
     char path[PATH_BYTES + 64], *data;
     size_t bytes;
+    bool there;
     TRY(io_make_dirs(to));
     snprintf(path, sizeof path, "%s/tokenizer.json", from);
-    if (!io_exists(path)) return tokenizer_save(tok, to); /* vocab.json with merges.txt */
+    TRY(io_exists(path, &there));
+    if (!there) return tokenizer_save(tok, to); /* vocab.json with merges.txt */
     TRY(tokenizer_copy_beside(from, to));
     TRY(io_read_file(path, TOKENIZER_BYTES_MAX, &data, &bytes));
     snprintf(path, sizeof path, "%s/tokenizer.json", to);
@@ -71,7 +73,7 @@ static status load_beside(struct tokenizer **tok, const char *dir)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         char path[PATH_BYTES + 64];
         snprintf(path, sizeof path, "%s/%s", dir, kinds[i]);
-        any = any || io_exists(path);
+        if (!any) TRY(io_exists(path, &any));
     }
     *tok = NULL;
     status st = any ? tokenizer_load(tok, dir) : STATUS_OK;
@@ -144,7 +146,8 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
                         const char *tokenizer_dir)
 {
     int lock = -1;
-    bool ours = !io_exists(run);
+    bool there;
+    TRY(io_exists(run, &there));
     TRY(io_make_dirs(run));
     status st = runlock_take(run, &lock);
     if (st == STATUS_OK) st = refuse_run(run); /* again, now that nobody else can begin one */
@@ -152,7 +155,7 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
     if (st == STATUS_OK) st = trainer_write_config(&t->spec, run);
     if (st == STATUS_OK) st = trainer_save(t, run);
     runlock_release(&lock);
-    if (st == STATUS_OK || !ours) return st;
+    if (st == STATUS_OK || there) return st;
     char reason[PATH_BYTES];
     snprintf(reason, sizeof reason, "%s", status_message());
     if (io_remove_tree(run) != STATUS_OK) log_warn("%s", status_message());
@@ -400,7 +403,9 @@ static status run_gguf(const struct args *a, const struct export *e, const char 
 {
     const int type = gguf_type_find(strcmp(dt, "fp32") == 0 ? "f32" : dt);
     if (type < 0) return FAIL(STATUS_CONFIG, "--dtype of GGUF is f32, f16, bf16 or q8_0, not '%s'", dt);
-    if (io_exists(e->to)) return FAIL(STATUS_CKPT, "%s exists already; name another file with -o", e->to);
+    bool there;
+    TRY(io_exists(e->to, &there));
+    if (there) return FAIL(STATUS_CKPT, "%s exists already; name another file with -o", e->to);
     struct trainer t;
     const char *arch = "";
     TRY(open_run(&t, a, e));

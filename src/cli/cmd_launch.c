@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/cmd_launch.h"
+#include "cli/cmd_launch_elastic.h"
 #include "cli/print_json.h"
 #include "comm/comm.h"
 #include "dev/near.h"
@@ -34,10 +35,12 @@ struct job {
     char cores[OWN - 16];           /* that all ranks may use: near_text */
     char **argv;                    /* of a rank: argv[0] is this program */
     int result;                     /* --json: what rank 0 prints on stdout; -1: it prints there itself */
+    const int *slots;               /* of the ranks of this start: which of all it is */
     pid_t pids[COMM_RANKS_MAX];     /* 0: has ended */
     double still_s[COMM_RANKS_MAX]; /* since when a signal has stopped it; 0: it runs */
     int running;
     int first;     /* the rank that ended first for a reason of its own; -1: none */
+    bool absent;   /* it could not be started */
     status code;   /* what the job ends with */
     bool stopped;  /* asked to end by SIGINT or SIGTERM */
     int saves;     /* the signal that asked the ranks to save and stop, of this start; 0: none */
@@ -91,23 +94,27 @@ static void share_of_cores(const cpu_set_t *all, int rank, int ranks, cpu_set_t 
 }
 
 /* This environment with what a rank needs to know; caller frees the list, not its strings. */
-static char **environment_of(const struct job *j, int rank, char own[4][OWN])
+enum { OWN_COUNT = 5 };
+static char **environment_of(const struct job *j, int rank, char own[OWN_COUNT][OWN])
 {
-    static const char *const names[] = {"INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM=", "INGOT_CORES="};
+    static const char *const names[OWN_COUNT] = {
+        "INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM=", "INGOT_CORES=", "INGOT_LOCAL_RANK="};
     size_t count = 0, kept = 0;
     while (environ[count]) count++;
-    char **list = calloc(count + 5, sizeof *list);
+    char **list = calloc(count + OWN_COUNT + 1, sizeof *list);
     if (list == NULL) return NULL;
     for (size_t i = 0; i < count; i++) {
         bool mine = false;
-        for (int k = 0; k < 4; k++) mine = mine || strncmp(environ[i], names[k], strlen(names[k])) == 0;
+        for (int k = 0; k < OWN_COUNT; k++)
+            mine = mine || strncmp(environ[i], names[k], strlen(names[k])) == 0;
         if (!mine) list[kept++] = environ[i];
     }
     snprintf(own[0], sizeof own[0], "%s%d", names[0], rank);
     snprintf(own[1], sizeof own[1], "%s%d", names[1], j->ranks);
     snprintf(own[2], sizeof own[2], "%sfd:%d", names[2], j->fd);
     snprintf(own[3], sizeof own[3], "%s%s", names[3], j->cores);
-    for (int k = 0; k < 4; k++) list[kept++] = own[k];
+    snprintf(own[4], sizeof own[4], "%s%d", names[4], j->slots[rank]);
+    for (int k = 0; k < OWN_COUNT; k++) list[kept++] = own[k];
     return list;
 }
 
@@ -117,7 +124,7 @@ static status start_rank(struct job *j, int rank)
 {
     posix_spawnattr_t how;
     sigset_t later;
-    char own[4][OWN];
+    char own[OWN_COUNT][OWN];
     char **env = environment_of(j, rank, own);
     if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
     posix_spawn_file_actions_t files;
@@ -140,6 +147,9 @@ static status start_rank(struct job *j, int rank)
         return STATUS_OK;
     }
     j->pids[rank] = 0;
+    j->first = rank;
+    j->absent = true;
+    snprintf(j->reason, sizeof j->reason, "rank %d cannot be started: %s", rank, strerror(err));
     return FAIL(STATUS_COMM, "rank %d cannot be started: %s", rank, strerror(err));
 }
 
@@ -241,6 +251,7 @@ static status run_once(struct job *j)
 {
     j->running = j->saves = 0;
     j->first = -1;
+    j->absent = false;
     j->code = STATUS_OK;
     j->kill_s = 0;
     j->killed = false;
@@ -269,18 +280,18 @@ static status run_once(struct job *j)
 /* ---- the verb */
 
 struct order {
-    int64_t ranks, restarts;
+    int64_t ranks, restarts, least;
     bool json, no_doctor;
     int argc;
     char **argv;
 };
 
-/* The command of a rank; with `resume`, one that goes on. */
-static char **rank_command(const struct order *o, const char *go_on)
+/* The command of a rank; with `resume`, one that goes on. The keys of a smaller mesh are last, and win. */
+static char **rank_command(const struct order *o, struct mesh_shrink *mesh, const char *go_on)
 {
     static const char *const program = "ingot", *const as_json = "--json";
     bool resume = go_on != NULL;
-    char **list = calloc((size_t)o->argc + 4, sizeof *list);
+    char **list = calloc((size_t)o->argc + MESH_SHRINK_KEYS + 4, sizeof *list);
     bool json = o->json;
     int count = 0;
     if (list == NULL) return NULL;
@@ -293,6 +304,7 @@ static char **rank_command(const struct order *o, const char *go_on)
         if (strcmp(o->argv[i], as_json) == 0) json = false;
     }
     if (resume) list[count++] = (char *)go_on;
+    for (int i = 0; i < mesh->key_count; i++) list[count++] = mesh->keys[i];
     if (json) list[count++] = (char *)as_json;
     return list;
 }
@@ -319,10 +331,13 @@ static void print_summary(const struct job *j, status st, int64_t restarts, doub
 }
 
 /* One start of all ranks, or one more: with `go_on`, a form of --resume; NULL: as the user said. */
-static status start(const struct order *o, struct job *j, const char *go_on)
+static status start(const struct order *o, struct job *j, struct elastic *e, const char *go_on)
 {
+    j->ranks = e->ranks;
+    j->slots = e->slots;
+    elastic_begin(e);
     if (o->json && ftruncate(j->result, 0) != 0) return FAIL(STATUS_IO, "the result: %s", strerror(errno));
-    j->argv = rank_command(o, go_on);
+    j->argv = rank_command(o, &e->mesh, go_on);
     if (j->argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
     status st = run_once(j);
     free(j->argv);
@@ -350,14 +365,21 @@ static void how_to_go_on(const struct job *j, status st, char go_on[64])
     if (st != STATUS_STOPPED) (void)FAIL(st, "%s", why);
 }
 
+/* Whether the start ended because of the rank j->first, and not of what all ranks read or compute. */
+static bool ended_by_itself(const struct job *j, status st)
+{
+    return j->first >= 0 &&
+           (st == STATUS_COMM || st == STATUS_FIT || st == STATUS_DEVICE || st == STATUS_INTERNAL);
+}
+
 /* Starts the ranks until they are done. A stop that a user's signal asked for is no failure; a loss that is not finite may be a fault of
  * the machine, once: the steps are the same again. */
-static status start_again(const struct order *o, struct job *j, int64_t *restarts)
+static status start_again(const struct order *o, struct job *j, struct elastic *e, int64_t *restarts)
 {
     int numeric = 0;
     char go_on[64];
     for (bool first = true;; first = false) {
-        status st = start(o, j, first ? NULL : go_on);
+        status st = start(o, j, e, first ? NULL : go_on);
         if (st == STATUS_NUMERIC) numeric++;
         if (is_last(o, j, st, *restarts, numeric)) {
             if (st == STATUS_NUMERIC && *restarts < o->restarts && !j->stopped)
@@ -372,19 +394,16 @@ static status start_again(const struct order *o, struct job *j, int64_t *restart
         else
             log_warn("%s; restart %lld of %lld", status_message(), (long long)++*restarts,
                      (long long)o->restarts);
+        TRY(elastic_next(e, ended_by_itself(j, st) ? j->first : -1, j->absent));
     }
 }
 
-/* "": the ranks have none, or will say what is wrong. */
-static void find_run_dir(const struct order *o, char dir[SPEC_TEXT])
+/* The spec of the run; false: the ranks have none, or will say what is wrong. */
+static bool find_spec(const struct order *o, struct spec *spec)
 {
-    struct spec spec;
-    dir[0] = 0;
     for (int i = 0; i < o->argc; i++)
-        if (strcmp(o->argv[i], "--help") == 0 || strcmp(o->argv[i], "-h") == 0) return;
-    if (strcmp(o->argv[0], "train") != 0 || cmd_train_spec(o->argc - 1, o->argv + 1, &spec) != STATUS_OK)
-        return;
-    snprintf(dir, SPEC_TEXT, "%s", spec.run.run_dir);
+        if (strcmp(o->argv[i], "--help") == 0 || strcmp(o->argv[i], "-h") == 0) return false;
+    return strcmp(o->argv[0], "train") == 0 && cmd_train_spec(o->argc - 1, o->argv + 1, spec) == STATUS_OK;
 }
 
 static status run_job(const struct order *o)
@@ -392,13 +411,15 @@ static status run_job(const struct order *o)
     struct job job = {.ranks = (int)o->ranks, .fd = -1, .result = -1};
     const double begin = clock_s();
     int64_t restarts = 0;
-    char run_dir[SPEC_TEXT];
+    struct spec spec;
+    struct elastic elastic;
     signals_catch_all();
-    find_run_dir(o, run_dir);
+    const bool run = find_spec(o, &spec);
+    elastic_open(&elastic, o->least > 0 && run ? &spec : NULL, job.ranks, (int)o->least);
     if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
         return FAIL(status_of_errno(errno), "no memory for the result: %s", strerror(errno));
-    status st = launch_output_open(&job.output, run_dir);
-    if (st == STATUS_OK) st = start_again(o, &job, &restarts);
+    status st = launch_output_open(&job.output, run ? spec.run.run_dir : "");
+    if (st == STATUS_OK) st = start_again(o, &job, &elastic, &restarts);
     launch_output_close(&job.output);
     if (o->json) print_summary(&job, st, restarts, clock_s() - begin);
     if (o->json) close(job.result);
@@ -429,8 +450,9 @@ status cmd_launch(struct args *a)
 {
     struct order o = {0};
     const struct flag flags[] = {FLAG("ranks", &o.ranks), FLAG("restart", &o.restarts),
-                                 FLAG("no-doctor", &o.no_doctor), FLAG("json", &o.json)};
-    TRY(args_parse(a, flags, 4));
+                                 FLAG("min-ranks", &o.least), FLAG("no-doctor", &o.no_doctor),
+                                 FLAG("json", &o.json)};
+    TRY(args_parse(a, flags, 5));
     if (a->help) return STATUS_OK;
     const int argc = o.argc = a->word_count;
     char **argv = o.argv = a->words;
@@ -440,6 +462,11 @@ status cmd_launch(struct args *a)
                     COMM_RANKS_MAX);
     if (o.restarts < 0)
         return FAIL(STATUS_CONFIG, "launch: --restart %lld: 0 or more", (long long)o.restarts);
+    if (o.least != 0 &&
+        (o.least < 1 || o.least > o.ranks || o.restarts == 0 || argc == 0 || strcmp(argv[0], "train") != 0))
+        return FAIL(STATUS_CONFIG,
+                    "launch: --min-ranks %lld: from 1 to the %lld ranks, for `train` with --restart N",
+                    (long long)o.least, (long long)o.ranks);
     if (argc == 0)
         return FAIL(STATUS_CONFIG, "launch: what shall the ranks run? `ingot launch -n 4 -- train RUN.yaml`");
     const bool bench = argc > 1 && strcmp(argv[0], "bench") == 0 &&

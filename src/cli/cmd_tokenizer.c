@@ -253,7 +253,9 @@ static status copy_text(const char *from, char **text, size_t *bytes)
 static status read_words(const char *word, char **text, size_t *bytes, const char **name)
 {
     const bool standard = strcmp(word, "-") == 0;
-    if (!standard && !io_exists(word)) {
+    bool there = true;
+    if (!standard) TRY(io_exists(word, &there));
+    if (!there) {
         if (strpbrk(word, " \t\n")) return copy_text(word, text, bytes);
         return FAIL(STATUS_IO, "%s: no such file; --text %s encodes the word itself", word, word);
     }

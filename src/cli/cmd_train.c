@@ -55,18 +55,19 @@ static status load(const char *path, int count, char **keys, enum cmd_load how, 
 static status load_run(const struct args *a, const char *dir, const char *config, enum cmd_load how,
                        struct spec *spec, struct spec_origin **origin)
 {
+    bool there;
+    TRY(io_exists(config, &there));
     char place[SPEC_TEXT + 16], **keys = calloc((size_t)a->key_count + 1, sizeof *keys);
     if (!keys) return FAIL(STATUS_FIT, "no memory for the command line");
     snprintf(place, sizeof place, "--run.dir=%s", dir);
     keys[0] = place;
     for (int i = 0; i < a->key_count; i++) keys[i + 1] = a->keys[i];
     status st =
-        io_exists(config)
-            ? load(config, a->key_count + 1, keys, how, spec, origin)
-            : FAIL(STATUS_CONFIG,
-                   "%s is a directory without config.yaml: ingot %s takes a RUN.yaml or the directory "
-                   "of a run",
-                   dir, a->verb->name);
+        there ? load(config, a->key_count + 1, keys, how, spec, origin)
+              : FAIL(STATUS_CONFIG,
+                     "%s is a directory without config.yaml: ingot %s takes a RUN.yaml or the directory "
+                     "of a run",
+                     dir, a->verb->name);
     free(keys);
     return st;
 }
@@ -81,7 +82,9 @@ status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec,
                     a->verb->name);
     run_of_words(a, how == LOAD_RESUME, dir);
     snprintf(config, sizeof config, "%s/config.yaml", dir);
-    if (dir[0] && (a->word_count || io_exists(config))) return load_run(a, dir, config, how, spec, origin);
+    bool run = dir[0] && a->word_count;
+    if (dir[0] && !run) TRY(io_exists(config, &run));
+    if (run) return load_run(a, dir, config, how, spec, origin);
     return load(a->word_count ? a->words[0] : NULL, a->key_count, a->keys, how, spec, origin);
 }
 

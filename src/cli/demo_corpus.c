@@ -176,14 +176,14 @@ static status check_record(struct demo_corpus *c, bool *found)
 {
     char path[DEMO_PATH + 64];
     json_error_t why;
-    *found = io_exists(demo_path(c, "demo.json", path));
-    if (!*found && io_exists(demo_path(c, "config.yaml", path)))
-        return FAIL(STATUS_CONFIG, "%s is of an older ingot: --fresh begins again", c->dir);
+    bool begun;
+    TRY(io_exists(demo_path(c, "demo.json", path), found));
+    TRY(io_exists(demo_path(c, "config.yaml", path), &begun));
+    if (!*found && begun) return FAIL(STATUS_CONFIG, "%s is of an older ingot: --fresh begins again", c->dir);
     if (!*found) return STATUS_OK;
     json_t *j = json_load_file(demo_path(c, "demo.json", path), 0, &why);
     const char *hash = json_string_value(json_object_get(j, "sha256"));
     const double minutes = json_number_value(json_object_get(j, "minutes"));
-    const bool begun = io_exists(demo_path(c, "config.yaml", path));
     status st = STATUS_OK;
     if (hash == NULL)
         st = FAIL(STATUS_DATA, "%s/demo.json: %s; --fresh begins again", c->dir,

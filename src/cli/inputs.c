@@ -152,12 +152,14 @@ static status add_standard(struct inputs *in, const char *spool)
 status inputs_expand(struct inputs *in, char **words, int count, const char *spool, bool shards)
 {
     for (int i = 0; i < count; i++) {
+        bool there = true;
         in->word = i;
+        if (strpbrk(words[i], "*?[")) TRY(io_exists(words[i], &there));
         if (strcmp(words[i], "-") == 0)
             TRY(add_standard(in, spool));
         else if (is_directory(words[i]))
             TRY(add_whole_directory(in, words[i]));
-        else if (!io_exists(words[i]) && strpbrk(words[i], "*?["))
+        else if (!there)
             TRY(add_pattern(in, words[i], shards));
         else
             add(in, words[i]);

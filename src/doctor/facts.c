@@ -168,8 +168,9 @@ status facts_read(struct doctor *d, const struct doctor_how *how)
     if (how->script) return made_up_read(d, how->script);
     d->fs = hostfs_here();
     gethostname(d->host, sizeof d->host - 1);
-    if (how->storage && !io_exists(how->storage))
-        return FAIL(STATUS_CONFIG, "--storage %s: there is no such directory", how->storage);
+    bool there = true;
+    if (how->storage) TRY(io_exists(how->storage, &there));
+    if (!there) return FAIL(STATUS_CONFIG, "--storage %s: there is no such directory", how->storage);
     const status st = nvml_open(&d->nvml, &d->nvml_code);
     if (st != STATUS_OK && st != STATUS_DEVICE) return st; /* INGOT_NVML_SCRIPT is wrong */
     if (st != STATUS_OK) snprintf(d->nvml_why, sizeof d->nvml_why, "%s", status_message());

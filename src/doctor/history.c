@@ -39,7 +39,12 @@ static double boot_s(const struct doctor *d)
 status history_open(struct doctor *d, const char *path)
 {
     char at[1200];
-    if (!history_path(d, path, at, sizeof at) || !io_exists(at)) return STATUS_OK;
+    bool there;
+    if (!history_path(d, path, at, sizeof at)) return STATUS_OK;
+    const status st = io_exists(at, &there);
+    if (st != STATUS_OK && path) return st;
+    if (st != STATUS_OK) log_warn("%s; counters are not compared with an earlier look", status_message());
+    if (!there) return STATUS_OK;
     json_t *o = json_load_file(at, 0, NULL);
     const json_t *values = json_object_get(o, "counters"), *time = json_object_get(o, "time");
     const bool whole = json_is_object(values) && json_is_number(time);

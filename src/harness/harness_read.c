@@ -138,7 +138,9 @@ static status read_labels(const char *path, char **labels)
 {
     char *name = harness_join("%.*s-labels.lst", (int)(strlen(path) - strlen(".jsonl")), path);
     size_t bytes;
-    status st = io_exists(name) ? io_read_file(name, FILE_BYTES_MAX, labels, &bytes) : STATUS_OK;
+    bool there;
+    status st = io_exists(name, &there);
+    if (there) st = io_read_file(name, FILE_BYTES_MAX, labels, &bytes);
     free(name);
     return st;
 }

@@ -293,12 +293,15 @@ static bool ends_with(const char *text, const char *end)
 static status open_path(struct safetensors *s, const char *path)
 {
     char inside[PATH_MAX];
+    bool there;
     if (ends_with(path, ".safetensors")) return map_file(s, path);
     if (ends_with(path, ".index.json")) return open_index(s, path);
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
-    if (io_exists(inside)) return map_file(s, inside);
+    TRY(io_exists(inside, &there));
+    if (there) return map_file(s, inside);
     snprintf(inside, sizeof inside, "%s/model.safetensors.index.json", path);
-    if (io_exists(inside)) return open_index(s, inside);
+    TRY(io_exists(inside, &there));
+    if (there) return open_index(s, inside);
     return FAIL(STATUS_CKPT, "'%s' holds neither model.safetensors nor model.safetensors.index.json", path);
 }
 

@@ -1,6 +1,7 @@
 /* Reads a run directory for the report. The run may have crashed, may still run, or may have made no step.
  * Unreadable lines are counted and skipped. */
 #include "observe/report_int.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "observe/evals.h"
@@ -176,7 +177,11 @@ static bool read_metrics(struct report_data *d, const char *path, int64_t tail_b
 {
     int fd;
     int64_t bytes;
-    if (io_open(path, LINKS_FOLLOW, &fd, &bytes) != STATUS_OK) return false;
+    bool there;
+    status st = io_exists(path, &there);
+    if (there) st = io_open(path, LINKS_FOLLOW, &fd, &bytes);
+    if (st != STATUS_OK) log_warn("%s", status_message());
+    if (st != STATUS_OK || !there) return false;
     FILE *in = fdopen(fd, "re");
     if (in == NULL) io_close(&fd);
     if (in == NULL) return false;
@@ -215,13 +220,17 @@ char *report_file_tail(const char *path, int64_t most)
     return data;
 }
 
-/* Contents as valid UTF-8, or NULL. */
+/* Contents as valid UTF-8, or NULL: it is not there, or cannot be read, which is said. */
 static char *small_file(const char *run_dir, const char *name)
 {
-    char path[1200], *data;
+    char path[1200], *data = NULL;
     size_t bytes;
+    bool there;
     snprintf(path, sizeof path, "%s/%s", run_dir, name);
-    if (!io_exists(path) || io_read_file(path, SMALL_FILE_BYTES, &data, &bytes) != STATUS_OK) return NULL;
+    status st = io_exists(path, &there);
+    if (there) st = io_read_file(path, SMALL_FILE_BYTES, &data, &bytes);
+    if (st != STATUS_OK) log_warn("%s", status_message());
+    if (data == NULL) return NULL;
     char *clean = utf8_clean(data, bytes);
     free(data);
     return clean;
@@ -255,6 +264,8 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
     if (snprintf(d->path, sizeof d->path, "%s", run_dir) >= (int)sizeof d->path)
         return FAIL(STATUS_IO, "%.80s...: the path is too long", run_dir);
     for (size_t n = strlen(d->path); n > 1 && d->path[n - 1] == '/'; n--) d->path[n - 1] = 0;
+    snprintf(path, sizeof path, "%s/ckpt", d->path);
+    TRY(io_exists(path, &d->has_checkpoints));
     snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
     bool has_metrics = read_metrics(d, path, tail_bytes);
     d->env = small_object(d->path, "env.json");
@@ -267,8 +278,6 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
     d->evals = evals_read(d->path);
     d->forks = forks_read(d->path);
     d->locked = run_is_locked(d->path);
-    snprintf(path, sizeof path, "%s/ckpt", d->path);
-    d->has_checkpoints = io_exists(path);
     const char *whole = realpath(run_dir, full) ? full : run_dir, *slash = strrchr(whole, '/');
     char *clean = utf8_clean(slash ? slash + 1 : whole, strlen(slash ? slash + 1 : whole));
     snprintf(d->name, sizeof d->name, "%s", clean);

@@ -15,15 +15,16 @@ struct found {
     int count, room;
 };
 
-static bool is_run(const char *dir)
+static status is_run(const char *dir, bool *is)
 {
     static const char *const names[] = {"metrics.jsonl", "env.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[1100];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (io_exists(path)) return true;
+        TRY(io_exists(path, is));
+        if (*is) return STATUS_OK;
     }
-    return false;
+    return STATUS_OK;
 }
 
 static status add(struct found *f, const char *dir)
@@ -61,7 +62,9 @@ static status add(struct found *f, const char *dir)
 static status find(struct found *f, const char *dir, int depth)
 {
     struct io_list names;
-    if (is_run(dir)) return add(f, dir);
+    bool run;
+    TRY(is_run(dir, &run));
+    if (run) return add(f, dir);
     if (depth == DEPTH_MAX) return STATUS_OK;
     TRY(io_list(dir, &names));
     status st = STATUS_OK;

@@ -115,10 +115,12 @@ status tfevents_open(struct tfevents *t, const char *dir, int64_t first_step)
     gethostname(host, sizeof host - 1);
     for (int n = 0;; n++) {
         char path[1024];
+        bool taken;
         int length = snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%d.%d", dir,
                               (long long)now, host, (int)getpid(), n);
         if (length >= (int)sizeof path) return FAIL(STATUS_IO, "%.80s...: the path is too long", dir);
-        if (n < 1000 && io_exists(path)) continue;
+        TRY(io_exists(path, &taken));
+        if (n < 1000 && taken) continue;
         TRY(sink_open(&t->sink, path, SINK_NEW));
         break;
     }

@@ -280,7 +280,9 @@ static status read_if_there(const char *path, char **data, size_t *bytes)
 {
     *data = NULL;
     *bytes = 0;
-    return io_exists(path) ? io_read_file(path, FILE_MAX_BYTES, data, bytes) : STATUS_OK;
+    bool there;
+    TRY(io_exists(path, &there));
+    return there ? io_read_file(path, FILE_MAX_BYTES, data, bytes) : STATUS_OK;
 }
 
 status gemm_choice_file_read(struct gemm_choice_list *list, const struct gemm_place *here, const char *path)

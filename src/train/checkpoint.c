@@ -354,7 +354,7 @@ static status save_waiting(struct ckpt_manifest *m, const char *dir, const char 
 static bool can_repeat(const struct ckpt_item *items, int count)
 {
     for (int i = 0; i < count; i++)
-        if (items[i].fill) return false;
+        if (items[i].fill && !items[i].again) return false;
     return true;
 }
 

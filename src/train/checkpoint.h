@@ -31,6 +31,7 @@ struct ckpt_item {              /* one logical tensor in memory */
     ckpt_fill_fn *fill;
     ckpt_take_fn *take;
     void *ctx;
+    bool again;                 /* `fill` may be called once more: the save can be repeated */
     int tag;                    /* caller's */
     bool optional;              /* loading: zeros if the checkpoint has no such tensor */
 };
@@ -43,8 +44,8 @@ struct ckpt_item {              /* one logical tensor in memory */
  * directory (train/runlock.h).
  * A full disk (also a quota) is waited for: the oldest checkpoints go that will not be needed once this one is
  * there, but never the last sound one; then the save is tried again until there is space. `may_wait` (NULL: fail)
- * is called a few times per second; false ends the wait with STATUS_IO. A save of tensors with `fill` cannot be
- * repeated, and fails. */
+ * is called a few times per second; false ends the wait with STATUS_IO. A save of tensors whose `fill` cannot be called
+ * `again` cannot be repeated, and fails. */
 typedef bool ckpt_may_wait_fn(void);
 status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
                             const json_t *meta, int keep, ckpt_may_wait_fn *may_wait) WARN_UNUSED;
@@ -73,6 +74,8 @@ status checkpoint_restore(struct checkpoint **c, const char *path, struct ckpt_i
                           const struct ckpt_ranks *ranks, bool *found) WARN_UNUSED;
 void checkpoint_close(struct checkpoint *c); /* NULL is fine */
 
+/* The newest step that a checkpoint is there of, sound or not; -1: there is none. */
+status checkpoint_newest(const char *run_dir, int64_t *step) WARN_UNUSED;
 /* The newest step whose checkpoint opens and was saved by a run that learned (train/health.h); -1: there is none. */
 status checkpoint_newest_sound(const char *run_dir, int64_t *step) WARN_UNUSED;
 /* The same of those not behind step `last`. */

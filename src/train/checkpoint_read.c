@@ -237,6 +237,19 @@ status checkpoint_open(struct checkpoint **c, const char *path, bool *found)
     return STATUS_OK;
 }
 
+status checkpoint_newest(const char *run_dir, int64_t *step)
+{
+    char dir[CKPT_PATH_MAX];
+    int64_t *steps;
+    int count;
+    *step = -1;
+    snprintf(dir, sizeof dir, "%.*s/ckpt", CKPT_PATH_MAX - 64, run_dir);
+    TRY(ckpt_steps(dir, &steps, &count));
+    if (count > 0) *step = steps[0];
+    free(steps);
+    return STATUS_OK;
+}
+
 status checkpoint_newest_sound(const char *run_dir, int64_t *step)
 {
     return checkpoint_newest_sound_until(run_dir, INT64_MAX, step);

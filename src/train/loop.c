@@ -317,7 +317,7 @@ static status save_and_wait(struct loop *l)
 {
     TRY(save(l));
     progress_begin(WORK_SAVE, "saving", 0);
-    status st = save_end(&l->trainer);
+    status st = save_finish(&l->trainer);
     progress_end();
     return st;
 }
@@ -694,7 +694,8 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
 static void host_open(struct loop *l)
 {
     const double every = l->spec.run.log_host_every;
-    if (every <= 0 || comm_local_rank(l->comm) != 0) return;
+    const int here = comm_job(l->comm).memory ? comm_rank(l->comm) : comm_local_rank(l->comm);
+    if (every <= 0 || here != 0) return;
     if (host_record_start(&l->host, l->spec.run.run_dir, every) != STATUS_OK)
         log_warn("%s", status_message());
 }

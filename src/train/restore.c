@@ -65,7 +65,7 @@ status restore_holds_run(const char *dir, bool *held)
     char path[1200];
     struct io_list names;
     snprintf(path, sizeof path, "%.1100s/metrics.jsonl", dir);
-    *held = io_exists(path);
+    TRY(io_exists(path, held));
     snprintf(path, sizeof path, "%.1100s/ckpt", dir);
     TRY(io_list(path, &names));
     for (int i = 0; i < names.count; i++) *held = *held || strncmp(names.names[i], "step-", 5) == 0;

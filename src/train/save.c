@@ -7,12 +7,14 @@
 #include "train/algorithm_record.h"
 #include "train/ckpt_manifest.h"
 #include "train/signals.h"
+#include "train/save_ranks.h"
 #include "train/state.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
 {
@@ -78,9 +80,12 @@ status trainer_save(struct trainer *t, const char *run_dir)
 /* ---- while training goes on ---- */
 
 struct save {
-    struct arena memory; /* of the copies */
-    bool refused;        /* they do not fit; said */
-    bool running;        /* the thread is to be joined */
+    struct arena memory;     /* of the copies */
+    struct save_ranks ranks; /* of several ranks: it is shared */
+    int64_t number;          /* of saves begun while training went on */
+    bool pending;            /* the last of them is not finished (save_finish); the same on all ranks */
+    bool refused;            /* they do not fit; said */
+    bool running;            /* the thread is to be joined */
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -120,11 +125,32 @@ static void say_rate(const struct save *s, double seconds)
                seconds, text_bytes(b, bytes / seconds));
 }
 
-static status capture(struct save *s)
+/* For tests: a copy that takes so long that an optimizer which does not wait for it changes what is copied. */
+static void delay(void)
 {
-    status st = state_capture(&s->state);
-    if (st == STATUS_OK) st = state_check(&s->state);
-    return st;
+    const char *ms = getenv("INGOT_SAVE_DELAY_MS");
+    int64_t n;
+    if (ms && text_to_int(ms, &n) && n > 0 && n < 10000) usleep((useconds_t)n * 1000);
+}
+
+/* *first: of the tensors of this rank that are not finite. */
+static status capture(struct save *s, int64_t *first)
+{
+    *first = -1;
+    delay();
+    TRY(state_capture(&s->state));
+    *first = state_first_bad(&s->state);
+    return STATUS_OK;
+}
+
+/* This rank's copy is made, and the trainer may go on. */
+static void tell_captured(struct save *s, int64_t first)
+{
+    if (s->ranks.world) save_ranks_put(&s->ranks, s->number, first);
+    pthread_mutex_lock(&s->lock);
+    s->captured = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static status write_out(struct save *s)
@@ -142,12 +168,13 @@ static void *writer(void *ctx)
 {
     struct save *s = ctx;
     parallel_threads_set(writer_threads());
-    status st = capture(s);
-    pthread_mutex_lock(&s->lock);
-    s->captured = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-    if (st == STATUS_OK) st = write_out(s);
+    const bool lead = comm_rank(s->ranks.world) == 0;
+    int64_t first;
+    status st = capture(s, &first);
+    tell_captured(s, first);
+    if (st == STATUS_OK && lead && s->ranks.world) st = save_ranks_wait(&s->ranks, s->number, &first);
+    if (st == STATUS_OK && lead) st = state_judge(&s->state, first);
+    if (st == STATUS_OK && lead) st = write_out(s);
     pthread_mutex_lock(&s->lock);
     s->st = st;
     if (st != STATUS_OK) snprintf(s->message, sizeof s->message, "%s", status_message());
@@ -156,22 +183,39 @@ static void *writer(void *ctx)
     return NULL;
 }
 
-/* Host memory for the copies, once. False: they do not fit beside the run, which is said once. */
-static bool has_memory(struct trainer *t)
+static status own_memory(struct trainer *t)
 {
-    struct save *s = t->save;
     char a[32], b[32];
-    if (s->memory.base || s->refused) return !s->refused;
     const size_t bytes = state_bytes(t);
     const double taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak);
-    s->refused = taken + (double)bytes > plan_host_bytes() ||
-                 dev_pinned_arena(&t->dev, &s->memory, "checkpoint", bytes) != STATUS_OK;
-    if (s->refused)
-        log_warn("ckpt.async: a copy of the state, %s, does not fit in the host's %s beside the run: "
-                 "training waits "
-                 "while a checkpoint is written",
-                 text_bytes(a, (double)bytes), text_bytes(b, plan_host_bytes()));
-    return !s->refused;
+    if (taken + (double)bytes > plan_host_bytes())
+        return FAIL(STATUS_FIT, "a copy of the state takes %s beside the run, of the host's %s",
+                    text_bytes(a, (double)bytes), text_bytes(b, plan_host_bytes()));
+    return dev_pinned_arena(&t->dev, &t->save->memory, "checkpoint", bytes);
+}
+
+/* Host memory for the copies, once. False: they do not fit beside the run, which is said once. */
+static status has_memory(struct trainer *t, bool *has)
+{
+    struct save *s = t->save;
+    *has = !s->refused;
+    if (s->memory.base || s->ranks.base || s->refused) return STATUS_OK;
+    status st = t->mesh.world ? save_ranks_open(&s->ranks, t, &s->memory) : own_memory(t);
+    if (st != STATUS_OK && st != STATUS_FIT) return st;
+    *has = st == STATUS_OK;
+    s->refused = st == STATUS_FIT;
+    if (s->refused && comm_rank(t->mesh.world) == 0)
+        log_warn("ckpt.async: %s: training waits while a checkpoint is written", status_message());
+    if (s->refused) save_ranks_close(&s->ranks);
+    return STATUS_OK;
+}
+
+/* Whether a save is written while training goes on; the same on all ranks. */
+static status goes_on(struct trainer *t, bool *on)
+{
+    const bool one = t->mesh.world == NULL, shared = t->dev.kind == DEV_CPU && comm_job(t->mesh.world).memory;
+    *on = t->spec.run.ckpt_async && (one || shared);
+    return *on ? has_memory(t, on) : STATUS_OK;
 }
 
 static status open_save(struct trainer *t)
@@ -189,19 +233,22 @@ static status start(struct trainer *t, const char *run_dir)
 {
     struct save *s = t->save;
     json_t *algorithms = NULL;
-    TRY(state_snapshot(&s->state, t, &s->memory));
+    s->number++;
+    TRY(state_snapshot(&s->state, t, &s->memory, s->ranks.copies));
     char *mine = choose_algorithms(t->exec.stream);
-    status st = algorithm_record_gather(NULL, mine, &algorithms);
+    status st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
     free(mine);
-    s->meta = st == STATUS_OK ? checkpoint_metadata(t, algorithms) : NULL;
+    const bool lead = comm_rank(t->mesh.world) == 0;
+    s->meta = st == STATUS_OK && lead ? checkpoint_metadata(t, algorithms) : NULL;
     json_decref(algorithms);
-    if (st == STATUS_OK && !s->meta) st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    if (st == STATUS_OK && lead && !s->meta)
+        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->captured = s->done = false;
     if (st == STATUS_OK && pthread_create(&s->thread, NULL, writer, s) != 0)
         st = FAIL(STATUS_FIT, "no thread to write a checkpoint: free memory, or ckpt.async=false");
-    s->running = st == STATUS_OK;
+    s->running = s->pending = st == STATUS_OK;
     if (st == STATUS_OK) return st;
     json_decref(s->meta);
     s->meta = NULL;
@@ -215,19 +262,20 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     const double begin = clock_s();
     TRY(open_save(t));
     struct save *s = t->save;
-    TRY(save_end(t));
+    TRY(save_finish(t));
     const double waited = clock_s() - begin;
-    if (waited > WAIT_SAID_S)
+    if (waited > WAIT_SAID_S && comm_rank(t->mesh.world) == 0)
         log_warn(
             "the checkpoint of step %lld was still being written at step %lld: training waited %.1f s; raise "
             "ckpt.every, or write to a faster disk",
             (long long)s->step, (long long)t->step, waited);
     s->flush = flush, s->flush_ctx = ctx;
-    status st;
-    if (t->spec.run.ckpt_async && t->mesh.world == NULL && has_memory(t)) {
+    bool on;
+    status st = goes_on(t, &on);
+    if (st == STATUS_OK && on) {
         st = start(t, run_dir);
-        if (st == STATUS_OK) tell_health(t, run_dir);
-    } else {
+        if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) tell_health(t, run_dir);
+    } else if (st == STATUS_OK) {
         if (flush) flush(ctx);
         st = trainer_save(t, run_dir);
     }
@@ -270,6 +318,18 @@ status save_end(struct trainer *t)
     return s->st == STATUS_OK ? STATUS_OK : FAIL(s->st, "%s", s->message);
 }
 
+status save_finish(struct trainer *t)
+{
+    struct save *s = t->save;
+    if (s == NULL || !s->pending) return STATUS_OK;
+    const status mine = save_end(t);
+    int32_t all[COMM_RANKS_MAX];
+    s->pending = false;
+    TRY(mine); /* this ends the waits of the others */
+    const int32_t st = (int32_t)mine;
+    return comm_all_gather(t->mesh.world, "end of a save", &st, all, sizeof st, NULL);
+}
+
 double save_stall_ms(struct trainer *t)
 {
     const double ms = t->save ? t->save->stall_s * 1000 : NAN;
@@ -281,7 +341,8 @@ void save_close(struct trainer *t)
 {
     if (t->save == NULL) return;
     if (save_end(t) != STATUS_OK) log_warn("%s", status_message());
-    arena_free(&t->save->memory);
+    if (t->save->ranks.base == NULL) arena_free(&t->save->memory);
+    save_ranks_close(&t->save->ranks);
     pthread_cond_destroy(&t->save->changed);
     pthread_mutex_destroy(&t->save->lock);
     free(t->save);

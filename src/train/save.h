@@ -6,7 +6,8 @@
  * The state changes only in the optimizer, so the writer copies it during the next step's forward and backward; the
  * optimizer waits for the copy, which is rarely anything. The files are those of trainer_save, byte by byte but for
  * times. One save at a time: the next one waits for the one before, and says so. A GPU's state is copied by save_begin.
- * Several ranks, or a copy that does not fit: save_begin is trainer_save. */
+ * Several ranks of a host, on the CPU, copy their parts to shared memory, from which rank 0 writes (save_ranks.h).
+ * Several GPUs or hosts, or a copy that does not fit: save_begin is trainer_save. */
 #ifndef INGOT_TRAIN_SAVE_H
 #define INGOT_TRAIN_SAVE_H
 #include "train/trainer.h"
@@ -14,11 +15,13 @@
 /* `flush` (NULL: none) is called by the writer before the checkpoint is committed. */
 typedef void save_flush_fn(void *ctx);
 status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, void *ctx) WARN_UNUSED;
+/* Collective. Waits for the save that is being written; its error, once, on all ranks. */
+status save_finish(struct trainer *t) WARN_UNUSED;
 /* Before anything changes weights or moments: waits until they are copied. */
 status save_captured(struct trainer *t) WARN_UNUSED;
 /* The error of a save that has ended; STATUS_OK while one is being written. */
 status save_look(struct trainer *t) WARN_UNUSED;
-/* Waits for the save that is being written, and returns its error, once. */
+/* The same for this rank alone: on others than 0 it has ended when the copy is made. */
 status save_end(struct trainer *t) WARN_UNUSED;
 void save_close(struct trainer *t); /* the same, for trainer_close */
 /* Milliseconds that the trainer has waited for saves since the last call; NaN: there was none. */

@@ -1,4 +1,4 @@
-#include "train/state.h"
+#include "train/state_int.h"
 #include "model/master_weights.h"
 
 #include <stdlib.h>
@@ -98,11 +98,18 @@ static void list_fp8(struct state *s)
 
 /* ---- arrays */
 
+/* Whether this rank has anything to save; what replicas hold, the first of them saves. */
+static bool saves(const struct trainer *t)
+{
+    const bool experts = mesh_ep(&t->mesh.shape) > 1 && mesh_data_of(&t->mesh, true).replica == 0;
+    return experts || mesh_replica(&t->mesh) == 0;
+}
+
 /* Copies of what a later optimizer step changes. */
 static status open_copies(struct state *s, struct arena *memory)
 {
     struct stream *stream = s->t->exec.stream;
-    for (int i = 0; i < STATE_ARRAYS; i++) {
+    for (int i = 0; i < STATE_ARRAYS && saves(s->t); i++) {
         const size_t bytes = array_bytes(s, &s->list[i]);
         if (s->list[i].device == NULL) continue;
         s->arrays[i] = arena_take(memory, bytes, s->list[i].prefix);
@@ -140,7 +147,7 @@ size_t state_bytes(struct trainer *t)
     struct state s = {.t = t};
     struct arena count = {.name = "snapshot"};
     list_arrays(&s);
-    for (int i = 0; i < STATE_ARRAYS; i++)
+    for (int i = 0; i < STATE_ARRAYS && saves(t); i++)
         if (s.list[i].device) (void)arena_take(&count, array_bytes(&s, &s.list[i]), s.list[i].prefix);
     return count.peak;
 }
@@ -178,20 +185,17 @@ status state_upload(const struct state *s)
 
 /* ---- rows: which parts are where */
 
-/* Blocks of so many elements, the last perhaps partial. */
-static int64_t blocks_of(const struct state_array *a, int64_t elements)
+int64_t state_blocks(const struct state_array *a, int64_t elements)
 {
     return (elements + a->block - 1) / a->block;
 }
 
-/* Whether array k has elements of a row. */
-static bool has_row(const struct state *s, int k, int row)
+bool state_has_row(const struct state *s, int k, int row)
 {
     return s->arrays[k] && !(s->list[k].second && s->t->decoder.params.rows[row].ortho);
 }
 
-/* The start of this rank's part of a row in array k. */
-static char *part_at(const struct state *s, int k, int row, const struct param_held *held)
+char *state_part(const struct state *s, int k, int row, const struct param_held *held)
 {
     const struct state_array *a = &s->list[k];
     const int64_t at = held->at - (a->second ? s->t->decoder.params.rows[row].no_v : 0);
@@ -199,14 +203,19 @@ static char *part_at(const struct state *s, int k, int row, const struct param_h
 }
 
 /* Elements that this rank saves. If several ranks hold them, the first one does. */
-static struct state_answer answer_of(const struct trainer *t, int row)
+static struct state_answer answer_of(const struct state *s, int row)
 {
+    const struct trainer *t = s->t;
     const struct params *p = &t->decoder.params;
     const struct param_held held = params_held(p, row);
     const struct param_unit *unit = &p->units[p->rows[row].unit];
     const bool other = unit->copy || (p->slice > 0 && !params_sliced(&p->rows[row])) ||
                        mesh_data_of(&t->mesh, unit->experts).replica > 0;
-    return (struct state_answer){held.from, other ? 0 : held.to - held.from};
+    struct state_answer a = {.from = held.from, .count = other ? 0 : held.to - held.from};
+    for (int k = 0; s->copies && k < STATE_ARRAYS; k++)
+        if (state_has_row(s, k, row))
+            a.at[k] = state_part(s, k, row, &held) - s->copies[comm_rank(t->mesh.world)];
+    return a;
 }
 
 static status agree_answers(struct state *s)
@@ -215,12 +224,14 @@ static status agree_answers(struct state *s)
     const int ranks = comm_ranks(t->mesh.world), rows = t->decoder.params.count;
     struct state_answer *mine = malloc((size_t)rows * sizeof *mine);
     s->answers = malloc((size_t)ranks * (size_t)rows * sizeof *s->answers);
-    s->sent = malloc(PIECE_BYTES);
-    s->received = malloc((size_t)ranks * PIECE_BYTES);
-    status st = mine && s->answers && s->sent && s->received
+    if (s->copies == NULL) {
+        s->sent = malloc(PIECE_BYTES);
+        s->received = malloc((size_t)ranks * PIECE_BYTES);
+    }
+    status st = mine && s->answers && (s->copies || (s->sent && s->received))
                     ? STATUS_OK
                     : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
-    for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(t, i);
+    for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(s, i);
     if (st == STATUS_OK)
         st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->answers, (size_t)rows * sizeof *mine,
                              NULL);
@@ -242,8 +253,28 @@ static void store_piece(const struct state *s, int k, const struct piece *m, con
         const struct param_line line = params_line(&s->t->decoder.params, m->row, m->place, m->from + at);
         n = line.count < m->count - at ? line.count : m->count - at;
         memcpy(whole + (size_t)(line.global / a->block) * element, part + (size_t)(at / a->block) * element,
-               (size_t)blocks_of(a, n) * element);
+               (size_t)state_blocks(a, n) * element);
     }
+}
+
+/* ---- saving while training goes on: rank 0 reads the copies of all ranks */
+
+/* ckpt_item.fill on rank 0. */
+static status collect(void *ctx, const struct ckpt_item *item, void *whole)
+{
+    const struct state *s = ctx;
+    const struct trainer *t = s->t;
+    const int rows = t->decoder.params.count, k = item->tag / rows, row = item->tag % rows;
+    for (int r = 0; r < comm_ranks(t->mesh.world); r++) {
+        const struct state_answer *from = &s->answers[r * rows + row];
+        const struct mesh it = mesh_place(&t->mesh.shape, r);
+        const struct piece m = {.row = row,
+                                .place = params_place_of(&t->decoder.params, it.tp_rank, it.ep_rank),
+                                .from = from->from,
+                                .count = from->count};
+        if (m.count > 0) store_piece(s, k, &m, s->copies[r] + from->at[k], whole);
+    }
+    return STATUS_OK;
 }
 
 /* ---- saving: tensors are sent to rank 0 */
@@ -273,10 +304,10 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
         const int64_t n = longest - at < piece_elements(a) ? longest - at : piece_elements(a);
         const int64_t left = mine->count - at < n ? mine->count - at : n;
         if (left > 0)
-            memcpy(s->sent, part_at(s, k, row, &held) + (size_t)(at / a->block) * element,
-                   (size_t)blocks_of(a, left) * element);
+            memcpy(s->sent, state_part(s, k, row, &held) + (size_t)(at / a->block) * element,
+                   (size_t)state_blocks(a, left) * element);
         TRY(comm_gather(t->mesh.world, "checkpoint", s->sent, s->received,
-                        (size_t)blocks_of(a, n) * element));
+                        (size_t)state_blocks(a, n) * element));
         for (int r = 0; r < ranks && me == 0; r++) {
             const struct state_answer *from = &answer[r * rows];
             const int64_t count = from->count - at < n ? from->count - at : n;
@@ -286,7 +317,7 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
                                     .from = from->from + at,
                                     .count = count};
             if (count > 0)
-                store_piece(s, k, &m, s->received + (size_t)r * (size_t)blocks_of(a, n) * element, whole);
+                store_piece(s, k, &m, s->received + (size_t)r * (size_t)state_blocks(a, n) * element, whole);
         }
     }
     return STATUS_OK;
@@ -326,7 +357,7 @@ static bool take(void *ctx, const struct ckpt_item *item, const void *data, int6
     const int64_t element = (int64_t)dtype_bytes(a->dt), first = begin / element * a->block,
                   last = end / element * a->block;
     const struct param_held held = params_held(p, row);
-    char *part = part_at(s, k, row, &held);
+    char *part = state_part(s, k, row, &held);
     int64_t from = held_from(p, row, &held, first), n;
     const bool any = from < held.to && params_line(p, row, params_place(p), from).global < last;
     for (int64_t at = from; data && at < held.to; at += n) {
@@ -336,7 +367,7 @@ static bool take(void *ctx, const struct ckpt_item *item, const void *data, int6
         if (n > last - line.global) n = last - line.global;
         memcpy(part + (at - held.from) / a->block * element,
                (const char *)data + (line.global - first) / a->block * element,
-               (size_t)(blocks_of(a, n) * element));
+               (size_t)(state_blocks(a, n) * element));
     }
     return any;
 }
@@ -368,13 +399,14 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
         .dt = a->dt, .rank = r->rank, .shape = {r->global[0], r->global[1]}, .tag = k * p->count + row};
     if (a->block > 1) {
         item.rank = 1;
-        item.shape[0] = blocks_of(a, r->rank > 1 ? r->global[0] * r->global[1] : r->global[0]);
+        item.shape[0] = state_blocks(a, r->rank > 1 ? r->global[0] * r->global[1] : r->global[0]);
         item.shape[1] = 0;
     }
     if (all_here(s, row, use))
-        item.data = part_at(s, k, row, &held);
+        item.data = state_part(s, k, row, &held);
     else
-        item.fill = gather, item.take = take, item.ctx = s;
+        item.fill = s->copies ? collect : gather, item.take = take, item.ctx = s,
+        item.again = s->copies != NULL;
     snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, r->name);
     return item;
 }
@@ -387,7 +419,7 @@ static status list_items(struct state *s, enum state_use use)
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
             const struct param_held held = params_held(p, i);
-            if (!has_row(s, k, i)) continue;
+            if (!state_has_row(s, k, i)) continue;
             if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
         }
     if (s->map) /* the same on all ranks */
@@ -411,13 +443,14 @@ status state_open(struct state *s, struct trainer *t, enum state_use use)
     return st;
 }
 
-status state_snapshot(struct state *s, struct trainer *t, struct arena *memory)
+status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, char *const *copies)
 {
-    CHECK(t->mesh.world == NULL, "a snapshot of a rank's part");
-    *s = (struct state){.t = t, .snapshot = true};
+    CHECK((t->mesh.world == NULL) == (copies == NULL), "copies of several ranks are shared");
+    *s = (struct state){.t = t, .snapshot = true, .copies = copies};
     list_arrays(s);
     arena_release(memory, 0);
     status st = open_copies(s, memory);
+    if (st == STATUS_OK && copies) st = agree_answers(s);
     if (st == STATUS_OK) st = list_items(s, STATE_SAVE);
     if (st != STATUS_OK) state_close(s);
     return st;
@@ -435,50 +468,4 @@ void state_close(struct state *s)
     free(s->received);
     free(s->items);
     *s = (struct state){0};
-}
-
-/* ---- the finite check */
-
-static bool all_finite(const void *data, int64_t n, dtype dt)
-{
-    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
-    int bad = 0;
-    if (dt == DTYPE_U8) return true; /* codes */
-    if (dt == DTYPE_BF16) {
-        const bf16 *bits = data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
-    } else {
-        const uint32_t *bits = data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
-    }
-    return !bad;
-}
-
-/* The tag of the first tensor with an element on this rank that is not finite, or one past the last. */
-static int64_t first_bad(const struct state *s)
-{
-    const struct params *p = &s->t->decoder.params;
-    for (int k = 0; k < STATE_ARRAYS; k++)
-        for (int i = 0; i < p->count; i++) {
-            const struct param_held held = params_held(p, i);
-            if (!has_row(s, k, i)) continue;
-            if (!all_finite(part_at(s, k, i, &held), blocks_of(&s->list[k], held.to - held.from),
-                            s->list[k].dt))
-                return (int64_t)k * p->count + i;
-        }
-    return (int64_t)STATE_ARRAYS * p->count;
-}
-
-status state_check(const struct state *s)
-{
-    const struct params *p = &s->t->decoder.params;
-    const int64_t mine = first_bad(s);
-    int64_t all[COMM_RANKS_MAX], first = (int64_t)STATE_ARRAYS * p->count;
-    TRY(comm_all_gather(s->t->mesh.world, "finite", &mine, all, sizeof mine, NULL));
-    for (int r = 0; r < comm_ranks(s->t->mesh.world); r++)
-        if (all[r] < first) first = all[r];
-    if (first == (int64_t)STATE_ARRAYS * p->count) return STATUS_OK;
-    return FAIL(STATUS_NUMERIC,
-                "%s/%s is not finite after step %lld: training diverged, and this is not saved",
-                s->list[first / p->count].prefix, p->rows[first % p->count].name, (long long)s->t->step);
 }

@@ -1,6 +1,9 @@
 /* state: the tensors of a checkpoint: logical tensors of the whole model, gathered from, or scattered to, the ranks
  * that hold parts.
  *
+ * While training goes on: each rank has copied its part to memory that the ranks of the host share, and rank 0 puts the
+ * tensors together from there (train/save_ranks.h).
+ *
  * A rank holds some units of the parameter table, perhaps a tensor-parallel slice of a row, and perhaps a ZeRO shard of
  * that. Saving: rank 0 writes tensor by tensor; the others send it their parts in pieces. Rank 0 buffers one tensor at
  * a time. Loading: each rank reads the chunks that contain its parts. So files do not depend on the mesh, and any mesh
@@ -22,7 +25,8 @@ struct state_array {
     int64_t block;  /* elements of a parameter per entry: 1, or PARAM_ALIGN for scales */
     bool second;    /* a second moment; `ortho` rows (Muon) have none */
 };
-struct state_answer { int64_t from, count; }; /* elements of a row's slice that a rank sends */
+/* Elements of a row's slice that a rank saves. at[k]: of a snapshot, where its part of array k begins in its copies. */
+struct state_answer { int64_t from, count, at[STATE_ARRAYS]; };
 struct state {
     struct trainer *t;
     struct state_array list[STATE_ARRAYS];
@@ -33,6 +37,7 @@ struct state {
     float *fp8;                     /* [params.fp8.count][2][FP8_HISTORY]; NULL: no FP8 */
     struct state_answer *answers;   /* [ranks][rows], when several ranks save */
     char *sent, *received;
+    char *const *copies;            /* [ranks]: the copies of each rank, which all can read; NULL: they are asked */
     struct ckpt_item *items;
     int count;
 };
@@ -41,13 +46,18 @@ enum state_use { STATE_SAVE, STATE_LOAD };
 /* Collective when several ranks save. state_close is fine on a zeroed or opened struct. */
 status state_open(struct state *s, struct trainer *t, enum state_use use) WARN_UNUSED;
 void state_close(struct state *s);
-/* To save while training goes on, of one rank: copies in `memory`, which has state_bytes. A GPU's arrays are copied by
- * state_snapshot, those in host memory by state_capture: until it returns, no optimizer may change them. */
+/* To save while training goes on: copies in `memory`, which has state_bytes. A GPU's arrays are copied by
+ * state_snapshot, those in host memory by state_capture: until it returns, no optimizer may change them. Several ranks:
+ * collective, on the CPU; copies[r] is where the memory of rank r begins, and lives as long as `s`. */
 size_t state_bytes(struct trainer *t);
-status state_snapshot(struct state *s, struct trainer *t, struct arena *memory) WARN_UNUSED;
+status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, char *const *copies) WARN_UNUSED;
 status state_capture(const struct state *s) WARN_UNUSED; /* on any thread */
 /* STATUS_NUMERIC, on all ranks, when the state is not finite: a run could not resume from it. */
 status state_check(const struct state *s) WARN_UNUSED;
+/* Its two halves: what is the first tensor that is not finite on this rank, and what follows from the first one of all
+ * ranks, the least number. */
+int64_t state_first_bad(const struct state *s);
+status state_judge(const struct state *s, int64_t first) WARN_UNUSED;
 /* While rank 0 saves: the other ranks send their parts. */
 status state_follow(struct state *s) WARN_UNUSED;
 /* After loading: uploads everything, and derives the weights that GEMMs read. */

@@ -55,7 +55,7 @@ static void a_written_file_reads_back_and_leaves_no_temporary(void **state)
     assert_int_equal(io_create(&f, temp_path("b")), STATUS_OK);
     assert_int_equal(io_pwrite(&f, "def", 3, 3), STATUS_OK);
     assert_int_equal(io_write(&f, "abc", 3), STATUS_OK);
-    assert_false(io_exists(temp_path("b")));
+    assert_false(temp_there(temp_path("b")));
     assert_int_equal(io_commit(&f), STATUS_OK);
     io_abandon(&f);
     assert_holds(temp_path("b"), "abcdef");
@@ -192,6 +192,31 @@ static void sweeping_spares_running_processes_and_foreign_names(void **state)
     io_close(&f.fd);
 }
 
+static void what_cannot_be_told_is_not_called_missing(void **state)
+{
+    (void)state;
+    char longest[5000];
+    bool there;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(io_write_file(temp_path("here"), "x", 1), STATUS_OK);
+    assert_int_equal(io_exists(temp_path("here"), &there), STATUS_OK);
+    assert_true(there);
+    const char *const missing[] = {temp_path("nowhere"), temp_path("here/below"), longest};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(io_exists(missing[i], &there), STATUS_OK);
+        assert_false(there);
+    }
+    const int unsure[] = {EIO, EACCES, EMFILE, ENOMEM};
+    for (int i = 0; i < 4; i++) {
+        io_fault_set(1, unsure[i]);
+        assert_int_not_equal(io_exists(temp_path("here"), &there), STATUS_OK);
+        assert_false(there);
+        assert_non_null(strstr(status_message(), "here"));
+    }
+    io_fault_set(0, 0);
+}
+
 static void links_are_not_followed_where_that_matters(void **state)
 {
     (void)state;
@@ -207,8 +232,8 @@ static void links_are_not_followed_where_that_matters(void **state)
     assert_int_equal(bytes, 1);
     io_close(&fd);
     assert_int_equal(io_remove_tree(temp_path("tree")), STATUS_OK);
-    assert_false(io_exists(temp_path("tree")));
-    assert_true(io_exists(temp_path("keep/file")));
+    assert_false(temp_there(temp_path("tree")));
+    assert_true(temp_there(temp_path("keep/file")));
 }
 
 static void what_cannot_work_is_refused_with_a_reason(void **state)
@@ -278,6 +303,7 @@ int main(void)
         T(every_failing_call_of_reading_listing_and_removing_is_reported_and_leaks_nothing),
         T(a_process_killed_at_any_call_leaves_the_old_or_the_new_file),
         T(sweeping_spares_running_processes_and_foreign_names),
+        T(what_cannot_be_told_is_not_called_missing),
         T(links_are_not_followed_where_that_matters),
         T(what_cannot_work_is_refused_with_a_reason),
         T(patterns_match_as_in_a_shell),

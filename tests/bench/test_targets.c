@@ -161,7 +161,7 @@ static void a_report_is_written_whole_or_not_at_all(void **state)
     assert_string_equal(text, "");
     assert_int_equal(r.pass, 1);
     assert_int_equal(r.look, 1);
-    assert_false(io_exists(path));
+    assert_false(temp_there(path));
     assert_int_equal(p2p_report_close(&r, STATUS_OK), STATUS_OK);
     assert_int_equal(io_read_file(path, 4096, &data, &bytes), STATUS_OK);
     assert_non_null(strstr(
@@ -175,7 +175,7 @@ static void a_report_is_written_whole_or_not_at_all(void **state)
     p2p_report_open(&r, "p2p", "NVIDIA H200", path); /* a failed run leaves no file */
     p2p_report_row(&r, &rows[0], text);
     assert_int_equal(p2p_report_close(&r, STATUS_DEVICE), STATUS_DEVICE);
-    assert_false(io_exists(path));
+    assert_false(temp_there(path));
 }
 
 int main(void)

@@ -192,7 +192,7 @@ for k in 15 25 40 80 130 190 260; do
     fi
     rm -rf full
 done
-for k in 60 75 90 112 140 170 200; do
+for k in 60 75 92 112 140 170 200; do
     dir=runs/full.$k
     INGOT_IO_FAULT=$k:ENOSPC "$ingot" train r.yaml --run.dir=$dir --train.steps=8 --ckpt.on_full=stop >out 2>err
     code=$?

@@ -301,7 +301,7 @@ static void assert_tidy(void)
 {
     struct io_list list;
     assert_int_equal(io_list(temp_path("out"), &list), STATUS_OK);
-    bool journal = io_exists(temp_path("out/g_build.journal"));
+    bool journal = temp_there(temp_path("out/g_build.journal"));
     for (int i = 0; i < list.count; i++) {
         assert_null(strstr(list.names[i], ".tmp-"));
         assert_null(strstr(list.names[i], ".lock"));

@@ -201,7 +201,7 @@ static void kills_of_builds_of_other_formats_are_gone_on_from(void **state)
 
 static bool is_done(void)
 {
-    return io_exists(temp_path("out/c_manifest.json")) && !io_exists(temp_path("out/c_build.journal"));
+    return temp_there(temp_path("out/c_manifest.json")) && !temp_there(temp_path("out/c_build.journal"));
 }
 
 static void a_kill_near_the_end_is_gone_on_from(void **state)
@@ -259,7 +259,7 @@ static void a_stop_saves_and_says_so(void **state)
     (void)state;
     assert_int_equal(io_remove_tree(temp_path("out")), STATUS_OK);
     pid_t child = start(NULL, NULL);
-    while (!io_exists(temp_path("out/c_build.journal")))
+    while (!temp_there(temp_path("out/c_build.journal")))
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     kill(child, SIGTERM);
     int code = end_of(child);
@@ -296,7 +296,7 @@ static void changed_inputs_and_settings_are_refused(void **state)
     struct build_config c = config_for(&batches);
     struct build_report r;
     assert_int_equal(build_run(&c, &r), STATUS_STOPPED);
-    assert_true(io_exists(temp_path("out/c_build.journal")));
+    assert_true(temp_there(temp_path("out/c_build.journal")));
     c.ctx = &all;
     c.eod = EOD_BEFORE;
     assert_int_equal(build_run(&c, &r), STATUS_CONFIG);
@@ -309,7 +309,7 @@ static void changed_inputs_and_settings_are_refused(void **state)
     assert_non_null(strstr(status_message(), "a.txt has changed"));
     c.force = true; /* starts anew */
     assert_int_equal(build_run(&c, &r), STATUS_OK);
-    assert_false(io_exists(temp_path("out/c_build.journal")));
+    assert_false(temp_there(temp_path("out/c_build.journal")));
     assert_int_equal(r.train.documents, LINES);
 }
 
@@ -323,7 +323,7 @@ static void a_journal_whose_files_are_gone_is_refused(void **state)
         struct build_config c = config_for(&batches);
         struct build_report r;
         assert_int_equal(build_run(&c, &r), STATUS_STOPPED);
-        assert_true(io_exists(temp_path(gone[i])));
+        assert_true(temp_there(temp_path(gone[i])));
         assert_int_equal(remove(temp_path(gone[i])), 0);
         c.ctx = &all;
         assert_int_equal(build_run(&c, &r), STATUS_CONFIG);

@@ -81,8 +81,8 @@ static void damage_is_refused(void **state)
     static const struct {
         size_t at;
         const char *what;
-    } flips[] = {{0, "INGOTIDX"},       {8, "version"},   {12, "bytes per document"},
-                 {24, "expected 64 +"}, {32, "checksum"}, {64 + 400, "checksum"}};
+    } flips[] = {{0, "INGOTIDX"},  {8, "version"},         {12, "bytes per document"}, {24, "expected 64 +"},
+                 {32, "checksum"}, {64 + 400, "checksum"}, {40, "not zero"},           {63, "not zero"}};
     struct corpus_index x;
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++) {
         data[flips[i].at] ^= 1;

@@ -41,7 +41,7 @@ static void exact_duplicates_are_found_also_after_a_pause(void **state)
     }
     assert_int_equal(dedup_count(d), DOCUMENTS);
     dedup_close(&d, false);
-    assert_false(io_exists(path));
+    assert_false(temp_there(path));
 }
 
 static void the_table_takes_the_memory_that_is_said(void **state)
@@ -166,7 +166,7 @@ static void the_report_finds_similar_documents_and_no_others(void **state)
     }
     dedup_sketcher_close(s);
     dedup_near_close(&d, false);
-    assert_false(io_exists(path));
+    assert_false(temp_there(path));
 }
 
 /* The first of each family stays; what is found does not depend on a pause. */

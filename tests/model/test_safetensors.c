@@ -233,14 +233,14 @@ static void a_model_survives_writing_whole_and_in_shards_and_the_last_export_cou
     (void)state;
     write_sample(INT64_MAX);
     check_sample();
-    assert_false(io_exists(temp_path("model.safetensors.index.json")));
+    assert_false(temp_there(temp_path("model.safetensors.index.json")));
     write_sample(20);
     check_sample();
-    assert_false(io_exists(temp_path("model.safetensors")));
-    assert_true(io_exists(temp_path("model-00001-of-00003.safetensors")));
+    assert_false(temp_there(temp_path("model.safetensors")));
+    assert_true(temp_there(temp_path("model-00001-of-00003.safetensors")));
     write_sample(1);
     check_sample();
-    assert_false(io_exists(temp_path("model-00001-of-00003.safetensors")));
+    assert_false(temp_there(temp_path("model-00001-of-00003.safetensors")));
     write_sample(1000);
     check_sample();
     struct io_list list;

@@ -36,6 +36,12 @@ static inline const char *scratch_path(const struct scratch *s, const char *name
     snprintf(p, sizeof paths[0], "%s/%s", s->dir, name);
     return p;
 }
+static inline bool scratch_there(const char *path)
+{
+    bool there = false;
+    return io_exists(path, &there) == STATUS_OK && there;
+}
+
 static inline void scratch_write(const struct scratch *s, const char *name, const char *text)
 {
     FILE *f = fopen(scratch_path(s, name), "w");

@@ -191,7 +191,7 @@ static void a_run_without_records_has_a_page(void **state)
     (void)state;
     struct scratch s = scratch_make();
     assert_int_equal(report_write(s.dir, NULL), STATUS_DATA); /* not a run directory at all */
-    assert_false(io_exists(scratch_path(&s, "report.html")));
+    assert_false(scratch_there(scratch_path(&s, "report.html")));
     scratch_write(&s, "metrics.jsonl", "");
     char *text = page(&s);
     expect(text, "No step has been recorded");
@@ -362,7 +362,7 @@ static void several_runs_are_compared_on_one_page(void **state)
     char path[1024];
     snprintf(path, sizeof path, "%s/compare.html", s.dir);
     assert_int_equal(report_compare(dirs, 3, path), STATUS_DATA); /* the last one is no run */
-    assert_false(io_exists(path));
+    assert_false(scratch_there(path));
     assert_int_equal(report_compare(dirs, 2, path), STATUS_OK);
     char *text = scratch_read(&s, "compare.html", NULL);
     json_t *data = chart_data(text);

@@ -250,7 +250,7 @@ static void a_file_keeps_what_others_wrote(void **state)
     assert_int_equal(gemm_choice_file_read(&back, &mine, path), STATUS_OK); /* not there: empty */
     assert_int_equal(back.count, 0);
     assert_int_equal(gemm_choice_file_add(&none, &mine, path), STATUS_OK);
-    assert_false(io_exists(path));
+    assert_false(temp_there(path));
     struct gemm_choice c = choice(5);
     assert_int_equal(gemm_choice_add(&list, &c), STATUS_OK);
     assert_int_equal(gemm_choice_file_add(&list, &other, path), STATUS_OK);

@@ -37,6 +37,15 @@ same_run "deleted first" whole disk/run
 all_sound "deleted first" disk/run
 rm -rf disk/run
 
+# --- the same with parts of tensors on two ranks: what was copied while training goes on can be written once more ---
+ballast 36
+timeout 120 "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir=disk/run --train.steps=12 --eval.every=0 --parallel.zero=1 \
+    --train.gradient_groups=2 >out 2>err
+check "two ranks: exit 0, not more than 120 s" [ $? -eq 0 ]
+check "two ranks: old checkpoints are deleted" grep -q "the disk is full: 1 old checkpoint deleted before step" err
+all_sound "two ranks" disk/run
+rm -rf disk/run
+
 # --- room for one: the last sound one stays, the save waits until there is space ---
 ballast 20
 "$ingot" train r.yaml --run.dir=disk/run --train.steps=12 --eval.every=0 >out 2>err &

@@ -351,6 +351,11 @@ status watch_wait_all(struct watch *w)
 
 /* ---- aborting */
 
+bool watch_aborted(const struct watch *w)
+{
+    return heartbeat_aborted(w->heartbeat);
+}
+
 static status aborted(struct watch *w, const struct comm *c, const struct comm_call *call)
 {
     char text[COMM_TEXT], where[COMM_TEXT];

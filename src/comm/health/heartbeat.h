@@ -51,6 +51,7 @@ status watch_wait_all(struct watch *w) WARN_UNUSED;
  * or timeout. */
 void watch_wait_begin(struct watch *w);
 void watch_wait_end(struct watch *w);
+bool watch_aborted(const struct watch *w); /* on any thread */
 double watch_waited_s(const struct watch *w); /* time between them so far */
 int watch_awaited(const struct watch *w);     /* the lowest rank that does not wait while this one does; -1: none */
 status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;

@@ -199,7 +199,9 @@ static status open_tokenizer(struct build *b, const char *dir)
 static status take_set(struct build *b, const struct shard_set *set, const char *input)
 {
     if (!b->tokenizer && !b->tokenizer_hash[0] && set->tokenizer_hash[0]) {
-        if (set->tokenizer_dir[0] && io_exists(set->tokenizer_dir))
+        bool there = false;
+        if (set->tokenizer_dir[0]) TRY(io_exists(set->tokenizer_dir, &there));
+        if (there)
             TRY(open_tokenizer(b, set->tokenizer_dir));
         else
             memcpy(b->tokenizer_hash, set->tokenizer_hash, sizeof b->tokenizer_hash);

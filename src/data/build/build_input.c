@@ -46,7 +46,9 @@ static status add_input(struct build_inputs *in, const struct build_config *conf
     const char *path = config->inputs[input];
     bool shards;
     struct shard_set set;
-    if (!strpbrk(path, "*?[") || io_exists(path)) return add_file(in, input, path);
+    bool file = !strpbrk(path, "*?[");
+    if (!file) TRY(io_exists(path, &file));
+    if (file) return add_file(in, input, path);
     TRY(build_source_is_shards(config, path, &shards));
     TRY(build_source_set(config, path, &set));
     status st = STATUS_OK;

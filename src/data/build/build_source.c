@@ -27,15 +27,18 @@ status build_source_is_shards(const struct build_config *config, const char *inp
 {
     *shards = true;
     if (config->hints.type != SHARD_TYPE_UNKNOWN) return STATUS_OK;
-    if (!io_exists(input)) { /* a pattern, or a wrong name, which the reader reports */
+    bool there, indexed = false;
+    TRY(io_exists(input, &there));
+    if (!there) { /* a pattern, or a wrong name, which the reader reports */
         *shards = strpbrk(input, "*?[") != NULL;
         return STATUS_OK;
     }
     char head[HEAD_BYTES], beside[4096];
     TRY(read_head(input, head));
     *shards = shard_begins(head, sizeof head);
-    if (*shards || !shard_file(SHARD_MEGATRON, input, 1, beside, sizeof beside) || !io_exists(beside))
-        return STATUS_OK;
+    if (!*shards && shard_file(SHARD_MEGATRON, input, 1, beside, sizeof beside))
+        TRY(io_exists(beside, &indexed));
+    if (!indexed) return STATUS_OK;
     TRY(read_head(beside, head));
     *shards = memcmp(head, "MMIDIDX", strlen("MMIDIDX")) == 0;
     return STATUS_OK;

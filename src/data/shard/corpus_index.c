@@ -43,6 +43,9 @@ status corpus_index_parse(struct corpus_index *x, const char *path, const void *
     if (h->version != VERSION || h->entry_bytes != ENTRY_BYTES)
         return FAIL(STATUS_DATA, "%s: version %u with %u bytes per document, expected version %d with %d",
                     path, h->version, h->entry_bytes, VERSION, ENTRY_BYTES);
+    static const uint8_t zero[sizeof h->zero];
+    if (memcmp(h->zero, zero, sizeof zero) != 0)
+        return FAIL(STATUS_DATA, "%s: bytes 40 to 63 are not zero: the file is damaged", path);
     if (h->tokens < 0 || h->documents < 0 || h->documents > h->tokens)
         return FAIL(STATUS_DATA, "%s: %lld documents in %lld tokens cannot be", path, (long long)h->documents,
                     (long long)h->tokens);

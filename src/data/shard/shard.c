@@ -197,8 +197,10 @@ static status open_index(struct shard *s, const char *path)
 {
     char name[PATH_MAX];
     size_t length = strlen(path);
+    bool there = false;
     if (length < 5 || strcmp(path + length - 4, ".bin") != 0) return STATUS_OK;
-    if (!shard_file(SHARD_MEGATRON, path, 1, name, sizeof name) || !io_exists(name)) return STATUS_OK;
+    if (shard_file(SHARD_MEGATRON, path, 1, name, sizeof name)) TRY(io_exists(name, &there));
+    if (!there) return STATUS_OK;
     TRY(map_file(name, &s->maps[1]));
     const uint8_t *at = s->maps[1].at;
     if (s->maps[1].bytes < 7 || memcmp(at, "MMIDIDX", 7) != 0) return STATUS_OK;

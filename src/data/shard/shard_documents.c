@@ -70,15 +70,16 @@ static status from_indexes(const struct shard_set *s, struct list *l)
 }
 
 /* If an index was lost and the tokens give the same boundaries, uses them. */
-static bool use_indexes(const struct shard_set *s)
+static status use_indexes(const struct shard_set *s, bool *use)
 {
     char path[PATH_MAX];
-    for (int i = 0; i < s->count; i++) {
-        if (!s->shards[i].indexed) return false;
+    *use = true;
+    for (int i = 0; i < s->count && *use; i++) {
+        *use = s->shards[i].indexed;
         corpus_index_name(s->shards[i].path, path, sizeof path);
-        if (s->eod != EOD_NONE && !io_exists(path)) return false;
+        if (*use && s->eod != EOD_NONE) TRY(io_exists(path, use));
     }
-    return true;
+    return STATUS_OK;
 }
 
 /* A piece of a shard, and where its tokens start documents in the stream. */
@@ -154,8 +155,10 @@ status shard_set_documents(const struct shard_set *s, struct document_index *out
             "end-of-text token and its place",
             s->shards[0].path);
     struct list l = {0};
+    bool indexes = false;
+    if (s->format != SHARD_MEGATRON) TRY(use_indexes(s, &indexes));
     status st = s->format == SHARD_MEGATRON ? from_megatron(s, &l)
-                : use_indexes(s)            ? from_indexes(s, &l)
+                : indexes                   ? from_indexes(s, &l)
                                             : from_tokens(s, &l);
     if (st == STATUS_OK) st = push(&l, s->tokens);
     if (st != STATUS_OK) {

@@ -42,6 +42,9 @@ status shard_mask_parse(struct shard_mask *m, const char *path, const void *data
     if (h.version != VERSION || h.token_bits != 1)
         return FAIL(STATUS_DATA, "%s: version %u with %u bits per token, expected version %d with 1", path,
                     h.version, h.token_bits, VERSION);
+    static const uint8_t zero[sizeof h.zero];
+    if (memcmp(h.zero, zero, sizeof zero) != 0)
+        return FAIL(STATUS_DATA, "%s: bytes 40 to 63 are not zero: the file is damaged", path);
     const uint8_t *bits = (const uint8_t *)data + HEADER_BYTES;
     const size_t room = bytes - HEADER_BYTES;
     if (h.tokens < 0 || h.tokens > INT64_MAX - 7 || (uint64_t)(h.tokens + 7) / 8 != room)

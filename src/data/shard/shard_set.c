@@ -60,26 +60,35 @@ static status no_match(const char *pattern)
         return FAIL(STATUS_IO, "%s: permission denied; check owner and permissions", pattern);
     char manifest[PATH_MAX];
     int n = snprintf(manifest, sizeof manifest, "%s_manifest.json", pattern);
-    if (n < (int)sizeof manifest && io_exists(manifest))
+    bool build = false;
+    if (n < (int)sizeof manifest) TRY(io_exists(manifest, &build));
+    if (build)
         return FAIL(STATUS_DATA, "'%s' is the prefix of a build; its shards are '%s_train_*' and '%s_val_*'",
                     pattern, pattern, pattern);
     return FAIL(STATUS_DATA, "no shard matches '%s'; `ingot data build` makes shards of text", pattern);
+}
+
+/* The shard that is called `pattern`; *one NULL: it is a pattern. Megatron's data set also goes by its index, or by its
+ * prefix: then *one is `with`. */
+static status match_name(const char *pattern, char with[PATH_MAX], const char **one)
+{
+    bool there, other = false;
+    TRY(io_exists(pattern, &there));
+    *one = there ? pattern : NULL;
+    const int length = (int)strlen(pattern) - (there ? (int)strlen(".idx") : 0);
+    if (there && !ends_in(pattern, ".idx")) return STATUS_OK;
+    if (snprintf(with, PATH_MAX, "%.*s.bin", length, pattern) < PATH_MAX) TRY(io_exists(with, &other));
+    if (other) *one = with;
+    return STATUS_OK;
 }
 
 status shard_match(const char *pattern, struct shard_names *out)
 {
     struct io_list found = {0};
     char with[PATH_MAX];
-    const char *one = io_exists(pattern) ? pattern : NULL;
+    const char *one;
     *out = (struct shard_names){0};
-    if (one && ends_in(one, ".idx")) { /* Megatron's data set by its index */
-        int n = snprintf(with, sizeof with, "%.*s.bin", (int)strlen(one) - 4, one);
-        if (n < (int)sizeof with && io_exists(with)) one = with;
-    }
-    if (!one) {
-        int n = snprintf(with, sizeof with, "%s.bin", pattern); /* or by its prefix */
-        if (n < (int)sizeof with && io_exists(with)) one = with;
-    }
+    TRY(match_name(pattern, with, &one));
     if (!one) TRY(io_match(pattern, &found));
     size_t most = one ? 1 : (size_t)found.count;
     status st = STATUS_OK;
@@ -240,16 +249,19 @@ static status read_manifests(struct shard_set *s)
     int with = 0;
     for (int i = 0; i < s->count; i++) {
         char now[sizeof prefix];
+        bool there;
         struct shard *shard = &s->shards[i];
         if (!manifest_prefix(shard->path, now, sizeof now)) continue;
         snprintf(path, sizeof path, "%s_manifest.pending", now);
-        if (io_exists(path)) {
+        TRY_OUT(io_exists(path, &there));
+        if (there) {
             st = FAIL(STATUS_DATA, "%s: its build was interrupted (%s exists); build again with --force",
                       shard->path, path);
             goto out;
         }
         snprintf(path, sizeof path, "%s_manifest.json", now);
-        if (!io_exists(path)) continue;
+        TRY_OUT(io_exists(path, &there));
+        if (!there) continue;
         if (strcmp(now, prefix) != 0) {
             manifest_free(&m);
             TRY_OUT(manifest_read(&m, path));

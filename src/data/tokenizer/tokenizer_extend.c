@@ -12,8 +12,10 @@ static status copy_file(const char *from, const char *to, const char *name)
 {
     char path[PATH_BYTES], *data;
     size_t bytes;
+    bool there;
     snprintf(path, sizeof path, "%.1100s/%s", from, name);
-    if (!io_exists(path)) return STATUS_OK;
+    TRY(io_exists(path, &there));
+    if (!there) return STATUS_OK;
     TRY(io_read_file(path, FILE_BYTES_MAX, &data, &bytes));
     snprintf(path, sizeof path, "%.1100s/%s", to, name);
     status st = io_write_file(path, data, bytes);
@@ -94,9 +96,10 @@ status tokenizer_extend(const char *from, const char *const *texts, int count, c
 {
     char path[PATH_BYTES];
     struct tokenizer *t, *more = NULL;
+    bool there;
     snprintf(path, sizeof path, "%.1100s/tokenizer.json", to);
-    if (io_exists(path))
-        return FAIL(STATUS_CONFIG, "%s exists already; name another directory with -o", path);
+    TRY(io_exists(path, &there));
+    if (there) return FAIL(STATUS_CONFIG, "%s exists already; name another directory with -o", path);
     TRY(tokenizer_load(&t, from));
     status st = write_extended(t, from, texts, count, to);
     if (st == STATUS_OK) st = tokenizer_load(&more, to);

@@ -41,7 +41,10 @@ static status read_half(struct tokenizer *t, const char *path, const char *preto
         *is = true;
         snprintf(a, sizeof a, "%.*s%s", (int)(name - path), path, pairs[i][0]);
         snprintf(b, sizeof b, "%.*s%s", (int)(name - path), path, pairs[i][1]);
-        const char *missing = !io_exists(a) ? pairs[i][0] : !io_exists(b) ? pairs[i][1] : NULL;
+        bool first, second;
+        TRY(io_exists(a, &first));
+        TRY(io_exists(b, &second));
+        const char *missing = !first ? pairs[i][0] : !second ? pairs[i][1] : NULL;
         if (missing)
             return FAIL(STATUS_DATA, "%s is one file of two; %s must stand beside it", name, missing);
         return read_pair(t, a, b, pretokenizer);
@@ -57,14 +60,18 @@ static status read_directory(struct tokenizer *t, const char *dir, const char *p
     TRY(io_kind(a, &kind));
     if (kind != IO_NONE) return tokenizer_file_read(t, a, pretokenizer);
     snprintf(a, sizeof a, "%s/added_tokens.json", dir);
-    if (io_exists(a))
+    bool first, second;
+    TRY(io_exists(a, &first));
+    if (first)
         return FAIL(STATUS_DATA,
                     "added_tokens.json without tokenizer.json is not supported: let transformers "
                     "write the latter (save_pretrained of a fast tokenizer)");
     for (int i = 0; i < 2; i++) {
         snprintf(a, sizeof a, "%s/%s", dir, pairs[i][0]);
         snprintf(b, sizeof b, "%s/%s", dir, pairs[i][1]);
-        if (io_exists(a) && io_exists(b)) return read_pair(t, a, b, pretokenizer);
+        TRY(io_exists(a, &first));
+        TRY(io_exists(b, &second));
+        if (first && second) return read_pair(t, a, b, pretokenizer);
     }
     return FAIL(STATUS_DATA,
                 "the directory has neither tokenizer.json nor vocab.json with merges.txt; a rank "
