@@ -60,6 +60,16 @@ if(NOT INGOT_STATIC)
   endif()
 endif()
 
+# libmicrohttpd is what `ingot serve` listens with; a program without it says so. Its archive needs GnuTLS and more behind it.
+set(INGOT_MICROHTTPD_FOUND OFF)
+if(NOT INGOT_STATIC)
+  pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd>=0.9.70)
+  if(MICROHTTPD_FOUND)
+    set(INGOT_MICROHTTPD_FOUND ON)
+    target_link_libraries(ingot_deps INTERFACE PkgConfig::MICROHTTPD)
+  endif()
+endif()
+
 # oneDNN is a peer of `ingot bench gemm`, and nothing else: a build for this machine takes it where it is.
 set(INGOT_ONEDNN AUTO CACHE STRING "oneDNN as a peer of ingot bench gemm: AUTO (where it is found) or OFF")
 set_property(CACHE INGOT_ONEDNN PROPERTY STRINGS AUTO OFF)

@@ -196,7 +196,7 @@ static void put_forecast(FILE *out, const struct report_data *d)
 }
 
 /* All samples of a short run; of a long one, the first, the last and some evenly between. */
-static void put_samples(FILE *out, const struct report_data *d)
+void report_put_samples(FILE *out, const struct report_data *d)
 {
     enum { SHOWN_MAX = 12 };
     int64_t shown = d->sample_count < SHOWN_MAX ? d->sample_count : SHOWN_MAX;
@@ -303,7 +303,7 @@ static void put_page(FILE *out, const struct report_data *d)
     report_put_alerts(out, d);
     put_compression(out, d);
     report_put_evals(out, d);
-    put_samples(out, d);
+    report_put_samples(out, d);
     report_put_next(out, d);
     report_put_stages(out, d);
     report_put_origin(out, d);

@@ -128,11 +128,32 @@ static const char controls[] =
     "zoom</button></div>\n"
     "<div class=legend id=legend></div><div class=charts id=charts></div></section>\n";
 
+static int64_t shown_of(int count)
+{
+    const int64_t shown = SHOWN * 2 / (count + 1);
+    return shown < SHOWN_LEAST ? SHOWN_LEAST : shown;
+}
+
+void report_put_controls(FILE *out)
+{
+    fputs(controls, out);
+}
+
+void report_put_curves(FILE *out, const struct report_data *const *runs, int count)
+{
+    fprintf(out, "{\"runs\":[");
+    for (int i = 0; i < count; i++) {
+        if (i) fputc(',', out);
+        put_run(out, runs[i], shown_of(count));
+    }
+    fprintf(out, "]}");
+}
+
 void report_put_charts(FILE *out, const struct report_data *const *runs, int count)
 {
-    int64_t shown = SHOWN * 2 / (count + 1), most = 0;
+    const int64_t shown = shown_of(count);
+    int64_t most = 0;
     bool any = false;
-    if (shown < SHOWN_LEAST) shown = SHOWN_LEAST;
     for (int i = 0; i < count; i++) {
         any = any || runs[i]->tokens_at.count > 0 || runs[i]->seconds_at.count > 0;
         if (runs[i]->records > most) most = runs[i]->records;
@@ -144,10 +165,7 @@ void report_put_charts(FILE *out, const struct report_data *const *runs, int cou
                 "<p class=sub>Of %lld records each chart shows %lld intervals: their mean, and faintly "
                 "their minima and maxima.</p>\n",
                 (long long)most, (long long)shown);
-    fprintf(out, "<script type=application/json id=data>{\"runs\":[");
-    for (int i = 0; i < count; i++) {
-        if (i) fputc(',', out);
-        put_run(out, runs[i], shown);
-    }
-    fprintf(out, "]}</script>\n");
+    fprintf(out, "<script type=application/json id=data>");
+    report_put_curves(out, runs, count);
+    fprintf(out, "</script>\n");
 }

@@ -181,8 +181,16 @@ static void put_page(FILE *out, const struct report_data *runs, int count)
     free(texts);
 }
 
-/* Two runs of one name are told apart by their paths. */
-static void name_apart(struct report_data *runs, int count)
+void report_put_results(FILE *out, const struct report_data *runs, int count)
+{
+    char **texts = calloc((size_t)count + 1, sizeof *texts);
+    MEMORY_CHECK(texts != NULL, "no memory to compare %d runs", count);
+    put_results(out, runs, count, texts);
+    if (count > 1) put_settings(out, runs, count, texts);
+    free(texts);
+}
+
+void report_name_apart(struct report_data *runs, int count)
 {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < i; k++)
@@ -200,7 +208,7 @@ status report_compare(const char *const *run_dirs, int count, const char *path)
     int read = 0;
     for (; read < count && st == STATUS_OK; read++) st = report_data_read(&runs[read], run_dirs[read], 0);
     if (st == STATUS_OK) {
-        name_apart(runs, count);
+        report_name_apart(runs, count);
         char *page = NULL;
         size_t bytes = 0;
         FILE *out = memory_stream(&page, &bytes);

@@ -91,6 +91,13 @@ extern const unsigned char report_css[], report_js[];
 
 /* report_chart.c: the controls, and the data that the script draws. */
 void report_put_charts(FILE *out, const struct report_data *const *runs, int count);
+void report_put_controls(FILE *out);
+void report_put_curves(FILE *out, const struct report_data *const *runs, int count); /* the data alone */
+/* report_compare.c: the tables of results and of settings that differ. */
+void report_put_results(FILE *out, const struct report_data *runs, int count);
+void report_name_apart(struct report_data *runs, int count); /* two runs of one name get their paths */
+/* report.c: "Samples over time". */
+void report_put_samples(FILE *out, const struct report_data *d);
 /* report_time.c: "Where the time went". */
 void report_put_stages(FILE *out, const struct report_data *d);
 /* report_alerts.c: "Alerts". */

@@ -28,7 +28,7 @@ rule_include() {
         return (part[1] "/" part[2]) in rank ? part[1] "/" part[2] : part[1]
     }
     BEGIN {
-        n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data/text 1 data/tokenizer 2 data/read 2 data/shard 2 data/build 2.5 data/load 2.5 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 8 harness 8 doctor 8.5 cli 9", w, " ")
+        n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data/text 1 data/tokenizer 2 data/read 2 data/shard 2 data/build 2.5 data/load 2.5 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 8 harness 8 doctor 8.5 serve 8.5 cli 9", w, " ")
         for (i = 1; i < n; i += 2) rank[w[i]] = w[i + 1]
     }
     FNR == 1 { from = directory(substr(FILENAME, 5)) }

@@ -1,0 +1,70 @@
+#include "serve/serve.h"
+#include "observe/live.h"
+#include "serve/serve_int.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Those that end it, blocked in all threads and taken by sigwait. */
+static void end_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void say(const struct serve_http_options *o, int port, const char *token_path,
+                struct serve_state *state)
+{
+    char host[256] = "";
+    const char *home = getenv("HOME");
+    const size_t n = home ? strlen(home) : 0;
+    const bool below = n > 1 && strncmp(token_path, home, n) == 0 && token_path[n] == '/';
+    int running;
+    const int count = serve_state_count(state, &running);
+    const bool six = strchr(o->host, ':') != NULL;
+    gethostname(host, sizeof host - 1);
+    printf("%d run%s, %d running: http://%s%s%s:%d/#t=%s\n", count, count == 1 ? "" : "s", running,
+           six ? "[" : "", o->host, six ? "]" : "", port, o->token);
+    printf("from your desk: ssh -L %d:%s:%d %s; Prometheus: /metrics with Authorization: Bearer TOKEN; the "
+           "token "
+           "is in %s%s\n",
+           port, o->host, port, host, below ? "~" : "", token_path + (below ? n : 0));
+    fflush(stdout);
+}
+
+status serve_run(const struct serve_options *o)
+{
+    char token[SERVE_TOKEN], token_path[1024], policy[512];
+    struct serve_state *state = NULL;
+    struct serve_http *http = NULL;
+    sigset_t ends;
+    int port = 0, number = 0;
+    const char *host = o->host ? o->host : "127.0.0.1";
+    if (!serve_host_is_own(strcmp(host, "::1") == 0 ? "[::1]" : host, NULL) && o->token_file == NULL)
+        return FAIL(STATUS_CONFIG, "serve: --host %s can be reached from other hosts: add --token-file FILE",
+                    host);
+    TRY(serve_token_read(o->token_file, token, token_path));
+    end_signals(&ends);
+    char *page = report_live_page(policy);
+    status st = serve_state_open(&state, o);
+    const struct serve_http_options h = {
+        .host = host, .port = o->port, .token = token, .page = page, .policy = policy, .state = state};
+    if (st == STATUS_OK) st = serve_http_open(&http, &h, &port);
+    if (st == STATUS_OK) {
+        say(&h, port, token_path, state);
+        while (sigwait(&ends, &number) != 0) {}
+        serve_state_stop(state);
+    }
+    serve_http_close(http);
+    serve_state_close(state);
+    free(page);
+    return st;
+}

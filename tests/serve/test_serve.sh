@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# ingot serve as a program: what it answers, whom it refuses, under attack, beside a run that trains; in a browser where there is one.
+here=$(dirname "$(realpath "$0")")
+. "$here/../shell.sh"
+if "$ingot" serve --port 0 --token-file none none 2>&1 | grep -q 'built without libmicrohttpd'; then
+    echo "built without libmicrohttpd: skipped"
+    exit 77
+fi
+command -v curl >/dev/null && command -v jq >/dev/null && command -v python3 >/dev/null || { echo "no curl, jq or python3: skipped"; exit 77; }
+make_corpus
+unset INGOT_ROOT
+home=$HOME
+export HOME=$work XDG_CONFIG_HOME=
+printf 'cards=2\ncard 0 xid=31\n' >gpus
+INGOT_NVML_SCRIPT=gpus run 0 train r.yaml --run.dir=runs/a --log.sample_prompt='the king' --log.host_every=0.2
+run 0 train r.yaml --run.dir=runs/b --optim.lr=1e-3 --log.sample_prompt='<script>alert(1)</script>'
+"$ingot" train r.yaml --run.dir=runs/live --train.steps=1000000 --ckpt.every=100000 --eval.every=100000 >/dev/null 2>&1 &
+live=$!
+wait_for_step runs/live 20 $live
+
+"$ingot" serve --port 0 >said 2>err &
+server=$!
+trap 'kill $server $live 2>/dev/null; rm -rf "$work"' EXIT
+until grep -q '#t=' said || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
+port=$(sed -n 's/.*:\([0-9]*\)\/#t=.*/\1/p' said | head -n 1)
+token=$(cat .config/ingot/token)
+check "it says what it serves" grep -q '^3 runs, 1 running: http://127.0.0.1:[0-9]*/#t=' said
+check "its token is its own" [ "$(stat -c %a .config/ingot/token)" = 600 ]
+fetch() { curl -sS --max-time 20 -H "Authorization: Bearer $token" "http://127.0.0.1:$port$1"; }
+
+fetch /api/runs >runs.json
+check "runs" [ "$(jq '.runs | length' runs.json)" -eq 3 ]
+check "one of them runs" [ "$(jq '[.runs[] | select(.state == "running")] | length' runs.json)" -eq 1 ]
+fetch /api/runs/0 >one.json
+check "a run by its number" jq -e '.schema == "ingot.monitor/1"' one.json >/dev/null
+fetch /api/curves >curves.json
+check "curves of all" jq -e '(.runs | length) == 3 and (.runs[0].series.loss | length) >= 2' curves.json >/dev/null
+fetch /api/view >view.html
+check "settings that differ" grep -q 'optim.lr' view.html
+check "alerts" grep -q 'memory page fault of a program' view.html
+check "GPUs" grep -q 'gpu1' view.html
+check "samples" grep -q 'the king' view.html
+check "no text of a run is a tag" [ "$(grep -c '<script' view.html)" -eq 0 ]
+fetch /metrics >metrics.txt
+check "OpenMetrics ends" [ "$(tail -n 1 metrics.txt)" = '# EOF' ]
+check "steps" grep -q '^ingot_steps_total{run="a"} 40$' metrics.txt
+check "GPUs' numbers" grep -q '^ingot_gpu_watts{run="a",host="[^"]*",gpu="1",uuid="[^"]*"} ' metrics.txt
+if HOME=$home python3 -c 'import prometheus_client' 2>/dev/null; then
+    check "Prometheus' parser takes it" env HOME="$home" python3 "$here/../../tools/check_openmetrics.py" metrics.txt >/dev/null
+fi
+# events: one now, another when the run goes on
+timeout 4 curl -sSN -H "Authorization: Bearer $token" "http://127.0.0.1:$port/events" >events
+check "events come" [ "$(grep -c '^data: {"version":' events)" -ge 2 ]
+
+python3 "$here/attack.py" "$port" "$token" 1000 >attack.txt || fail "under attack: $(cat attack.txt)"
+check "it lives" kill -0 $server
+# a viewer that stands still costs the run nothing: it reads files
+kill -STOP $server
+before=$(grep -c '"kind":"step"' runs/live/metrics.jsonl)
+sleep 1
+check "the run goes on beside a stopped server" [ "$(grep -c '"kind":"step"' runs/live/metrics.jsonl)" -gt "$before" ]
+kill -CONT $server
+
+# --- slips ---
+run 74 serve runs --port "$port"
+says "port $port is taken by process $server (ingot)"
+run 2 serve runs --port 0 --host 0.0.0.0
+says 'add --token-file'
+echo 0123456789abcdef0123 >loose
+chmod 644 loose
+run 2 serve runs --port 0 --token-file loose
+says 'can be read by others (mode 644): chmod 600'
+echo short >bad
+chmod 600 bad
+run 2 serve runs --port 0 --token-file bad
+says 'must hold one line'
+run 2 serve runs --port 0 --token-file nothing
+run 2 serve runs --port 65536
+mkdir empty
+run 3 serve empty --port 0
+says 'no run in empty'
+run 74 serve nowhere --port 0
+
+# --- a browser ---
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || browser=
+if [ -n "$browser" ]; then
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/chrome" --virtual-time-budget=15000 --timeout=15000 \
+        --dump-dom "http://127.0.0.1:$port/#t=$token" >page.html 2>browser.txt
+    check "the page draws curves" grep -q '<figure class="wide">' page.html
+    check "and shows what the run does" grep -q 'running, step' page.html
+    check "the token has left the address and the page" [ "$(grep -c "$token" page.html)" -eq 0 ]
+fi
+kill -TERM $server
+wait $server
+check "SIGTERM ends it with 0" [ $? -eq 0 ]
+kill $live
+exit $failed
