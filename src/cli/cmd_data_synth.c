@@ -12,7 +12,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 struct synth_flags {
-    const char *out;
+    const char *out, *text;
     double power;
     int64_t items, length, vocab_size, samples, val_samples, seed;
     bool force, json;
@@ -32,7 +32,7 @@ static status take_task(const struct args *a, enum synth_task *task)
                 return STATUS_OK;
             }
     const char *near = a->word_count == 1 ? text_nearest(a->words[0], words, COUNT(words)) : NULL;
-    return FAIL(STATUS_CONFIG, "ingot data synth takes one task, mqar or copy%s%s%s",
+    return FAIL(STATUS_CONFIG, "ingot data synth takes one task, mqar, copy, parity or needle%s%s%s",
                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
@@ -48,17 +48,23 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
         if (!f->force) TRY(io_exists(path[i], &there));
         if (there) return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", path[i]);
     }
+    if (f->text && !f->force && io_exists(f->text))
+        return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", f->text);
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;
         TRY(synth_write(c, (enum synth_split)i, path[i]));
         if (rows)
             json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:I}", "path", path[i], "samples",
                                                   (json_int_t)c->samples[i], "length", (json_int_t)c->length,
-                                                  "answers", (json_int_t)(c->samples[i] * c->items)));
+                                                  "answers", (json_int_t)(c->samples[i] * synth_answers(c))));
         else
             printf("%s: %lld samples of %lld tokens, %lld answers\n", path[i], (long long)c->samples[i],
-                   (long long)c->length, (long long)(c->samples[i] * c->items));
+                   (long long)c->length, (long long)(c->samples[i] * synth_answers(c)));
     }
+    if (f->text) TRY(synth_write_text(c, f->text));
+    if (f->text && !rows)
+        printf("%s: %lld texts; ingot eval RUN --tasks lambada=%s\n", f->text,
+               (long long)c->samples[SYNTH_VAL], f->text);
     if (!rows)
         printf("train with --data.train=%s_train_000000.bin --data.val=%s_val_000000.bin "
                "--train.sequence_length=%lld\n",
@@ -79,7 +85,8 @@ status cmd_data_synth(struct args *a)
                                  FLAG("length", &f.length),   FLAG("vocab-size", &f.vocab_size),
                                  FLAG("samples", &f.samples), FLAG("val-samples", &f.val_samples),
                                  FLAG("power", &f.power),     FLAG("seed", &f.seed),
-                                 FLAG("force", &f.force),     FLAG("json", &f.json)};
+                                 FLAG("text", &f.text),       FLAG("force", &f.force),
+                                 FLAG("json", &f.json)};
     struct synth_config c;
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;

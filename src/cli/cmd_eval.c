@@ -1,10 +1,8 @@
-/* ingot eval and ingot generate: the verbs that use a finished RUN. */
+/* ingot eval: judges a RUN. */
 #include "base/parallel.h"
-#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
 #include "cli/print_json.h"
-#include "cli/sample.h"
 #include "observe/progress.h"
 #include "train/data_identity.h"
 #include "train/restore.h"
@@ -110,104 +108,4 @@ status cmd_eval(struct args *a)
     if (e.limit || e.samples || e.each)
         return FAIL(STATUS_CONFIG, "--limit, --samples and --per-token go with --tasks NAME=FILE");
     return eval_shards(a, tokens, e.accept_data, e.json);
-}
-
-static void print_piece(void *ctx, const struct sample_token *token)
-{
-    (void)ctx;
-    fwrite(token->bytes.data, 1, token->bytes.bytes, stdout);
-    fflush(stdout);
-}
-
-/* A token may end within a character: bytes that are no text are replaced. */
-static json_t *clean_json(const char *bytes, size_t count)
-{
-    char *clean = utf8_clean(bytes, count);
-    json_t *j = json_string(clean);
-    free(clean);
-    return j;
-}
-
-static void collect_token(void *ctx, const struct sample_token *token)
-{
-    json_array_append_new(ctx, json_pack("{s:i, s:o, s:f}", "id", (int)token->id, "text",
-                                         clean_json(token->bytes.data, token->bytes.bytes), "logprob",
-                                         token->logprob));
-}
-
-/* One text; with `rows` it goes there, else to stdout while it comes to be. */
-static status generate_one(struct trainer *t, const struct tokenizer *tok, struct sample_config *c,
-                           json_t *rows)
-{
-    char *text = NULL;
-    json_t *tokens = c->ctx = rows ? json_array() : NULL;
-    status st = sample_text(t, tok, c, &text);
-    if (st == STATUS_OK && rows)
-        json_array_append_new(rows, json_pack("{s:I, s:o, s:O}", "seed", (json_int_t)c->sampling.seed, "text",
-                                              clean_json(text, strlen(text)), "tokens", tokens));
-    json_decref(tokens);
-    free(text);
-    return st;
-}
-
-static status generate(struct trainer *t, struct sample_config *c, int64_t samples, json_t *rows)
-{
-    struct tokenizer_place place;
-    struct tokenizer *tok;
-    TRY(restore_tokenizer_place(&t->spec, &place));
-    TRY(restore_tokenizer(t, &place, &tok));
-    status st = STATUS_OK;
-    uint64_t seed = c->sampling.seed;
-    for (int64_t i = 0; i < samples && st == STATUS_OK; i++) {
-        c->sampling.seed = seed + (uint64_t)i;
-        if (!rows) printf("%s", c->prompt);
-        st = generate_one(t, tok, c, rows);
-        if (!rows) printf("\n%s", i + 1 < samples ? "\n" : "");
-    }
-    tokenizer_free(tok);
-    return st;
-}
-
-status cmd_generate(struct args *a)
-{
-    const char *prompt = "", *run;
-    int64_t tokens = 0, top_k = 0, seed = 1, samples = 1;
-    double temperature = 0.8, top_p = 0.95;
-    bool json = false, accept = false;
-    const struct flag flags[] = {FLAG("prompt", &prompt),
-                                 FLAG("tokens", &tokens),
-                                 FLAG("temperature", &temperature),
-                                 FLAG("top-k", &top_k),
-                                 FLAG("top-p", &top_p),
-                                 FLAG("seed", &seed),
-                                 FLAG("samples", &samples),
-                                 FLAG("accept-data-change", &accept),
-                                 FLAG("json", &json)};
-    TRY(args_parse(a, flags, 9));
-    if (a->help) return STATUS_OK;
-    TRY(args_words(a, 1, 1));
-    run = a->words[0];
-    if (tokens < 0 || tokens > INT32_MAX || samples < 1)
-        return FAIL(STATUS_CONFIG, "--tokens is 0 to 2^31, --samples is at least 1");
-    if (temperature < 0 || top_k < 0 || top_p <= 0 || top_p > 1)
-        return FAIL(STATUS_CONFIG, "--temperature and --top-k are not negative, --top-p is in (0, 1]");
-    struct trainer t;
-    TRY(restore_open(
-        &t, run,
-        &(struct restore_options){
-            .sequences = 1, .override_count = a->key_count, .overrides = a->keys, .accept_data = accept}));
-    struct sample_config c = {
-        .prompt = prompt,
-        .tokens = tokens,
-        .emit = json ? collect_token : print_piece,
-        .logprobs = json,
-        .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = (uint64_t)seed}};
-    json_t *rows = json ? json_array() : NULL;
-    status st = generate(&t, &c, samples, rows);
-    if (st == STATUS_OK && json)
-        print_json(json_pack("{s:s, s:I, s:s, s:O}", "run", run, "step", (json_int_t)t.step, "prompt", prompt,
-                             "samples", rows));
-    json_decref(rows);
-    trainer_close(&t);
-    return st;
 }

@@ -78,6 +78,70 @@ static void a_copy_repeats_its_symbols_in_order(void **state)
     }
 }
 
+static void parity_is_that_of_its_bits(void **state)
+{
+    (void)state;
+    const struct synth_config c = config_of(SYNTH_PARITY);
+    int seen[2] = {0};
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        int32_t tokens[LENGTH];
+        uint8_t answers[LENGTH];
+        int bits = 0, ones = 0;
+        draw(&c, SYNTH_VAL, i, tokens, answers);
+        for (int t = 0; t < LENGTH - 3; t++) {
+            assert_true(tokens[t] == 1 || tokens[t] == 3 || tokens[t] == 4);
+            bits += tokens[t] != 1, ones += tokens[t] == 4;
+        }
+        assert_int_equal(bits, ITEMS);
+        assert_int_equal(tokens[LENGTH - 3], 2);
+        assert_int_equal(tokens[LENGTH - 2], 3 + ones % 2);
+        for (int t = 0; t < LENGTH; t++) assert_int_equal(answers[t], t == LENGTH - 2);
+        seen[ones % 2]++;
+    }
+    assert_true(seen[0] > 5 && seen[1] > 5);
+    assert_int_equal(synth_answers(&c), 1);
+}
+
+static void a_needle_is_asked_for_at_the_end(void **state)
+{
+    (void)state;
+    const struct synth_config c = config_of(SYNTH_NEEDLE);
+    int early = 0, late = 0;
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        int32_t tokens[LENGTH];
+        uint8_t answers[LENGTH];
+        int place = -1, sign = LENGTH - 2 - ITEMS;
+        draw(&c, SYNTH_TRAIN, i, tokens, answers);
+        for (int t = 0; t < sign; t++) {
+            if (tokens[t] != 2) continue;
+            assert_int_equal(place, -1);
+            place = t;
+        }
+        assert_true(place >= 0 && place + ITEMS < sign);
+        early += place<sign / 3, late += place> sign / 2;
+        for (int t = 0; t < LENGTH; t++) assert_int_equal(answers[t], t > sign && t <= sign + ITEMS);
+        assert_memory_equal(tokens + sign, tokens + place, (ITEMS + 1) * sizeof *tokens);
+    }
+    assert_true(early > 5 && late > 5);
+}
+
+static void a_needle_lies_in_a_haystack_of_any_length(void **state)
+{
+    (void)state;
+    enum { LONG = 131072 };
+    struct synth_config c = config_of(SYNTH_NEEDLE);
+    c.length = LONG;
+    assert_int_equal(synth_check(&c), STATUS_OK);
+    int32_t *tokens = malloc(LONG * sizeof *tokens);
+    uint8_t *answers = malloc(LONG);
+    draw(&c, SYNTH_VAL, 0, tokens, answers);
+    int signs = 0;
+    for (int t = 0; t < LONG; t++) signs += tokens[t] == 2;
+    assert_int_equal(signs, 2);
+    free(tokens);
+    free(answers);
+}
+
 /* Samples are functions of seed, split and number; the shard holds them, with their mask, and one more token. */
 static void a_shard_holds_the_samples_and_their_mask(void **state)
 {
@@ -136,6 +200,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_question_of_mqar_has_its_answer_in_the_list),
         cmocka_unit_test(a_copy_repeats_its_symbols_in_order),
+        cmocka_unit_test(parity_is_that_of_its_bits),
+        cmocka_unit_test(a_needle_is_asked_for_at_the_end),
+        cmocka_unit_test(a_needle_lies_in_a_haystack_of_any_length),
         cmocka_unit_test(a_shard_holds_the_samples_and_their_mask),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

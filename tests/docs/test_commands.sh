@@ -2,7 +2,7 @@
 # Every command of README.md, docs/GUIDE.md and the examples' pages runs, in small (commands.txt), in the order of its page.
 #
 # A command is a line of a fenced block whose first line begins with a program's name; a backslash at its end continues it. Each page has a
-# directory of its own with corpus/*.txt, mine.jsonl, pairs.jsonl, chats.jsonl, kjv.txt's bible, a rank file of tiktoken, token shards of
+# directory of its own with corpus/*.txt, mine.jsonl, prompts.txt, pairs.jsonl, chats.jsonl, kjv.txt's bible, a rank file of tiktoken, token shards of
 # llm.c (data/fineweb_*.bin, data/train_*.bin), a run (runs/kit) and a Hugging Face model of it (hf-kit), and the repository's examples/ and scripts/.
 root=$(realpath "$(dirname "$0")/../..")
 . "$(dirname "$0")/../shell.sh"
@@ -73,6 +73,7 @@ awk '{ gsub(/["\\]/, ""); printf "{\"text\": \"%s\"}\n", $0 }' verses | head -n 
 awk '{ gsub(/["\\]/, ""); printf "{\"prompt\": \"%s\", \"completion\": \" and so on\"}\n", $0 }' verses | head -n 120 >kit/pairs.jsonl
 awk '{ gsub(/["\\]/, ""); printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"yes\"}]}\n", $0 }' \
     verses | head -n 120 >kit/chats.jsonl
+head -n 3 verses >kit/prompts.txt
 for i in $(seq 0 255); do printf '%s %d\n' "$(printf "\\x$(printf %02x "$i")" | base64)" "$i"; done >kit/small.tiktoken
 printf '%s 256\n%s 257\n' "$(printf th | base64)" "$(printf the | base64)" >>kit/small.tiktoken
 SMALL="--model.layer_count=2 --model.hidden_size=64 --model.ffn_size=128 --train.sequence_length=32 --train.micro_batch=1"

@@ -1,8 +1,10 @@
 #include "data/build/synth.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,18 +34,34 @@ static int64_t places_of(const struct synth_config *c)
     return (c->length - 1 - 2 * c->items) / 2;
 }
 
+/* Least tokens of a sample. */
+static int64_t least_length(const struct synth_config *c)
+{
+    switch (c->task) {
+    case SYNTH_MQAR: return 4 * c->items + 1;
+    case SYNTH_COPY: return 2 * c->items + 2;
+    case SYNTH_PARITY: return c->items + 3;
+    case SYNTH_NEEDLE: return 2 * c->items + 3;
+    }
+    return 0;
+}
+
+int64_t synth_answers(const struct synth_config *c)
+{
+    return c->task == SYNTH_PARITY ? 1 : c->items;
+}
+
 status synth_check(const struct synth_config *c)
 {
-    const bool mqar = c->task == SYNTH_MQAR;
+    const bool mqar = c->task == SYNTH_MQAR; /* which has no sign */
     const int64_t symbols = mqar ? keys_of(c) : c->vocab_size - BEHIND;
-    const int64_t need = mqar ? 4 * c->items + 1 : 2 * c->items + 2;
+    const int64_t need = least_length(c), least = mqar ? c->items : c->task == SYNTH_PARITY ? 2 : 1;
     if (c->items < 1 || c->items > 1000000)
         return FAIL(STATUS_CONFIG, "%lld items: 1 to 1000000 are expected", (ll)c->items);
-    if (c->vocab_size > 1 << 24 || symbols < (mqar ? c->items : 1))
+    if (c->vocab_size > 1 << 24 || symbols < least)
         return FAIL(STATUS_CONFIG,
                     "a vocabulary of %lld has %lld %s: at least %lld are needed, and at most 2^24 ids",
-                    (ll)c->vocab_size, (ll)(symbols > 0 ? symbols : 0), mqar ? "keys" : "symbols",
-                    mqar ? (ll)c->items : 1ll);
+                    (ll)c->vocab_size, (ll)(symbols > 0 ? symbols : 0), mqar ? "keys" : "symbols", (ll)least);
     if (c->length < need || c->length > 1 << 24)
         return FAIL(STATUS_CONFIG, "%lld items need samples of %lld tokens at least, not %lld", (ll)c->items,
                     (ll)need, (ll)c->length);
@@ -128,15 +146,46 @@ static void copy(const struct synth_config *c, struct dice *d, int32_t *tokens, 
     }
 }
 
+static void parity(const struct synth_config *c, struct dice *d, int32_t *tokens, uint8_t *answers,
+                   struct draw *space)
+{
+    const int64_t sign = c->length - 3;
+    int32_t *places = (int32_t *)(space + draws_of(c)), odd = 0;
+    choose(d, sign, 1, c->items, space, places);
+    for (int64_t i = 0; i < c->items; i++) {
+        const int32_t bit = roll(d) < 0.5;
+        tokens[places[i]] = BEHIND + bit;
+        odd ^= bit;
+    }
+    tokens[sign] = SIGN;
+    tokens[sign + 1] = BEHIND + odd;
+    answers[sign + 1] = 1;
+}
+
+static void needle(const struct synth_config *c, struct dice *d, int32_t *tokens, uint8_t *answers)
+{
+    const int64_t n = c->items, sign = c->length - 2 - n;
+    const int64_t place = (int64_t)(roll(d) * (double)(sign - n));
+    for (int64_t t = 0; t < sign; t++)
+        tokens[t] = BEHIND + (int32_t)(roll(d) * (double)(c->vocab_size - BEHIND));
+    tokens[place] = tokens[sign] = SIGN;
+    for (int64_t i = 1; i <= n; i++) {
+        tokens[sign + i] = tokens[place + i];
+        answers[sign + i] = 1;
+    }
+}
+
 void synth_sample(const struct synth_config *c, enum synth_split split, int64_t index, int32_t *tokens,
                   uint8_t *answers, void *space)
 {
     struct dice d = {.seed = c->seed, .sample = (uint64_t)index * 2 + (uint64_t)split};
     for (int64_t t = 0; t < c->length; t++) tokens[t] = BLANK, answers[t] = 0;
-    if (c->task == SYNTH_MQAR)
-        mqar(c, &d, tokens, answers, space);
-    else
-        copy(c, &d, tokens, answers, space);
+    switch (c->task) {
+    case SYNTH_MQAR: mqar(c, &d, tokens, answers, space); break;
+    case SYNTH_COPY: copy(c, &d, tokens, answers, space); break;
+    case SYNTH_PARITY: parity(c, &d, tokens, answers, space); break;
+    case SYNTH_NEEDLE: needle(c, &d, tokens, answers); break;
+    }
     tokens[c->length - 1] = END;
 }
 
@@ -181,6 +230,59 @@ status synth_write(const struct synth_config *c, enum synth_split split, const c
     else
         io_abandon(&f);
     free(mask);
+    free(answers);
+    free(tokens);
+    free(space);
+    return st;
+}
+
+static void put_words(FILE *out, const int32_t *tokens, int64_t count)
+{
+    fputs("{\"text\": \"", out);
+    for (int64_t t = 0; t < count; t++) {
+        if (t > 0) fputc(' ', out);
+        if (tokens[t] == BLANK)
+            fputc('.', out);
+        else if (tokens[t] == SIGN)
+            fputc('=', out);
+        else
+            fprintf(out, "%d", tokens[t]);
+    }
+    fputs("\"}\n", out);
+}
+
+static status write_rows(const struct synth_config *c, struct io_file *f, int32_t *tokens, uint8_t *answers,
+                         void *space)
+{
+    for (int64_t i = 0; i < c->samples[SYNTH_VAL]; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        synth_sample(c, SYNTH_VAL, i, tokens, answers, space);
+        int64_t count = c->length;
+        while (count > 0 && !answers[count - 1]) count--;
+        FILE *out = memory_stream(&text, &bytes);
+        put_words(out, tokens, count);
+        memory_stream_close(out);
+        status st = io_write(f, text, bytes);
+        free(text);
+        TRY(st);
+    }
+    return STATUS_OK;
+}
+
+status synth_write_text(const struct synth_config *c, const char *path)
+{
+    struct io_file f;
+    TRY(io_create(&f, path));
+    uint8_t *answers = malloc((size_t)c->length);
+    int32_t *tokens = malloc((size_t)c->length * sizeof *tokens);
+    void *space = malloc(synth_space(c));
+    status st = answers && tokens && space ? write_rows(c, &f, tokens, answers, space)
+                                           : FAIL(STATUS_FIT, "no memory for the samples of %s", path);
+    if (st == STATUS_OK)
+        st = io_commit(&f);
+    else
+        io_abandon(&f);
     free(answers);
     free(tokens);
     free(space);

@@ -9,8 +9,14 @@
  *          answers.
  *              s5 _ s2 _ _ s9 = [s5] [s2] [s9] $
  *
- * Ids: 0 ends a sample ($), 1 is the blank (_), 2 is the sign in copy; the rest are symbols, in mqar half of them
- * keys, half values. All samples have `length` tokens, and one more 0 ends the file. With train.sequence_length =
+ *   parity `items` bits (ids 3 and 4), scattered as in copy, then the sign and whether the ones are odd in number.
+ *              0 _ 1 _ 1 = [0] $
+ *   needle a haystack of symbols; in it, at a random place, the sign and `items` symbols, the needle; at the end the sign
+ *          and the needle once more, all answers.
+ *              s5 s1 = s7 s4 s8 s1 s3 = [s7] [s4] $
+ *
+ * Ids: 0 ends a sample ($), 1 is the blank (_), 2 is the sign; the rest are symbols, in mqar, which has no sign, half of
+ * them keys, half values. All samples have `length` tokens, and one more 0 ends the file. With train.sequence_length =
  * length and stream packing, a sequence is therefore a sample. A sample is a pure function of (seed, split, its
  * number). */
 #ifndef INGOT_DATA_BUILD_SYNTH_H
@@ -19,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SYNTH_TASKS(X) X(MQAR, "mqar") X(COPY, "copy")
+#define SYNTH_TASKS(X) X(MQAR, "mqar") X(COPY, "copy") X(PARITY, "parity") X(NEEDLE, "needle")
 enum synth_task {
 #define X(value, word) SYNTH_##value,
     SYNTH_TASKS(X)
@@ -41,6 +47,10 @@ status synth_check(const struct synth_config *c) WARN_UNUSED;
 void synth_sample(const struct synth_config *c, enum synth_split split, int64_t index, int32_t *tokens,
                   uint8_t *answers, void *space);
 size_t synth_space(const struct synth_config *c); /* bytes of `space` for one call */
+int64_t synth_answers(const struct synth_config *c); /* answers in a sample */
+/* Writes the validation samples as JSONL, one text each, up to its last answer, which is the last word: a file of the task
+ * `lambada` of `ingot eval`. Symbol n is the word "n", the blank ".", the sign "=". */
+status synth_write_text(const struct synth_config *c, const char *path) WARN_UNUSED;
 /* Writes a shard at `path` and replaces an existing one. */
 status synth_write(const struct synth_config *c, enum synth_split split, const char *path) WARN_UNUSED;
 #endif
