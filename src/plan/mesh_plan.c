@@ -144,14 +144,16 @@ double mesh_result_bytes(const struct mesh_result *r)
 static status check_variant(const struct mesh_plan *p, const struct mesh_variant *v)
 {
     const int64_t sequences = step_sequences(p);
-    if (mesh_cp(&v->mesh) > 1)
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.context %d: a plan for a mesh does not know context parallelism so far; leave it out",
-            v->mesh.cp);
+    const struct model_spec *m = &p->spec.model;
+    const int64_t attention = model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA);
+    if (mesh_cp(&v->mesh) > 1 && (v->mesh.context_kind != CONTEXT_ALL_GATHER || attention < m->layer_count))
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context %d: a plan for a mesh knows gqa and swa layers under "
+                    "parallel.context_kind all_gather so far",
+                    v->mesh.cp);
     if (v->mesh.tp > p->cluster.node)
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
-    if (v->mesh.zero > 0 && v->mesh.dp == 1)
+    if (v->mesh.zero > 0 && mesh_dp_cp(&v->mesh) == 1)
         return FAIL(STATUS_CONFIG, "ZeRO %d has nobody to share with", v->mesh.zero);
     if (p->spec.run.memory_offload_optimizer && p->cluster.machine->kind != DEV_CUDA)
         return FAIL(STATUS_CONFIG, "memory.offload_optimizer needs GPUs; %s has none",
@@ -184,7 +186,7 @@ static double padded(const struct mesh_shape *m, double count)
 static double muon_scratch(const struct mesh_shape *m, const struct rank_share *s, double layer)
 {
     const int64_t part = (int64_t)layer / m->shard;
-    struct muon_ranks by = {.ranks = m->dp, .slices = m->tp};
+    struct muon_ranks by = {.ranks = mesh_dp_cp(m), .slices = m->tp};
     if (m->zero > 0) by = (struct muon_ranks){m->shard, m->tp, part < s->ortho.slab ? part : s->ortho.slab};
     return (double)muon_bytes(&s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
 }
@@ -194,7 +196,7 @@ static double muon_scratch(const struct mesh_shape *m, const struct rank_share *
 static double muon_communication_s(const struct mesh_plan *p, const struct mesh_shape *m,
                                    const struct rank_share *s, double matrices)
 {
-    const int shard = m->zero > 0 ? m->shard : m->dp;
+    const int shard = m->zero > 0 ? m->shard : mesh_dp_cp(m);
     const struct axis dp = traffic_axis(&p->cluster, shard, m->tp), tp = traffic_axis(&p->cluster, m->tp, 1);
     const double there_and_back = (4 + s->weight_bytes) * matrices / shard;
     if (matrices == 0) return 0;
@@ -246,7 +248,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             stage->count += padded(&v->mesh, l->count) + padded(&v->mesh, l->table);
             summed += l->summed;
             stage->layers++;
-            stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : v->mesh.dp);
+            stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : mesh_dp_cp(&v->mesh));
             stage->communication += muon_communication_s(p, &v->mesh, s, l->matrices);
             m->scratch = fmax(m->scratch, l->scratch);
             layer_max = fmax(layer_max, padded(&v->mesh, l->count));
@@ -284,7 +286,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (last) layer_max = fmax(layer_max, module);
     const double unit = fmax(fmax(layer_max, dense_max), fmax(first ? front : 0, last ? back : 0));
     const double slots = 2 * layer_max + (s->stays ? front + back : fmax(front, back));
-    if (v->mesh.dp > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
+    if (mesh_dp_cp(&v->mesh) > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
     if (v->mesh.zero >= 2) m->buffers += (slots + dense_max) * 4;
     if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
     if (v->mesh.zero >= 3) m->buffers += (slots + table_max) * s->weight_bytes;
@@ -295,7 +297,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
 /* Seconds of one micro-batch on a rank. */
 struct passes {
     double forward, backward, wgrad;
-    double tp_exposed;
+    double tp_exposed, cp_exposed;
     struct layer_time compute;
 };
 
@@ -304,7 +306,7 @@ enum { MODULE_TRANSFERS = 14 }; /* of the residual stream, per MTP module */
 static void passes_add(struct passes *sum, const struct passes *t)
 {
     sum->forward += t->forward, sum->backward += t->backward, sum->wgrad += t->wgrad;
-    sum->tp_exposed += t->tp_exposed;
+    sum->tp_exposed += t->tp_exposed, sum->cp_exposed += t->cp_exposed;
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
@@ -341,12 +343,16 @@ static double sp_exposed_backward(const struct rank_share *s, int64_t layer)
 static struct passes layer_passes(const struct mesh_variant *v, const struct rank_share *s, int64_t layer)
 {
     const struct layer_times *l = &s->layer[layer].times;
+    const double again = v->recompute == RECOMPUTE_FULL;
     const double forward = sp_exposed_forward(s, layer),
-                 backward = sp_exposed_backward(s, layer) + (v->recompute == RECOMPUTE_FULL ? forward : 0);
-    struct passes t = {.forward = layer_time_sum(&l->forward) + forward,
-                       .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->recompute) + backward,
+                 backward = sp_exposed_backward(s, layer) + again * forward,
+                 keys = s->layer[layer].keys_s; /* nothing overlaps the exchange of keys and values */
+    struct passes t = {.forward = layer_time_sum(&l->forward) + forward + keys,
+                       .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->recompute) + backward +
+                                   (2 + again) * keys,
                        .wgrad = l->wgrad,
                        .tp_exposed = forward + backward,
+                       .cp_exposed = (3 + again) * keys,
                        .compute = l->forward};
     layer_time_add(&t.compute, &l->backward, 1);
     layer_time_add(&t.compute, &l->recompute, 1);
@@ -466,8 +472,8 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const struct mesh_shape *v = &r->variant.mesh;
     const struct mesh_stage *stage = &r->stages[rank];
     struct dp_cost c = {0};
-    if (v->dp == 1) return c;
-    const int shard = v->zero > 0 ? v->shard : 1, copies = v->dp / shard;
+    if (mesh_dp_cp(v) == 1) return c;
+    const int shard = v->zero > 0 ? v->shard : 1, copies = mesh_dp_cp(v) / shard;
     const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
                       outer = traffic_axis(&p->cluster, copies, v->tp * shard);
     struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
@@ -495,7 +501,7 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
         c.once = v->zero == 2 ? moved : 0;
     }
     /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */
-    const struct axis all = traffic_axis(&p->cluster, v->dp, v->tp);
+    const struct axis all = traffic_axis(&p->cluster, mesh_dp_cp(v), v->tp);
     const double reads = stage->row_bytes - stage->rows * 4,
                  read_s = reads > 0 ? traffic_gather_s(&all, reads) : 0;
     c.sum.bytes += traffic_gather_bytes(&all, reads), c.sum.seconds += read_s, c.once += read_s;
@@ -589,7 +595,7 @@ static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const st
 static status time_step(struct mesh_plan *p, const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    const struct axis pp = traffic_axis(&p->cluster, v->mesh.pp, v->mesh.tp * v->mesh.dp);
+    const struct axis pp = traffic_axis(&p->cluster, v->mesh.pp, v->mesh.tp * mesh_dp_cp(&v->mesh));
     const double sent = traffic_stage_bytes(s->stream_bytes, v->mesh.tp),
                  message = v->mesh.pp > 1 ? traffic_send_s(&p->cluster, &pp, sent) : 0;
     const double blocked = s->overlap ? 0 : message; /* the sender waits until it is read */
@@ -619,6 +625,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
             r->compute = (struct layer_time){0};
             layer_time_add(&r->compute, &all.compute, r->micros);
             r->tp.exposed = r->micros * all.tp_exposed;
+            r->cp.exposed = r->cp.seconds = r->micros * all.cp_exposed;
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
@@ -642,7 +649,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
 static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_share *s,
                                   const struct mesh_shape *m)
 {
-    const int ranks = m->pp * m->dp * m->tp, here = ranks < p->cluster.node ? ranks : p->cluster.node;
+    const int ranks = mesh_ranks(m), here = ranks < p->cluster.node ? ranks : p->cluster.node;
     const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks};
     return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
                             m->pp > 1 ? p->walk.depth : 0);
@@ -662,6 +669,21 @@ static void count_tp(const struct mesh_plan *p, const struct rank_share *s, stru
                                (2 * ends + modules) * traffic_gather_bytes(&tp, s->stream_bytes));
     r->tp.seconds =
         v->mesh.tp > 1 ? r->tp.bytes / traffic_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
+}
+
+/* Keys and values of the slowest stage's layers: gathered forward and backward, their gradients scattered; gathered once
+ * more by full recompute. */
+static void count_cp(const struct rank_share *s, struct mesh_result *r)
+{
+    const struct mesh_variant *v = &r->variant;
+    const int cp = mesh_cp(&v->mesh);
+    const double times = v->recompute == RECOMPUTE_FULL ? 4 : 3;
+    double bytes = 0;
+    for (int c = 0; c < v->mesh.chunks; c++) {
+        const struct range at = stage_range(&v->mesh, s->layers, c * v->mesh.pp + r->slowest);
+        for (int64_t i = at.begin; i < at.end; i++) bytes += s->layer[i].keys_bytes;
+    }
+    r->cp.bytes = r->micros * times * bytes * (cp - 1) / cp;
 }
 
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r)
@@ -691,10 +713,11 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
         if (mesh_memory_sum(&r->stages[i].memory) > mesh_result_bytes(r)) r->fullest = i;
     }
     count_tp(p, s, r);
+    count_cp(s, r);
     r->fits = mesh_result_bytes(r) <= p->bytes && mesh_host_bytes(r) <= mesh_host_max(p);
     const double tokens = (double)p->spec.run.train_batch_tokens;
     r->tokens_per_s = tokens / r->step;
     r->mfu = r->tokens_per_s * plan_model_flops(&p->spec.model, p->spec.run.train_sequence_length) /
-             (p->peak * v->mesh.dp * v->mesh.tp * v->mesh.pp);
+             (p->peak * mesh_ranks(&v->mesh));
     return STATUS_OK;
 }

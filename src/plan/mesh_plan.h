@@ -8,6 +8,7 @@
  *     dp, ZeRO 0 and 1: the gradient reductions overlap the last micro-batch's backward, except that of the last layer;
  *         weight gathers overlap the first forward, except that of the first layer
  *     dp, ZeRO 2 and 3: the same in each micro-batch
+ *     cp: nothing overlaps the exchange of keys and values
  *     pp: messages overlap another micro-batch's compute, except at the start and end of the pipeline
  * On a host nothing overlaps. */
 #ifndef INGOT_PLAN_MESH_PLAN_H
@@ -75,7 +76,7 @@ struct mesh_result {
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */
     double bubble;              /* seconds that the slowest stage waits for others */
-    struct mesh_traffic tp, dp, pp;
+    struct mesh_traffic tp, cp, dp, pp;
     double step;                /* seconds */
     double tokens_per_s, mfu;   /* all devices; model FLOPs */
 };

@@ -29,7 +29,9 @@ static const char *recompute_word(enum recompute policy)
 static const char *variant_text(char buf[192], const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    int used = snprintf(buf, 192, "dp %d x tp %d x pp %d", v->mesh.dp, v->mesh.tp, v->mesh.pp);
+    int used = snprintf(buf, 192, "dp %d x ", v->mesh.dp);
+    if (mesh_cp(&v->mesh) > 1) used += snprintf(buf + used, (size_t)(192 - used), "cp %d x ", v->mesh.cp);
+    used += snprintf(buf + used, (size_t)(192 - used), "tp %d x pp %d", v->mesh.tp, v->mesh.pp);
     if (v->mesh.pp > 1) used += snprintf(buf + used, (size_t)(192 - used), ", %s", schedule_word(v));
     if (v->mesh.chunks > 1)
         used += snprintf(buf + used, (size_t)(192 - used), " of %d chunks", v->mesh.chunks);
@@ -53,6 +55,7 @@ static bool is_fp8(const struct mesh_plan *p)
     X(optimizer, "optimizer", r->optim)                                                                      \
     X(bubble, "pipeline bubble", r->bubble)                                                                  \
     X(tp, "tp, what it costs", r->tp.exposed)                                                                \
+    X(cp, "cp, what it costs", r->cp.exposed)                                                                \
     X(dp, "dp, what it costs", r->dp.exposed)                                                                \
     X(pp, "pp, what it costs", r->pp.exposed)
 
@@ -156,7 +159,7 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
     double most = 0, sum = 0;
     for (int i = 0; i < r->variant.mesh.pp; i++) {
         most = fmax(most, r->stages[i].host);
-        sum += r->stages[i].host * r->variant.mesh.dp * r->variant.mesh.tp;
+        sum += r->stages[i].host * mesh_dp_cp(&r->variant.mesh) * r->variant.mesh.tp;
     }
     if (sum > 0)
         printf("host memory  %s per rank at most, %s of all: master weights and moments, once up and back "
@@ -213,10 +216,11 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
         int ranks;
         const struct mesh_traffic *t;
     } axes[] = {{"tp", r->variant.mesh.tp, &r->tp},
-                {"dp", r->variant.mesh.dp, &r->dp},
+                {"cp", mesh_cp(&r->variant.mesh), &r->cp},
+                {"dp", mesh_dp_cp(&r->variant.mesh), &r->dp},
                 {"pp", r->variant.mesh.pp, &r->pp}};
     printf("\nsent         per rank and step; cost: what is not behind compute, and what it slows there\n");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (axes[i].ranks > 1)
             printf("  %-4s %4d ranks %12s %12s, costs %10s\n", axes[i].name, axes[i].ranks,
                    text_bytes(a, axes[i].t->bytes), text_time(b, axes[i].t->seconds),
@@ -257,15 +261,15 @@ static json_t *result_json(const struct mesh_result *r)
     STEP_PARTS(X)
 #undef X
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, s:o, s:o, "
-        "s:o, s:o}",
-        "dp", v->mesh.dp, "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard,
-        "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute", recompute_word(v->recompute),
-        "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros, "fits", r->fits,
-        "memory_bytes_max", mesh_result_bytes(r), "communication_host_bytes", (json_int_t)r->room.host,
-        "step_seconds", r->step, "tokens_per_s", r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts,
-        "sent_tp", traffic_json(&r->tp), "sent_dp", traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp),
-        "stages", stages);
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, s:o, "
+        "s:o, s:o, s:o, s:o}",
+        "dp", v->mesh.dp, "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero,
+        "shard", v->mesh.shard, "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute",
+        recompute_word(v->recompute), "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros,
+        "fits", r->fits, "memory_bytes_max", mesh_result_bytes(r), "communication_host_bytes",
+        (json_int_t)r->room.host, "step_seconds", r->step, "tokens_per_s", r->tokens_per_s, "mfu", r->mfu,
+        "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp), "sent_cp", traffic_json(&r->cp),
+        "sent_dp", traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp), "stages", stages);
 }
 
 static json_t *machine_json(const struct mesh_plan *p)
@@ -374,7 +378,8 @@ status mesh_plan_print(const struct spec *s, const char *machine, const struct p
     struct cluster c;
     struct mesh_plan *p;
     const struct run_spec *r = &s->run;
-    const bool given = r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0;
+    const bool given =
+        r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0 || r->parallel_context > 1;
     TRY(cluster_parse(machine, &c));
     c.assume = command->assume;
     TRY(mesh_plan_open(&p, s, &c));

@@ -5,13 +5,14 @@
 #include "plan/grad_overlay.h"
 #include "spec/layer_traits.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v)
 {
-    return s->tp == v->mesh.tp && s->recompute == v->recompute && s->micro_batch == v->micro_batch &&
-           s->staged == (s->fp8 && v->mesh.pp > 1);
+    return s->tp == v->mesh.tp && s->cp == mesh_cp(&v->mesh) && s->recompute == v->recompute &&
+           s->micro_batch == v->micro_batch && s->staged == (s->fp8 && v->mesh.pp > 1);
 }
 
 void rank_share_close(struct rank_share *s)
@@ -152,6 +153,8 @@ static struct lay lay_of(const struct rank_share *s, const struct decoder *d, co
                     .recompute = a->recompute,
                     .sparse = a->sparse,
                     .shares = a->mesh->shape.tp,
+                    .context = mesh_cp(&a->mesh->shape),
+                    .context_kind = a->mesh->shape.context_kind,
                     .params = &d->params,
                     .act = act,
                     .scratch = scratch};
@@ -243,6 +246,14 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     return st;
 }
 
+/* Scratch of the all-reduce of the largest unit over cp (parallel/sync.h). */
+static double sum_scratch(const struct rank_share *s)
+{
+    double most = fmax(s->count_first, fmax(s->count_last, s->count_module));
+    for (int64_t i = 0; i < s->layers; i++) most = fmax(most, s->layer[i].count);
+    return (double)comm_sum_scratch(s->cp, (int64_t)most, DTYPE_F32);
+}
+
 static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,
                         const struct machine *machine)
 {
@@ -271,6 +282,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->moments.second = 1 - matrices / count;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master) - codes;
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
+    s->grad_other -= sum_scratch(s); /* of cp ranks: fill_stage counts it for dp x cp */
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
     s->moments.bytes = (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
     s->act_fixed = (double)without.act.peak - layers - (s->staged ? s->stream_codes : 0);
@@ -295,7 +307,7 @@ static struct layer_fp8 fp8_now(const struct layer_fp8 *layer, const struct spec
 
 static void time_layers(struct rank_share *s, const struct spec *spec, const struct cluster *c)
 {
-    const int64_t tokens = s->micro_batch * spec->run.train_sequence_length;
+    const int64_t tokens = s->micro_batch * spec->run.train_sequence_length / s->cp;
     const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
     struct layer_shape shape = {.model = &spec->model,
                                 .machine = c->machine,
@@ -305,7 +317,13 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
                                 .tokens = tokens,
                                 .sequence = spec->run.train_sequence_length,
                                 .stream = tokens / s->tp};
+    const struct axis cp = traffic_axis(c, s->cp, s->tp);
     for (int64_t i = 0; i < s->layers; i++) {
+        const struct mixer_flow w =
+            mixer_traits(model_layer(&spec->model, i).mixer)->mixer_flow(&spec->model);
+        s->layer[i].keys_bytes =
+            s->cp > 1 ? 2 * w.key * (double)tokens * s->cp * s->weight_bytes : 0; /* of activations' type */
+        s->layer[i].keys_s = traffic_gather_s(&cp, s->layer[i].keys_bytes);
         shape.fp8 = fp8_now(&s->layer[i].fp8, spec, tokens);
         const struct layer_times t = layer_times_of(&shape, i);
         struct layer_times *sum = &s->layer[i].times;
@@ -332,7 +350,8 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a)
 {
     struct spec spec = *a->spec, local;
-    const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = v->mesh.tp, .chunks = 1, .shard = 1};
+    const struct mesh_shape shape = {
+        .pp = 1, .dp = 1, .cp = v->mesh.cp, .tp = v->mesh.tp, .chunks = 1, .shard = 1};
     const struct mesh mesh = mesh_place(&shape, 0);
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;
@@ -347,6 +366,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     MEMORY_CHECK(s != NULL, "no memory to plan with");
     const bool fp8 = spec.run.train_precision == PRECISION_FP8;
     *s = (struct rank_share){.tp = v->mesh.tp,
+                             .cp = mesh_cp(&v->mesh),
                              .fp8 = fp8,
                              .staged = fp8 && v->mesh.pp > 1,
                              .recompute = v->recompute,

@@ -19,10 +19,12 @@ struct rank_share_layer {
     struct layer_fp8 fp8;       /* its linears that read codes */
     double codes, codes_s;      /* bytes of its weights' codes, which every rank has whole; seconds per step to make
                                    them */
+    double keys_bytes, keys_s;  /* of keys and values that cp ranks exchange, all of a micro-batch's; seconds to gather
+                                   them */
     double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
 };
 struct rank_share {
-    int tp;
+    int tp, cp;
     bool staged, fp8;           /* staged: in a pipeline, which differs with train.precision=fp8 */
     enum recompute recompute;
     int64_t micro_batch;

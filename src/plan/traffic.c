@@ -60,9 +60,9 @@ struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
         .inside = inside,
         .rate = nodes > 1 && net < m->link_rate ? net : m->link_rate,
         .latency = m->latency_base + (ranks - nodes) * m->latency_hop + (nodes - 1) * m->latency_net,
-        .tree_latency = trees ? m->latency_base + 2 * ((inside - 1) * m->latency_hop +
-                                                       ceil(log2(nodes)) * m->latency_net)
-                              : 0};
+        .tree_latency =
+            trees ? m->latency_base + 2 * ((inside - 1) * m->latency_hop + ceil(log2(nodes)) * m->latency_net)
+                  : 0};
 }
 
 double traffic_gather_bytes(const struct axis *a, double bytes)

@@ -44,6 +44,11 @@ check "a machine of a file" grep -q '"machine": "slow.machine"' out
 printf 'like: b200\nnet_rates: 1e9\n' >wrong.machine
 run 2 "${seventy[@]}" --machine 64xwrong.machine
 says "wrong.machine:2: a machine has no 'net_rates'"
+run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1
+check "a mesh with context ranks" grep -q '^dp 1 x cp 2 x tp 8 x pp 4, 1f1b, ZeRO 1 over 2' out
+check "what cp costs" grep -qE '^  cp +2 ranks' out
+run 2 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.context_kind=ring
+says "knows gqa and swa layers under parallel.context_kind all_gather so far"
 run 2 "${seventy[@]}" --machine 64xB200 --assume imbalanced=2
 says "the names are compute, attention"
 run 2 "${seventy[@]}" --assume compute=2

@@ -59,7 +59,7 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
     struct mesh_plan *p = open_plan(s, "16xcpu");
     if (mesh_plan_one(p, v, &r) != STATUS_OK) fail_msg("%s: %s", what, status_message());
     for (int rank = 0; rank < v->mesh.pp; rank++) {
-        const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * v->mesh.dp);
+        const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * mesh_dp_cp(&v->mesh));
         const struct mesh_memory *mine = &r.stages[rank].memory;
         struct decoder d;
         struct rank_state state;
