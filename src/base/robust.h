@@ -2,8 +2,6 @@
 #ifndef INGOT_BASE_ROBUST_H
 #define INGOT_BASE_ROBUST_H
 enum { ROBUST_MAX = 1024 };
-/* The upper median; sorts `v`. NaN: count 0. */
-double robust_median(double *v, int count);
 /* Distance of `value` to the median of `before` (at most ROBUST_MAX), in standard deviations as the median absolute
  * deviation gives them (MAD times 1.4826), at least a thousandth of the median: a flat curve has no spikes in its
  * rounding. NaN: count 0. *middle (or NULL) gets the median. */

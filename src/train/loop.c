@@ -9,6 +9,7 @@
 #include "observe/env.h"
 #include "observe/host_record.h"
 #include "observe/kernels.h"
+#include "observe/ledger.h"
 #include "observe/progress.h"
 #include "ops/precision.h"
 #include "plan/machine.h"
@@ -60,6 +61,8 @@ struct loop {
     struct rewind rewind;
     struct step_result last; /* step */
     struct spike_again again;
+    struct ledger *ledger; /* rank 0's */
+    double began;          /* wall clock of this process's begin */
     struct waiting waiting;
     struct stop stop;
     struct rank_times ranks;
@@ -279,12 +282,15 @@ static status save(struct loop *l)
     if (l->saved_step == l->trainer.step) return STATUS_OK;
     /* Times are recorded here, too: a kill loses no more of them than of the steps. */
     if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
+    const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
     status st = STATUS_OK;
     if (l->lead) st = checkpoint_drop_later(l->spec.run.run_dir);
     if (st == STATUS_OK) st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
     progress_end();
     TRY(st);
+    ledger_add(l->ledger, LEDGER_CHECKPOINT, clock_s() - begin);
+    ledger_saved(l->ledger, l->trainer.step);
     l->saved_step = l->trainer.step;
     return STATUS_OK;
 }
@@ -293,9 +299,11 @@ static status save(struct loop *l)
 static status save_and_wait(struct loop *l)
 {
     TRY(save(l));
+    const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
     status st = save_finish(&l->trainer);
     progress_end();
+    ledger_add(l->ledger, LEDGER_CHECKPOINT, clock_s() - begin);
     return st;
 }
 
@@ -314,6 +322,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     struct trainer *t = &l->trainer;
     if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
     const bool last = t->step >= t->steps_total;
+    const double begin = clock_s();
     stop_begin(&l->stop, l->predicted_s * eval_part_steps(l), eval_parts(l, last));
     progress_begin(WORK_EVAL, "evaluating", eval_parts(l, last));
     status st = train_eval(t, &l->val, eval_tokens(l, last), &l->eval);
@@ -337,6 +346,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
         if (st != STATUS_OK) log_warn("no sample: %s", status_message());
         TRY(fp8_run_forget(t));
     }
+    ledger_add(l->ledger, LEDGER_EVALUATION, clock_s() - begin);
     return STATUS_OK;
 }
 
@@ -412,6 +422,7 @@ static status one_step(struct loop *l)
     const double wait_s = comm_wait_s(l->comm) - others;
     l->stop.mine = alerts_step_end(&l->alerts, cost.seconds, wait_s, cost.waited);
     record_step(l, &s, &cost);
+    ledger_step(l->ledger, t->step, cost.seconds, cost.waited, wait_s);
     l->last = s;
     return STATUS_OK;
 }
@@ -469,6 +480,7 @@ static status go_back(struct loop *l)
     TRY(rewind_obey(&(struct rewind){order->rewind, true}, t, order, l->lead));
     if (l->lead) {
         TRY(checkpoint_go_back(dir, order->rewind));
+        ledger_back(l->ledger, t->step);
         observe_close(l->observe);
         l->observe = NULL;
         TRY(observe_open(&l->observe, dir, t->step));
@@ -548,6 +560,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
             log_warn("%s", status_message());
         if (report_write(l->spec.run.run_dir, NULL) != STATUS_OK) log_warn("no report: %s", status_message());
     }
+    ledger_close(l->ledger, l->trainer.step, (int)st);
     if (st != STATUS_OK) status_fail(st, __FILE__, __LINE__, "%s", keep);
 }
 
@@ -588,6 +601,7 @@ static status open_records(struct loop *l)
                                     .tokenizer = tokenizer,
                                     .tokenizer_sha256 = l->train.sets[0].tokenizer_hash,
                                     .vocab_size = data_sources_vocab_size(&l->train)}));
+    ledger_open(&l->ledger, dir, l->began, t->step);
     return observe_open(&l->observe, dir, t->step);
 }
 
@@ -741,6 +755,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     parallel_threads_set((int)spec->run.machine_threads);
     signals_catch();
     l->start_s = clock_s();
+    l->began = clock_wall_s();
     l->predicted_s = NAN;
     l->stop = (struct stop){.comm = l->comm, .limit_s = spec->run.train_max_minutes * 60};
     if (l->lead) progress_start();
