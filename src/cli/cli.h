@@ -18,6 +18,8 @@ struct spec_origin;
 enum cmd_load { LOAD_BEGIN, LOAD_RESUME, LOAD_PLAN };
 status cmd_load_spec(const struct args *a, enum cmd_load how, struct spec *spec,
                      struct spec_origin **origin) WARN_UNUSED;
+/* What a plan needs of the shards that the run names: its vocabulary; unless `quiet`, prints their tokens. */
+status cmd_plan_data(struct spec *spec, bool quiet) WARN_UNUSED;
 /* What `ingot train ARGV...` would run. */
 status cmd_train_spec(int argc, char **argv, struct spec *spec) WARN_UNUSED;
 #endif

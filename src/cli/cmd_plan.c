@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* The shards that the run names: what the plan needs of them, and a word where they are not there. */
-static status look_at_data(struct spec *spec, bool json)
+status cmd_plan_data(struct spec *spec, bool quiet)
 {
     struct data_sources data;
     char tokens[32];
@@ -36,7 +36,7 @@ static status look_at_data(struct spec *spec, bool json)
     data_sources_close(&data);
     TRY(st);
     const double run = (double)spec_step_count(spec) * (double)spec->run.train_batch_tokens;
-    if (json || count == 0) return STATUS_OK;
+    if (quiet || count == 0) return STATUS_OK;
     printf("data         %s tokens", text_count(tokens, (double)count));
     if (spec->run.train_steps != SPEC_ENDLESS) printf(": the run reads them %.3g times", run / (double)count);
     printf("\n");
@@ -92,7 +92,7 @@ status cmd_plan(struct args *a)
     const bool micro_batch = spec_origin_given(origin, "train", "micro_batch"),
                recompute = spec_origin_given(origin, "train", "recompute");
     spec_origin_free(origin);
-    TRY(look_at_data(&spec, json));
+    TRY(cmd_plan_data(&spec, json));
     const struct plan_command command = {
         .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute, .assume = &assume};
     status st = plan_run_asked(&run) ? plan_run_print(&run, &spec, machine, &command, json)

@@ -1,5 +1,6 @@
 /* Spikes of a curve: robust z above 6 in three of five steps, until one is below 3. */
 #include "observe/monitor_int.h"
+#include "base/robust.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,27 +8,9 @@
 
 enum { LOOKED = 5, NEEDED = 3, LIMIT = 6, OVER = 3 };
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *v, int count)
-{
-    qsort(v, (size_t)count, sizeof *v, ascending);
-    return v[count / 2];
-}
-
 double alerts_z_of(const double before[ALERTS_Z_WINDOW], double value, double *middle)
 {
-    double v[ALERTS_Z_WINDOW], d[ALERTS_Z_WINDOW];
-    memcpy(v, before, sizeof v);
-    *middle = median_of(v, ALERTS_Z_WINDOW);
-    for (int i = 0; i < ALERTS_Z_WINDOW; i++) d[i] = fabs(v[i] - *middle);
-    /* A normal distribution's sigma; at least a thousandth of the value: a flat curve has no spikes in its rounding. */
-    const double sigma = fmax(1.4826 * median_of(d, ALERTS_Z_WINDOW), 1e-3 * fabs(*middle));
-    return sigma > 0 ? (value - *middle) / sigma : 0;
+    return robust_z(before, ALERTS_Z_WINDOW, value, middle);
 }
 
 static int bits(unsigned v)

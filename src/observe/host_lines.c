@@ -159,3 +159,51 @@ int host_lines_read(const char *run_dir, struct host_lines **list)
     MEMORY_CHECK(*list != NULL, "no memory for the records of hosts");
     return host_lines_tail(run_dir, TAIL_BYTES, *list);
 }
+
+/* A counter that falls has begun anew. */
+static double file_joules(const char *path)
+{
+    struct {
+        char uuid[96];
+        double last;
+    } gpu[HOST_LINES_GPUS];
+    int count = 0;
+    char *line = NULL;
+    size_t room = 0;
+    double sum = NAN;
+    FILE *in = fopen(path, "re");
+    for (ssize_t n; in && (n = getline(&line, &room, in)) > 0;) {
+        json_t *o = json_loadb(line, (size_t)n, 0, NULL);
+        const char *uuid = json_string_value(json_object_get(o, "uuid"));
+        const double joules = number(o, "joules");
+        int i = 0;
+        while (uuid && i < count && strncmp(gpu[i].uuid, uuid, sizeof gpu[i].uuid - 1) != 0) i++;
+        if (uuid && isfinite(joules) && i < HOST_LINES_GPUS) {
+            if (i == count)
+                snprintf(gpu[count++].uuid, sizeof gpu[i].uuid, "%s", uuid);
+            else if (joules > gpu[i].last)
+                sum = or_zero(sum) + joules - gpu[i].last;
+            gpu[i].last = joules;
+        }
+        json_decref(o);
+    }
+    free(line);
+    if (in) fclose(in);
+    return sum;
+}
+
+double host_lines_joules(const char *run_dir)
+{
+    struct io_list names;
+    char path[1200];
+    double sum = NAN;
+    if (io_list(run_dir, &names) != STATUS_OK) return NAN;
+    for (int i = 0; i < names.count; i++) {
+        if (!is_record(names.names[i])) continue;
+        snprintf(path, sizeof path, "%s/%s", run_dir, names.names[i]);
+        const double joules = file_joules(path);
+        if (isfinite(joules)) sum = or_zero(sum) + joules;
+    }
+    io_list_free(&names);
+    return sum;
+}

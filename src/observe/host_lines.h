@@ -41,4 +41,6 @@ struct host_lines {
 int host_lines_read(const char *run_dir, struct host_lines **list);
 /* The same from the last tail_bytes of each file; list [HOST_LINES_HOSTS]. */
 int host_lines_tail(const char *run_dir, long tail_bytes, struct host_lines *list);
+/* Energy that the GPUs of a run have counted, over all of its record; NaN: none has. */
+double host_lines_joules(const char *run_dir);
 #endif

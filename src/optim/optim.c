@@ -363,17 +363,31 @@ static status move_weights(const struct exec *r, const struct run_spec *spec, st
     return offload_update(o, r, &all);
 }
 
+/* The step's gradients are used up, and nothing else changes. */
+static void leave_out(const struct exec *r)
+{
+    const struct params *p = r->params;
+    memset(p->grad, 0, (size_t)params_grads(p) * sizeof(float));
+    r->scalars->grad_norm = sqrt(r->scalars->grad_squares);
+    r->scalars->clip_factor = 0;
+}
+
 status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm,
                   struct offload *o, double balance_rate)
 {
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    const bool apart = biases_apart(p);
+    const bool apart = biases_apart(p), asks = r->leaves_out != NULL;
     if (norm->own) {
         TRY(update_squares(r, spec, norm));
         TRY(grad_norm_sum(norm, p, r->ops, &r->scalars->grad_squares, r->stream));
+    } else if (asks)
+        TRY(update(r, spec, UPDATE_NORM, NULL));
+    if (asks && r->leaves_out(r->leaves_out_ctx, r->scalars)) {
+        leave_out(r);
+        return STATUS_OK;
     }
-    TRY(move_weights(r, spec, o, norm->own != NULL));
+    TRY(move_weights(r, spec, o, norm->own != NULL || asks));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, norm->mesh, o));
     if (p->balance_count > 0)
         TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->derived[DERIVED_F32].data : p->master,

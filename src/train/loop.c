@@ -9,6 +9,7 @@
 #include "observe/env.h"
 #include "observe/host_record.h"
 #include "observe/kernels.h"
+#include "observe/ledger.h"
 #include "observe/progress.h"
 #include "ops/precision.h"
 #include "plan/machine.h"
@@ -17,6 +18,7 @@
 #include "train/ckpt_leftovers.h"
 #include "train/data_identity.h"
 #include "train/epochs.h"
+#include "train/footprint.h"
 #include "train/forecast.h"
 #include "train/rank_times.h"
 #include "train/restore.h"
@@ -25,6 +27,7 @@
 #include "train/device_times.h"
 #include "train/save.h"
 #include "train/signals.h"
+#include "train/spike_act.h"
 #include "train/stop.h"
 #include "train/waiting.h"
 
@@ -56,6 +59,10 @@ struct loop {
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
     struct rewind rewind;
+    struct step_result last; /* step */
+    struct spike_again again;
+    struct ledger *ledger; /* rank 0's */
+    double began;          /* wall clock of this process's begin */
     struct waiting waiting;
     struct stop stop;
     struct rank_times ranks;
@@ -187,39 +194,12 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
     return fold_tokens(l);
 }
 
-static double rss_bytes(void)
-{
-    FILE *f = fopen("/proc/self/statm", "r");
-    char text[128] = "";
-    if (f == NULL) return NAN;
-    char *got = fgets(text, sizeof text, f), *end;
-    fclose(f);
-    if (got == NULL) return NAN;
-    (void)strtod(text, &end);
-    return strtod(end, NULL) * (double)sysconf(_SC_PAGESIZE);
-}
-
-/* Bytes that arenas and communication buffers really got from the system; memory_peak is what the layout planned. */
-static size_t communication_bytes(const struct trainer *t)
-{
-    const struct comm_memory taken = comm_memory_used(t->mesh.world);
-    return t->dev.kind == DEV_CUDA ? taken.device : taken.host;
-}
-static size_t reserved_bytes(const struct trainer *t)
-{
-    size_t sum = communication_bytes(t);
-#define X(field, category, text) sum += t->memory.field.size;
-    MEMORY_LIST(X)
-#undef X
-    return sum;
-}
-
 static void print_banner(const struct loop *l)
 {
     const struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
     char a[32], b[32], c[32];
-    size_t reserved = reserved_bytes(t);
+    size_t reserved = footprint_reserved(t);
     log_info("model     %s parameters, %lld layers, width %lld, vocabulary %lld",
              text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
              (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
@@ -253,7 +233,7 @@ static void print_banner(const struct loop *l)
     data_sources_log(&l->train);
     log_info("memory    %s", text_bytes(b, (double)reserved));
     log_detail("memory    planned %zu bytes, measured %zu (%s); process %s", memory_peak(&t->memory),
-               reserved, text_bytes(b, (double)reserved), text_bytes(c, rss_bytes()));
+               reserved, text_bytes(b, (double)reserved), text_bytes(c, footprint_rss()));
     if (t->memory.host.peak > 0) {
         log_info("host      %s: master weights and moments; %s per step each way",
                  text_bytes(a, (double)t->memory.host.size), text_bytes(b, offload_bytes(&t->rank.offload)));
@@ -302,12 +282,15 @@ static status save(struct loop *l)
     if (l->saved_step == l->trainer.step) return STATUS_OK;
     /* Times are recorded here, too: a kill loses no more of them than of the steps. */
     if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
+    const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
     status st = STATUS_OK;
     if (l->lead) st = checkpoint_drop_later(l->spec.run.run_dir);
     if (st == STATUS_OK) st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
     progress_end();
     TRY(st);
+    ledger_add(l->ledger, LEDGER_CHECKPOINT, clock_s() - begin);
+    ledger_saved(l->ledger, l->trainer.step);
     l->saved_step = l->trainer.step;
     return STATUS_OK;
 }
@@ -316,9 +299,11 @@ static status save(struct loop *l)
 static status save_and_wait(struct loop *l)
 {
     TRY(save(l));
+    const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
     status st = save_finish(&l->trainer);
     progress_end();
+    ledger_add(l->ledger, LEDGER_CHECKPOINT, clock_s() - begin);
     return st;
 }
 
@@ -337,6 +322,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     struct trainer *t = &l->trainer;
     if (l->val.tokens == 0 || l->eval_step == t->step) return STATUS_OK;
     const bool last = t->step >= t->steps_total;
+    const double begin = clock_s();
     stop_begin(&l->stop, l->predicted_s * eval_part_steps(l), eval_parts(l, last));
     progress_begin(WORK_EVAL, "evaluating", eval_parts(l, last));
     status st = train_eval(t, &l->val, eval_tokens(l, last), &l->eval);
@@ -360,6 +346,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
         if (st != STATUS_OK) log_warn("no sample: %s", status_message());
         TRY(fp8_run_forget(t));
     }
+    ledger_add(l->ledger, LEDGER_EVALUATION, clock_s() - begin);
     return STATUS_OK;
 }
 
@@ -408,7 +395,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.mfu = mfu_of(m.flops_per_s, l->peak);
     m.mfu_full =
         mfu_of(l->tokens_per_s * mfu_flops_full(&l->spec.model, l->spec.run.train_sequence_length), l->peak);
-    m.rss_bytes = rss_bytes();
+    m.rss_bytes = footprint_rss();
     host_record_metrics(l->host, &m);
     observe_metrics(l->observe, &m);
 }
@@ -435,6 +422,8 @@ static status one_step(struct loop *l)
     const double wait_s = comm_wait_s(l->comm) - others;
     l->stop.mine = alerts_step_end(&l->alerts, cost.seconds, wait_s, cost.waited);
     record_step(l, &s, &cost);
+    ledger_step(l->ledger, t->step, cost.seconds, cost.waited, wait_s);
+    l->last = s;
     return STATUS_OK;
 }
 
@@ -446,6 +435,59 @@ static status make_up_evaluation(struct loop *l, const struct loop_options *o)
     int64_t seen = l->lead ? observe_eval_step(l->observe) : 0;
     TRY(comm_broadcast(l->comm, "last evaluation", &seen, sizeof seen, NULL));
     return seen == step ? STATUS_OK : evaluate(l, o);
+}
+
+/* All ranks must resume from the same step: they read the same checkpoint. */
+static status same_step(const struct loop *l)
+{
+    const int64_t mine = l->trainer.step;
+    int64_t all[COMM_RANKS_MAX];
+    TRY(comm_all_gather(l->comm, "first step", &mine, all, sizeof mine, NULL));
+    for (int r = 0; r < comm_ranks(l->comm); r++)
+        if (all[r] != mine)
+            return FAIL(
+                STATUS_COMM,
+                "rank %d resumes from step %lld, rank %d from step %lld: all ranks must see the same %s",
+                comm_rank(l->comm), (long long)mine, r, (long long)all[r], l->spec.run.run_dir);
+    return STATUS_OK;
+}
+
+static status start_loader(struct loop *l)
+{
+    struct trainer *t = &l->trainer;
+    struct loader_config loader;
+    TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
+    loader.skips = &t->lineage.skips;
+    loader_close(l->loader);
+    l->loader = NULL;
+    TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
+    l->start_step = t->step;
+    return STATUS_OK;
+}
+
+/* train.on_spike=rewind: weights, data and records as of an earlier checkpoint. */
+static status go_back(struct loop *l)
+{
+    struct trainer *t = &l->trainer;
+    const struct lineage_order *order = &l->again.order;
+    const char *dir = l->spec.run.run_dir;
+    char path[SPEC_TEXT + 64];
+    bool found;
+    TRY(save_end(t));
+    TRY(checkpoint_at(dir, order->rewind, path, sizeof path));
+    TRY(trainer_restore(t, path, &found));
+    TRY(same_step(l));
+    TRY(rewind_obey(&(struct rewind){order->rewind, true}, t, order, l->lead));
+    if (l->lead) {
+        TRY(checkpoint_go_back(dir, order->rewind));
+        ledger_back(l->ledger, t->step);
+        observe_close(l->observe);
+        l->observe = NULL;
+        TRY(observe_open(&l->observe, dir, t->step));
+    }
+    l->saved_step = l->eval_step = -1;
+    TRY(start_loader(l));
+    return save(l);
 }
 
 static status train_steps(struct loop *l, const struct loop_options *o)
@@ -467,6 +509,11 @@ static status train_steps(struct loop *l, const struct loop_options *o)
             return save_and_stop(l, o, dropped);
         }
         TRY(st);
+        TRY(spike_act(t, &l->last, &l->again));
+        if (l->again.order.rewinds) {
+            TRY(go_back(l));
+            continue;
+        }
         TRY(save_look(t));
         device_times_after(l->trainer.step - l->start_step);
         TRY(stop_look(&l->stop));
@@ -478,26 +525,6 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     }
     TRY(evaluate(l, o));
     return save_and_wait(l);
-}
-
-static void memory_facts(struct loop *l)
-{
-    const struct memory *m = &l->trainer.memory;
-    observe_fact(l->observe, "parameters", (double)l->trainer.decoder.params.unique);
-    observe_fact(l->observe, "planned_bytes", (double)memory_peak(m));
-    observe_fact(l->observe, "measured_bytes", (double)reserved_bytes(&l->trainer));
-#define X(field, category, text)                                                                             \
-    observe_fact(l->observe, "planned_bytes." category, (double)m->field.peak);                              \
-    observe_fact(l->observe, "measured_bytes." category, (double)m->field.size);
-    MEMORY_LIST(X)
-#undef X
-    if (l->comm) {
-        observe_fact(l->observe, "planned_bytes.communication", (double)memory_communication(m));
-        observe_fact(l->observe, "measured_bytes.communication", (double)communication_bytes(&l->trainer));
-    }
-    if (m->host.peak == 0) return;
-    observe_fact(l->observe, "planned_bytes.host", (double)m->host.peak);
-    observe_fact(l->observe, "measured_bytes.host", (double)m->host.size);
 }
 
 static void finish(struct loop *l, const struct loop_options *o, status st)
@@ -517,7 +544,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
             if (st == STATUS_OK || st == STATUS_STOPPED) forecast_log(&l->forecast, &l->trainer, l->observe);
         }
         pipeline_log(&l->trainer.pipeline);
-        memory_facts(l);
+        footprint_facts(&l->trainer, l->observe);
         epochs_facts(&l->epochs, &l->train, &l->trainer, l->observe);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);
         observe_flush(l->observe);
@@ -533,6 +560,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
             log_warn("%s", status_message());
         if (report_write(l->spec.run.run_dir, NULL) != STATUS_OK) log_warn("no report: %s", status_message());
     }
+    ledger_close(l->ledger, l->trainer.step, (int)st);
     if (st != STATUS_OK) status_fail(st, __FILE__, __LINE__, "%s", keep);
 }
 
@@ -545,21 +573,6 @@ static void close_all(struct loop *l)
     log_file_set(NULL);
     if (l->log) fclose(l->log);
     runlock_release(&l->lock);
-}
-
-/* All ranks must resume from the same step: they read the same checkpoint. */
-static status same_step(const struct loop *l)
-{
-    const int64_t mine = l->trainer.step;
-    int64_t all[COMM_RANKS_MAX];
-    TRY(comm_all_gather(l->comm, "first step", &mine, all, sizeof mine, NULL));
-    for (int r = 0; r < comm_ranks(l->comm); r++)
-        if (all[r] != mine)
-            return FAIL(
-                STATUS_COMM,
-                "rank %d resumes from step %lld, rank %d from step %lld: all ranks must see the same %s",
-                comm_rank(l->comm), (long long)mine, r, (long long)all[r], l->spec.run.run_dir);
-    return STATUS_OK;
 }
 
 /* What rank 0 writes about the run. */
@@ -588,6 +601,7 @@ static status open_records(struct loop *l)
                                     .tokenizer = tokenizer,
                                     .tokenizer_sha256 = l->train.sets[0].tokenizer_hash,
                                     .vocab_size = data_sources_vocab_size(&l->train)}));
+    ledger_open(&l->ledger, dir, l->began, t->step);
     return observe_open(&l->observe, dir, t->step);
 }
 
@@ -614,11 +628,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to continue", (long long)t->steps_total);
-    struct loader_config loader;
-    TRY(data_sources_loader(&l->spec, &t->mesh, &t->dev, &loader));
-    loader.skips = &t->lineage.skips;
-    TRY(loader_open(&l->loader, l->train.samples, &loader, t->step));
-    l->start_step = t->step;
+    TRY(start_loader(l));
     l->peak = mfu_peak(t->dev.name, (enum precision)r->train_precision);
     return l->lead ? open_records(l) : STATUS_OK;
 }
@@ -745,6 +755,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     parallel_threads_set((int)spec->run.machine_threads);
     signals_catch();
     l->start_s = clock_s();
+    l->began = clock_wall_s();
     l->predicted_s = NAN;
     l->stop = (struct stop){.comm = l->comm, .limit_s = spec->run.train_max_minutes * 60};
     if (l->lead) progress_start();

@@ -26,6 +26,7 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
     if (meta) json_object_update(meta, algorithms);
     if (meta && t->health.steps > 0) json_object_set_new(meta, "health", health_json(&t->health));
     if (meta && t->data) json_object_set(meta, "data", t->data);
+    if (meta && t->spike.count > 0) json_object_set_new(meta, "spikes", spike_json(&t->spike));
     if (meta && t->lineage.events) json_object_set_new(meta, "lineage", lineage_json(&t->lineage));
     free(config);
     return meta;

@@ -12,6 +12,7 @@
 #include "base/scope.h"
 #include "parallel/fp8.h"
 #include "train/save.h"
+#include "train/spike_act.h"
 #include "train/step_stats.h"
 
 #include <assert.h>
@@ -43,6 +44,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
         t->exec.stream == NULL || t->mode != STEP_FIRST; /* a GPU's first step loads libraries */
     struct step_counts counts;
 
+    spike_begin(t);
     comm_step_begin(t->mesh.world, comm_step_kind(t->mode));
     TRY(step_count(t, b, &counts));
     struct step_scalars s = step_scalars_of(t, &counts);
@@ -56,7 +58,8 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 
     *out = step_result_of(t, &counts, &s);
     TRY(fp8_run_after(t, out));
-    health_step(&t->health, out->loss, out->grad_norm);
+    spike_end(t, out);
+    if (!out->left_out) health_step(&t->health, out->loss, out->grad_norm);
     t->step++;
     t->tokens += (int64_t)counts.tokens;
     return STATUS_OK;

@@ -14,6 +14,7 @@
 #include "train/algorithm_record.h"
 #include "train/save.h"
 #include "train/state.h"
+#include "train/spike_act.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -194,10 +195,12 @@ static status check_fp8(const struct trainer *t)
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     if (args == NULL) TRY(check_fp8(t));
+    if (args == NULL) TRY(spike_check(t, plan_device(&t->spec) == DEV_CUDA));
     status st = open_device(t, isa);
     if (st == STATUS_OK && args == NULL) st = plan_check_gpu(&t->spec, &t->dev);
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
+    if (st == STATUS_OK && args == NULL) st = spike_check(t, t->dev.kind == DEV_CUDA);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
@@ -489,6 +492,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(take_identity(t, c, training));
     TRY_OUT(restore_algorithms(t, c));
     if (training) health_read(&t->health, checkpoint_meta(c));
+    if (training) spike_read(&t->spike, checkpoint_meta(c));
     if (training) TRY_OUT(lineage_read(&t->lineage, checkpoint_meta(c), checkpoint_path(c)));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);

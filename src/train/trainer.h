@@ -11,6 +11,7 @@
 #include "train/health.h"
 #include "train/lineage.h"
 #include "train/pipeline.h"
+#include "train/spike.h"
 
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second as one CUDA graph,
  * and replays it from then on. EAGER: every further step runs op by op (CPU, train.graph=false, or a step that cannot
@@ -66,6 +67,7 @@ struct trainer {
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
     struct health health; /* of the steps done */
+    struct spike spike;   /* train/spike.h; of the steps done */
     struct lineage lineage; /* what was left out on the way here */
     bool told_unsound;    /* the log says that checkpoints are not sound */
 };
@@ -94,6 +96,9 @@ struct step_result {
     int64_t targets, padding;                      /* targets in the loss; tokens of no document */
     /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the
      * largest element and the largest code, over inputs and over gradients. */
+    enum spike_kind spike;                         /* what the step is beside those before it, */
+    bool left_out;                                 /* whether its update was left out, */
+    char spike_why[SPIKE_WHY];                     /* and why */
     double fp8_saturated, fp8_headroom_x, fp8_headroom_dy;
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is

@@ -41,6 +41,7 @@ static const struct recorded table[] = {
     {"user_signal", "user's signal", 75,
      .reason = "SIGUSR1: saved at step 300 of 1000; the same command resumes it"},
     {"time_limit", "train.max_minutes", 75, .reason = "train.max_minutes: saved at step 300 of 1000"},
+    {"spike_stop", "jumped", 6, .reason = "the loss of step 300 is 9, z 20: a spike (train.on_spike=stop)"},
     {"nan_loss", "the loss was not finite", 6,
      .reason = "the loss of step 301 is not finite; there is no sound checkpoint"},
     {"nan_gradient", "a gradient was not finite", 6,

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# train.on_spike: two steps whose data are poisoned, and what warn, skip, rewind and stop do about them.
+. "$(dirname "$0")/../shell.sh"
+make_corpus
+keys="--eval.every=0 --ckpt.keep=40 --train.spike_window=12 --data.verify=off"
+never=--train.spike_z=1e6
+run 0 train r.yaml --run.dir=runs/clean $keys
+check "no spike in clean data" [ "$(grep -c 'spike  ' err)" -eq 0 ]
+for step in 30 31; do run 0 data inspect runs/clean --step $step --json && cp out step$step; done
+python3 - <<'PY' || fail "the data cannot be poisoned"
+import json, random
+random.seed(3)
+for step in (30, 31):
+    for row in json.load(open(f"step{step}")):
+        for part in row["parts"]:
+            with open(part["shard"], "r+b") as f:
+                f.seek(1024 + 2 * part["shard_token"])
+                for _ in range(part["rows"]): f.write(random.choice((2, 3, 250)).to_bytes(2, "little"))
+PY
+
+# --- warn changes nothing ---
+run 0 train r.yaml --run.dir=runs/never $keys $never
+run 0 train r.yaml --run.dir=runs/warn $keys
+check "it names the step" grep -q 'spike     the loss of step 30 is .*, z .* among 12 before it' err
+check "once for a spike" [ "$(grep -c 'warning: spike  ' err)" -eq 1 ]
+same_run "warn" runs/never runs/warn
+
+# --- skip: the update is left out ---
+run 0 train r.yaml --run.dir=runs/skip $keys --train.on_spike=skip --ckpt.every=1
+check "two updates are left out" [ "$(grep -c 'its update is left out' err)" -eq 2 ]
+run 0 ckpt diff runs/skip/ckpt/step-00000029 runs/skip/ckpt/step-00000031
+grep -q '^[1-9][0-9]* tensors equal, 0 not$' out || fail "the state has changed: $(tail -n 1 out)"
+"$ingot" ckpt diff runs/skip/ckpt/step-00000031 runs/skip/ckpt/step-00000032 >out 2>err
+grep -q ' 0 not$' out && fail "the step behind it changes nothing"
+run 75 train r.yaml --run.dir=runs/skip2 $keys --train.on_spike=skip --train.max_minutes=1e-9
+until [ -e runs/skip2/ckpt/step-00000040 ]; do "$ingot" train runs/skip2 --resume --train.max_minutes=0.001 >out 2>err || [ $? -eq 75 ] || break; done
+same_run "skip, stopped and resumed" runs/skip runs/skip2
+run 0 train r.yaml --run.dir=runs/groups $keys --train.on_spike=skip --train.gradient_groups=2
+run 0 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/skip3 $keys --train.on_spike=skip --train.gradient_groups=2
+same_run "skip, on two ranks" runs/groups runs/skip3
+check "on two ranks" [ "$(grep -c 'its update is left out' runs/skip3/log.txt)" -eq 2 ]
+run 0 train r.yaml --run.dir=runs/muon $keys --train.on_spike=skip --ckpt.every=1 --optim.name=muon --optim.lr=1e-3
+grep -q 'its update is left out' err || fail "no update is left out with Muon"
+step=$(sed -n 's/.* of step \([0-9]*\) is .*its update is left out/\1/p' err | head -n 1)
+run 0 ckpt diff "$(printf 'runs/muon/ckpt/step-%08d' $((step - 1)))" "$(printf 'runs/muon/ckpt/step-%08d' "$step")"
+
+# --- rewind: back, without these data ---
+rewind="--train.on_spike=rewind --train.spike_back=6 --train.spike_skip=8"
+run 0 train r.yaml --run.dir=runs/rewind $keys $rewind
+check "back to step 24" grep -q 'back to step 24, without the data of steps 25 to 32' err
+run 0 train r.yaml --run.dir=runs/fresh $keys --skip 25:32
+same_run "rewind" runs/fresh runs/rewind
+check "recorded" grep -q '"why": *"train.on_spike=rewind: the loss of step 30' runs/rewind/ckpt/step-00000040/manifest.json
+check "the fork is kept" grep -q '"kind":"fork","step":24,' runs/rewind/forks.jsonl
+check "it is finished" grep -q '"code": 0' runs/rewind/exit.json
+run 0 train r.yaml --run.dir=runs/fresh2 $keys --skip 25:32 --train.gradient_groups=2
+run 0 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/rewind2 $keys $rewind --train.gradient_groups=2
+same_run "rewind, on two ranks" runs/fresh2 runs/rewind2
+run 6 train r.yaml --run.dir=runs/young $keys $rewind --train.spike_back=29
+says 'no sound checkpoint is 29 steps older'
+
+# --- stop ---
+run 6 train r.yaml --run.dir=runs/stop $keys --train.on_spike=stop
+says 'a spike (train.on_spike=stop)'
+run 0 explain runs/stop
+check "explained" grep -q 'train.on_spike ends it there' out
+
+# --- slips ---
+run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda
+says 'does not work with a GPU'
+run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --train.precision=fp8
+says 'does not work with train.precision=fp8'
+exit $failed
