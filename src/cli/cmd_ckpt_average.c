@@ -55,9 +55,11 @@ static status take_run(struct average *a, const char *run, int64_t last)
 static status take_words(struct average *a, const struct args *args, int64_t last)
 {
     char dir[PATH_BYTES];
+    bool there;
     if (args->word_count == 1) {
         snprintf(dir, sizeof dir, "%.1300s/ckpt", args->words[0]);
-        if (io_exists(dir)) TRY(take_run(a, args->words[0], last));
+        TRY(io_exists(dir, &there));
+        if (there) TRY(take_run(a, args->words[0], last));
     } else if (last > 0) {
         return FAIL(STATUS_CONFIG, "--last is of one run; several words are the checkpoints themselves");
     }

@@ -48,7 +48,9 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
         if (!f->force) TRY(io_exists(path[i], &there));
         if (there) return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", path[i]);
     }
-    if (f->text && !f->force && io_exists(f->text))
+    bool text_there = false;
+    if (f->text && !f->force) TRY(io_exists(f->text, &text_there));
+    if (text_there)
         return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", f->text);
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;

@@ -74,6 +74,8 @@ status serve_token_read(const char *file, char token[SERVE_TOKEN], char path[102
         snprintf(path, 1024, "%s/.config/ingot/token", home);
     else
         return FAIL(STATUS_CONFIG, "serve: no HOME for a token file: give --token-file FILE");
-    if (file == NULL && !io_exists(path)) TRY(make(path));
+    bool there = true;
+    if (file == NULL) TRY(io_exists(path, &there));
+    if (!there) TRY(make(path));
     return read_file(path, token);
 }
