@@ -50,8 +50,7 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
     }
     bool text_there = false;
     if (f->text && !f->force) TRY(io_exists(f->text, &text_there));
-    if (text_there)
-        return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", f->text);
+    if (text_there) return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", f->text);
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;
         TRY(synth_write(c, (enum synth_split)i, path[i]));
