@@ -7,8 +7,11 @@
 
 struct outlook_args outlook_default(void)
 {
-    return (struct outlook_args){
-        .pue = 1, .mtbf = GOODPUT_MTBF_HOURS, .detect = 30, .restart = 300, .stall = -1};
+    return (struct outlook_args){.pue = 1,
+                                 .mtbf = GOODPUT_MTBF_HOURS,
+                                 .detect = OUTLOOK_DETECT,
+                                 .restart = OUTLOOK_RESTART,
+                                 .stall = -1};
 }
 
 /* Files hold masters and moments of the whole model; weights where there are no masters. */

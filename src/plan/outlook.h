@@ -18,6 +18,11 @@ struct outlook_args {
 };
 /* Llama 3: 2 TB/s for 16,384 GPUs (arXiv:2407.21783, section 3.3.1). */
 #define OUTLOOK_STORAGE 0.125e9
+/* Seconds; assumptions. What is published means something else: MegaScale detects and diagnoses a failure in less than
+ * 10 minutes on average, and has caught up with the lost work within 15 (arXiv:2402.15627, section 6.3); FlashRecovery
+ * detects within seconds and restores training on 4,800 devices in 150 s, without a checkpoint (arXiv:2509.03047). */
+#define OUTLOOK_DETECT  30
+#define OUTLOOK_RESTART 300
 struct outlook_args outlook_default(void);
 
 struct outlook {
