@@ -73,8 +73,9 @@ check "two ranks dropped it, too" grep -qF "$says_late" err
 
 # An evaluation in the middle that is missing is made before the next step: the run is the one that was never stopped.
 run 0 train r.yaml --run.dir=runs/full
-run 0 train r.yaml --run.dir=runs/gap --data.val= --ckpt.every=10
+run 0 train r.yaml --run.dir=runs/gap --data.val= --ckpt.every=10 --ckpt.keep=4
 rm -r runs/gap/ckpt/step-0000004* runs/gap/ckpt/step-0000003* runs/gap/ckpt/step-00000020
-run 0 train r.yaml --run.dir=runs/gap --resume
+check "a checkpoint is left to resume from" [ -d runs/gap/ckpt/step-00000010 ]
+run 0 train r.yaml --run.dir=runs/gap --resume --ckpt.keep=4
 same_run "an evaluation that was missing" runs/full runs/gap
 exit $failed
