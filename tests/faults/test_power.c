@@ -287,7 +287,7 @@ static void put_data(struct node *f, const struct op *o, size_t bytes, bool zero
         memset(f->data + f->bytes, 0, (size_t)o->at + bytes - f->bytes);
         f->bytes = (size_t)o->at + bytes;
     }
-    if (!zeros) memcpy(f->data + o->at, o->data, bytes);
+    if (!zeros && bytes) memcpy(f->data + o->at, o->data, bytes);
 }
 
 struct draws {
@@ -337,7 +337,7 @@ static void make(int node, const char *path)
     if (!d->dir) {
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        assert_int_equal(fwrite(d->data, 1, d->bytes, f), d->bytes);
+        if (d->bytes) assert_int_equal(fwrite(d->data, 1, d->bytes, f), d->bytes);
         fclose(f);
         return;
     }
