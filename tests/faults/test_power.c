@@ -169,7 +169,7 @@ int open(const char *path, int flags, ...)
     va_start(ap, flags);
     const int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
     va_end(ap);
-    const bool there = syscall(SYS_access, path, F_OK) == 0;
+    const bool there = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
     const int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     if (fd >= 0 && (flags & O_CREAT) && !there) note_name(CREATE, path);
     return fd;
