@@ -11,7 +11,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_of(double *v, int count)
+double robust_median(double *v, int64_t count)
 {
     qsort(v, (size_t)count, sizeof *v, ascending);
     return count ? v[count / 2] : (double)NAN;
@@ -23,9 +23,9 @@ double robust_z(const double *before, int count, double value, double *middle_of
     CHECK(count <= ROBUST_MAX, "%d values", count);
     if (count == 0) return NAN;
     memcpy(v, before, (size_t)count * sizeof *v);
-    const double middle = median_of(v, count);
+    const double middle = robust_median(v, count);
     if (middle_of) *middle_of = middle;
     for (int i = 0; i < count; i++) d[i] = fabs(v[i] - middle);
-    const double sigma = fmax(1.4826 * median_of(d, count), 1e-3 * fabs(middle));
+    const double sigma = fmax(1.4826 * robust_median(d, count), 1e-3 * fabs(middle));
     return sigma > 0 ? (value - middle) / sigma : 0;
 }

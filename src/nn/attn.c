@@ -21,10 +21,6 @@ static int64_t gate_at(const struct attn *m)
 {
     return v_at(m) + kv_width(m);
 }
-static void *column(struct tensor t, int64_t at)
-{
-    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
-}
 
 /* True: between projection and attention there is only RoPE on full heads, which a GEMM epilogue can do. */
 static bool rope_alone(const struct model_spec *spec)
@@ -104,8 +100,8 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
 {
     return (struct attn_heads){.q = s->rot.data,
-                               .k = column(s->rot, q_width(m)),
-                               .v = column(s->qkv, v_at(m)),
+                               .k = tensor_column(s->rot, q_width(m)),
+                               .v = tensor_column(s->qkv, v_at(m)),
                                .q_stride = s->rot.shape[1],
                                .k_stride = s->rot.shape[1],
                                .v_stride = s->qkv.shape[1]};
@@ -174,7 +170,7 @@ status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, 
 {
     if (m->gate)
         TRY(r->ops->gate_fwd(&(struct gate_fwd_args){.x = s->o.data,
-                                                     .z = column(s->qkv, gate_at(m)),
+                                                     .z = tensor_column(s->qkv, gate_at(m)),
                                                      .y = s->gated.data,
                                                      .rows = s->o.shape[0],
                                                      .d = q_width(m),
@@ -191,9 +187,9 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
     if (m->gate)
         TRY(r->ops->gate_bwd(&(struct gate_bwd_args){.dy = s->do_.data,
                                                      .x = s->o.data,
-                                                     .z = column(s->qkv, gate_at(m)),
+                                                     .z = tensor_column(s->qkv, gate_at(m)),
                                                      .dx = s->do_.data,
-                                                     .dz = column(s->dqkv, gate_at(m)),
+                                                     .dz = tensor_column(s->dqkv, gate_at(m)),
                                                      .y = s->gated.data,
                                                      .rows = s->o.shape[0],
                                                      .d = q_width(m),

@@ -21,10 +21,6 @@ static int64_t kv_width(const struct attn *m)
 {
     return m->heads_kv * m->hd;
 }
-static void *column(struct tensor t, int64_t at)
-{
-    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
-}
 
 static bool ulysses(const struct lay *l)
 {
@@ -79,28 +75,15 @@ void attn_context_lay(const struct attn *m, struct attn_saved *s, const struct l
 
 /* ---- all-gather of keys and values */
 
-/* Between columns of a projection and their place in the rows that ranks exchange. */
-static status copy_columns(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
-                           int64_t width, const struct exec *r)
-{
-    const size_t element = dtype_bytes(to.dt);
-    return dev_copy_lines(r->stream, &(struct dev_lines){.to = column(to, to_at),
-                                                         .from = column(from, from_at),
-                                                         .to_stride = (size_t)to.shape[1] * element,
-                                                         .from_stride = (size_t)from.shape[1] * element,
-                                                         .bytes = (size_t)width * element,
-                                                         .count = (size_t)to.shape[0]});
-}
-
 static status gather_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
                           struct attn_place *at, const struct exec *r)
 {
     const int64_t q = q_width(m), kv = kv_width(m);
-    TRY(copy_columns(s->kv.own, 0, s->rot, q, kv, r));
-    TRY(copy_columns(s->kv.own, kv, s->qkv, q + kv, kv, r));
+    TRY(context_columns_copy(s->kv.own, 0, s->rot, q, kv, r));
+    TRY(context_columns_copy(s->kv.own, kv, s->qkv, q + kv, kv, r));
     TRY(context_rows_gather(&s->kv, b->context, r));
     at->split = b->context->docs, at->docs = b->context->count;
-    at->h.k = s->kv.all.data, at->h.v = column(s->kv.all, kv);
+    at->h.k = s->kv.all.data, at->h.v = tensor_column(s->kv.all, kv);
     at->h.k_stride = at->h.v_stride = s->kv.all.shape[1];
     return STATUS_OK;
 }
@@ -125,8 +108,8 @@ static void place_heads(const struct attn *m, const struct attn_saved *s, const 
                   stride = s->heads_qkv.shape[1];
     const struct batch *whole = b->context->whole;
     *at = (struct attn_place){.h = {.q = s->heads_qkv.data,
-                                    .k = column(s->heads_qkv, q),
-                                    .v = column(s->heads_qkv, q + kv),
+                                    .k = tensor_column(s->heads_qkv, q),
+                                    .v = tensor_column(s->heads_qkv, q + kv),
                                     .q_stride = stride,
                                     .k_stride = stride,
                                     .v_stride = stride},
@@ -137,8 +120,8 @@ static void place_heads(const struct attn *m, const struct attn_saved *s, const 
                               .heads = m->heads / ranks,
                               .heads_kv = m->heads_kv / ranks,
                               .dq = s->heads_dqkv.data,
-                              .dk = column(s->heads_dqkv, q),
-                              .dv = column(s->heads_dqkv, q + kv),
+                              .dk = tensor_column(s->heads_dqkv, q),
+                              .dv = tensor_column(s->heads_dqkv, q + kv),
                               .dq_stride = stride,
                               .dk_stride = stride,
                               .dv_stride = stride};
@@ -158,8 +141,8 @@ static void place_rows(const struct attn *m, const struct attn_saved *s, const s
                               .heads = m->heads,
                               .heads_kv = m->heads_kv,
                               .dq = s->dqkv.data,
-                              .dk = column(s->dqkv, q_width(m)),
-                              .dv = column(s->dqkv, q_width(m) + kv_width(m)),
+                              .dk = tensor_column(s->dqkv, q_width(m)),
+                              .dv = tensor_column(s->dqkv, q_width(m) + kv_width(m)),
                               .dq_stride = stride,
                               .dk_stride = stride,
                               .dv_stride = stride};
@@ -254,8 +237,8 @@ static bool step_needed(const struct attn *m, const struct batch *b, int step, c
 static status ring_pack(const struct attn *m, const struct attn_saved *s, const struct exec *r)
 {
     const int64_t q = q_width(m), kv = kv_width(m);
-    TRY(copy_columns(s->kv.own, 0, s->rot, q, kv, r));
-    return copy_columns(s->kv.own, kv, s->qkv, q + kv, kv, r);
+    TRY(context_columns_copy(s->kv.own, 0, s->rot, q, kv, r));
+    return context_columns_copy(s->kv.own, kv, s->qkv, q + kv, kv, r);
 }
 
 /* Keys and values of the rank `step` before this one; of this rank: step 0. */
@@ -263,7 +246,7 @@ static status ring_keys(const struct attn *m, const struct attn_saved *s, struct
                         const struct exec *r)
 {
     const struct tensor kv = step ? s->ring_kv : s->kv.own;
-    at->h.k = kv.data, at->h.v = column(kv, kv_width(m));
+    at->h.k = kv.data, at->h.v = tensor_column(kv, kv_width(m));
     at->h.k_stride = at->h.v_stride = kv.shape[1];
     if (step == 0) return STATUS_OK;
     return comm_shift(r->cp, "keys and values", step, s->kv.own.data, s->ring_kv.data,
@@ -298,7 +281,7 @@ static status ring_step_bwd(const struct attn *m, const struct attn_saved *s, co
                             struct attn_place *at, int step, struct tensor d, const struct exec *r)
 {
     bool rotated;
-    at->dk = d.data, at->dv = column(d, kv_width(m));
+    at->dk = d.data, at->dv = tensor_column(d, kv_width(m));
     at->dk_stride = at->dv_stride = d.shape[1];
     TRY(dev_zero(r->stream, d.data, (size_t)tensor_count(d) * dtype_bytes(d.dt)));
     for (int i = 0; i < 2; i++) {
@@ -336,8 +319,8 @@ static status ring_bwd(const struct attn *m, const struct attn_saved *s, const s
     }
     TRY(comm_add_terms(r->cp, s->ring_terms.data, term_of(s, rank, r).data, own.data, tensor_count(own),
                        own.dt, r->stream));
-    TRY(copy_columns(s->dqkv, q, own, 0, kv, r));
-    return copy_columns(s->dqkv, q + kv, own, kv, kv, r);
+    TRY(context_columns_copy(s->dqkv, q, own, 0, kv, r));
+    return context_columns_copy(s->dqkv, q + kv, own, kv, kv, r);
 }
 
 /* ---- */
@@ -390,13 +373,13 @@ static status gathered_bwd(const struct attn *m, struct attn_saved *s, const str
     const struct tensor d = s->kv.dall;
     bool rotated;
     TRY(gather_keys(m, s, b, at, r));
-    at->dk = d.data, at->dv = column(d, kv);
+    at->dk = d.data, at->dv = tensor_column(d, kv);
     at->dk_stride = at->dv_stride = d.shape[1];
     TRY(dev_zero(r->stream, d.data, (size_t)tensor_count(d) * dtype_bytes(d.dt)));
     TRY(attend_bwd(m, s, at, NULL, &rotated, r));
     TRY(context_rows_reduce(&s->kv, b->context, r));
-    TRY(copy_columns(s->dqkv, q, s->kv.own, 0, kv, r));
-    return copy_columns(s->dqkv, q + kv, s->kv.own, kv, kv, r);
+    TRY(context_columns_copy(s->dqkv, q, s->kv.own, 0, kv, r));
+    return context_columns_copy(s->dqkv, q + kv, s->kv.own, kv, kv, r);
 }
 
 status attn_context_bwd(const struct attn *m, struct attn_saved *s, const struct batch *b,

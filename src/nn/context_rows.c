@@ -83,3 +83,15 @@ status context_rows_take(struct tensor own, struct tensor all, const struct cont
     }
     return STATUS_OK;
 }
+
+status context_columns_copy(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
+                            int64_t width, const struct exec *r)
+{
+    const size_t element = dtype_bytes(to.dt);
+    return dev_copy_lines(r->stream, &(struct dev_lines){.to = tensor_column(to, to_at),
+                                                         .from = tensor_column(from, from_at),
+                                                         .to_stride = (size_t)to.shape[1] * element,
+                                                         .from_stride = (size_t)from.shape[1] * element,
+                                                         .bytes = (size_t)width * element,
+                                                         .count = (size_t)to.shape[0]});
+}

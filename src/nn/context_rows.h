@@ -21,6 +21,9 @@ void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l
 status context_rows_gather(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
 /* Fills `own` from every rank's dall. Overwrites all. */
 status context_rows_reduce(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
+/* Columns of a projection to their place in rows that ranks exchange, or back: `width` of them, all rows of `to`. */
+status context_columns_copy(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at, int64_t width,
+                            const struct exec *r) WARN_UNUSED;
 /* own [n] = this rank's elements of all [N], which every rank has. */
 status context_rows_take(struct tensor own, struct tensor all, const struct context_batch *b,
                          const struct exec *r) WARN_UNUSED;

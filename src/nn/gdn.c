@@ -16,10 +16,6 @@ static int64_t channels(const struct gdn *m)
 {
     return 2 * key_width(m) + value_width(m);
 }
-static void *column(struct tensor t, int64_t at)
-{
-    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
-}
 
 /* Columns of `in` and of its gradient after the convolution's channels. */
 static int64_t z_at(const struct gdn *m)
@@ -218,10 +214,10 @@ static status convolve(const struct gdn *m, const struct gdn_saved *s, const str
     const int count = conv_runs(m, runs);
     for (int i = 0; i < count; i++) {
         const char *w = params_weight(r->params, m->conv);
-        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, runs[i].at),
+        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = tensor_column(s->in, runs[i].at),
                                                      .w = w + (size_t)(runs[i].weight * m->width) * element,
                                                      .before = before,
-                                                     .y = column(s->conv, runs[i].at),
+                                                     .y = tensor_column(s->conv, runs[i].at),
                                                      .x_stride = m->in.out,
                                                      .y_stride = channels(m),
                                                      .cu_seqlens = b->cu_seqlens,
@@ -239,7 +235,7 @@ static status gate(const struct gdn *m, const struct gdn_saved *s, const struct 
                    const struct exec *r)
 {
     return r->ops->gated_norm_fwd(&(struct gated_norm_fwd_args){.x = s->o.data,
-                                                                .z = column(s->in, z_at(m)),
+                                                                .z = tensor_column(s->in, z_at(m)),
                                                                 .w = params_weight(r->params, m->norm),
                                                                 .y = s->all_gated.data,
                                                                 .rstd = s->rstd.data,
@@ -256,8 +252,8 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
                 const struct gdn_carry *carry, const struct exec *r)
 {
     TRY(convolve(m, s, b, carry->before, r));
-    TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = column(s->in, a_at(m)),
-                                                   .b = column(s->in, b_at(m)),
+    TRY(r->ops->gates_fwd(&(struct gates_fwd_args){.a = tensor_column(s->in, a_at(m)),
+                                                   .b = tensor_column(s->in, b_at(m)),
                                                    .a_log = exact_of(m, r, m->a_log),
                                                    .dt_bias = exact_of(m, r, m->dt_bias),
                                                    .g = s->g.data,
@@ -268,8 +264,8 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
                                                    .dt = s->in.dt},
                           r->stream));
     TRY(r->ops->delta_fwd(&(struct delta_fwd_args){.q = s->conv.data,
-                                                   .k = column(s->conv, key_width(m)),
-                                                   .v = column(s->conv, 2 * key_width(m)),
+                                                   .k = tensor_column(s->conv, key_width(m)),
+                                                   .v = tensor_column(s->conv, 2 * key_width(m)),
                                                    .g = s->g.data,
                                                    .beta = s->beta.data,
                                                    .o = s->o.data,
@@ -304,15 +300,15 @@ static status delta_bwd(const struct gdn *m, const struct gdn_saved *s, const st
 {
     const int64_t n = channels(m);
     return r->ops->delta_bwd(&(struct delta_bwd_args){.q = s->conv.data,
-                                                      .k = column(s->conv, key_width(m)),
-                                                      .v = column(s->conv, 2 * key_width(m)),
+                                                      .k = tensor_column(s->conv, key_width(m)),
+                                                      .v = tensor_column(s->conv, 2 * key_width(m)),
                                                       .g = s->g.data,
                                                       .beta = s->beta.data,
                                                       .do_ = s->do_.data,
                                                       .saved = s->saved.data,
                                                       .dq = s->dconv.data,
-                                                      .dk = column(s->dconv, key_width(m)),
-                                                      .dv = column(s->dconv, 2 * key_width(m)),
+                                                      .dk = tensor_column(s->dconv, key_width(m)),
+                                                      .dv = tensor_column(s->dconv, 2 * key_width(m)),
                                                       .dg = s->dg.data,
                                                       .dbeta = s->dbeta.data,
                                                       .q_stride = n,
@@ -339,10 +335,10 @@ static status convolve_bwd(const struct gdn *m, const struct gdn_saved *s, const
         const char *w = params_weight(r->params, m->conv);
         char *dw = params_grad(r->params, m->conv);
         const size_t first = (size_t)(runs[i].weight * m->width);
-        TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = column(s->dconv, runs[i].at),
-                                                     .x = column(s->in, runs[i].at),
+        TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = tensor_column(s->dconv, runs[i].at),
+                                                     .x = tensor_column(s->in, runs[i].at),
                                                      .w = w + first * element,
-                                                     .dx = column(s->din, runs[i].at),
+                                                     .dx = tensor_column(s->din, runs[i].at),
                                                      .dw = dw + first * acc,
                                                      .dy_stride = channels(m),
                                                      .x_stride = m->in.out,
@@ -364,12 +360,12 @@ static status inputs_bwd(const struct gdn *m, const struct gdn_saved *s, const s
 {
     TRY(r->ops->gates_bwd(&(struct gates_bwd_args){.dg = s->dg.data,
                                                    .dbeta = s->dbeta.data,
-                                                   .a = column(s->in, a_at(m)),
-                                                   .b = column(s->in, b_at(m)),
+                                                   .a = tensor_column(s->in, a_at(m)),
+                                                   .b = tensor_column(s->in, b_at(m)),
                                                    .a_log = exact_of(m, r, m->a_log),
                                                    .dt_bias = exact_of(m, r, m->dt_bias),
-                                                   .da = column(s->din, a_at(m)),
-                                                   .db = column(s->din, b_at(m)),
+                                                   .da = tensor_column(s->din, a_at(m)),
+                                                   .db = tensor_column(s->din, b_at(m)),
                                                    .da_log = grad_of(m, r, m->a_log),
                                                    .ddt_bias = grad_of(m, r, m->dt_bias),
                                                    .rows = b->rows,
@@ -386,11 +382,11 @@ static status gate_bwd(const struct gdn *m, const struct gdn_saved *s, const str
 {
     return r->ops->gated_norm_bwd(&(struct gated_norm_bwd_args){.dy = s->do_.data,
                                                                 .x = s->o.data,
-                                                                .z = column(s->in, z_at(m)),
+                                                                .z = tensor_column(s->in, z_at(m)),
                                                                 .w = params_weight(r->params, m->norm),
                                                                 .rstd = s->rstd.data,
                                                                 .dx = s->do_.data,
-                                                                .dz = column(s->din, z_at(m)),
+                                                                .dz = tensor_column(s->din, z_at(m)),
                                                                 .dw = params_grad(r->params, m->norm),
                                                                 .rows = b->rows,
                                                                 .heads = m->heads,

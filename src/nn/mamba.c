@@ -7,10 +7,6 @@ static int64_t inner(const struct mamba *m)
 {
     return m->heads * m->d;
 }
-static void *column(struct tensor t, int64_t at)
-{
-    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
-}
 
 /* Columns of `in` (z is at 0) and of `conv` (x is at 0), and of their gradients. */
 int64_t mamba_channels(const struct mamba *m)
@@ -227,11 +223,11 @@ static status convolve(const struct mamba *m, const struct mamba_saved *s, const
     struct conv_run runs[3];
     const int count = conv_runs(m, runs);
     for (int i = 0; i < count; i++)
-        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = column(s->in, mamba_conv_at(m) + runs[i].at),
+        TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = tensor_column(s->in, mamba_conv_at(m) + runs[i].at),
                                                      .w = weight_from(r, m->conv, runs[i].weight * m->width),
                                                      .bias = weight_from(r, m->conv_bias, runs[i].weight),
                                                      .before = before,
-                                                     .y = column(s->conv, runs[i].at),
+                                                     .y = tensor_column(s->conv, runs[i].at),
                                                      .x_stride = m->in.out,
                                                      .y_stride = mamba_channels(m),
                                                      .cu_seqlens = b->cu_seqlens,
@@ -250,7 +246,7 @@ static status inputs(const struct mamba *m, const struct mamba_saved *s, const s
 {
     const int64_t n = mamba_channels(m);
     TRY(convolve(m, s, b, before, r));
-    return r->ops->ssm_in_fwd(&(struct ssm_in_fwd_args){.raw = column(s->in, step_at(m)),
+    return r->ops->ssm_in_fwd(&(struct ssm_in_fwd_args){.raw = tensor_column(s->in, step_at(m)),
                                                         .x = s->conv.data,
                                                         .a_log = exact_of(m, r, m->a_log),
                                                         .dt_bias = exact_of(m, r, m->dt_bias),
@@ -282,9 +278,9 @@ static status norm_groups(const struct mamba *m, const struct mamba_saved *s, co
     const int64_t width = group_width(m);
     for (int64_t g = 0; g < m->groups; g++) {
         const int64_t at = m->share * inner(m) + g * width;
-        TRY(r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = column(s->gated, g * width),
+        TRY(r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = tensor_column(s->gated, g * width),
                                                            .w = weight_from(r, m->norm, at),
-                                                           .y = column(s->all_normed, g * width),
+                                                           .y = tensor_column(s->all_normed, g * width),
                                                            .rstd = group_rstd(s, b, g),
                                                            .rows = b->rows,
                                                            .d = width,
@@ -304,11 +300,11 @@ static status norm_groups_bwd(const struct mamba *m, const struct mamba_saved *s
     const int64_t width = group_width(m), wide = inner(m);
     for (int64_t g = 0; g < m->groups; g++) {
         const int64_t at = m->share * wide + g * width;
-        TRY(r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = column(s->ds, g * width),
-                                                           .s = column(s->gated, g * width),
+        TRY(r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = tensor_column(s->ds, g * width),
+                                                           .s = tensor_column(s->gated, g * width),
                                                            .w = weight_from(r, m->norm, at),
                                                            .rstd = group_rstd(s, b, g),
-                                                           .dx = column(s->ds, g * width),
+                                                           .dx = tensor_column(s->ds, g * width),
                                                            .dw = grad_from(r, m->norm, at),
                                                            .rows = b->rows,
                                                            .d = width,
@@ -345,8 +341,8 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 {
     const int64_t n = mamba_channels(m);
     TRY(inputs(m, s, b, carry->before, r));
-    TRY(r->ops->delta_fwd(&(struct delta_fwd_args){.q = column(s->conv, c_at(m)),
-                                                   .k = column(s->conv, b_at(m)),
+    TRY(r->ops->delta_fwd(&(struct delta_fwd_args){.q = tensor_column(s->conv, c_at(m)),
+                                                   .k = tensor_column(s->conv, b_at(m)),
                                                    .v = s->v.data,
                                                    .g = s->g.data,
                                                    .o = s->o.data,
@@ -403,14 +399,14 @@ static status states_bwd(const struct mamba *m, const struct mamba_saved *s, con
                          const struct exec *r)
 {
     const int64_t n = mamba_channels(m), wide = inner(m);
-    return r->ops->delta_bwd(&(struct delta_bwd_args){.q = column(s->conv, c_at(m)),
-                                                      .k = column(s->conv, b_at(m)),
+    return r->ops->delta_bwd(&(struct delta_bwd_args){.q = tensor_column(s->conv, c_at(m)),
+                                                      .k = tensor_column(s->conv, b_at(m)),
                                                       .v = s->v.data,
                                                       .g = s->g.data,
                                                       .do_ = s->ds.data,
                                                       .saved = s->saved.data,
-                                                      .dq = column(s->dconv, c_at(m)),
-                                                      .dk = column(s->dconv, b_at(m)),
+                                                      .dq = tensor_column(s->dconv, c_at(m)),
+                                                      .dk = tensor_column(s->dconv, b_at(m)),
                                                       .dv = s->dv.data,
                                                       .dg = s->dg.data,
                                                       .q_stride = n,
@@ -432,23 +428,24 @@ static status convolve_bwd(const struct mamba *m, const struct mamba_saved *s, c
     struct conv_run runs[3];
     const int count = conv_runs(m, runs);
     for (int i = 0; i < count; i++)
-        TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = column(s->dconv, runs[i].at),
-                                                     .x = column(s->in, mamba_conv_at(m) + runs[i].at),
-                                                     .w = weight_from(r, m->conv, runs[i].weight * m->width),
-                                                     .bias = weight_from(r, m->conv_bias, runs[i].weight),
-                                                     .dx = column(s->din, mamba_conv_at(m) + runs[i].at),
-                                                     .dw = grad_from(r, m->conv, runs[i].weight * m->width),
-                                                     .dbias = grad_from(r, m->conv_bias, runs[i].weight),
-                                                     .dy_stride = mamba_channels(m),
-                                                     .x_stride = m->in.out,
-                                                     .dx_stride = m->in.out,
-                                                     .cu_seqlens = b->cu_seqlens,
-                                                     .docs = b->docs,
-                                                     .rows = b->rows,
-                                                     .channels = runs[i].count,
-                                                     .width = m->width,
-                                                     .dt = s->in.dt},
-                             r->stream));
+        TRY(r->ops->conv_bwd(
+            &(struct conv_bwd_args){.dy = tensor_column(s->dconv, runs[i].at),
+                                    .x = tensor_column(s->in, mamba_conv_at(m) + runs[i].at),
+                                    .w = weight_from(r, m->conv, runs[i].weight * m->width),
+                                    .bias = weight_from(r, m->conv_bias, runs[i].weight),
+                                    .dx = tensor_column(s->din, mamba_conv_at(m) + runs[i].at),
+                                    .dw = grad_from(r, m->conv, runs[i].weight * m->width),
+                                    .dbias = grad_from(r, m->conv_bias, runs[i].weight),
+                                    .dy_stride = mamba_channels(m),
+                                    .x_stride = m->in.out,
+                                    .dx_stride = m->in.out,
+                                    .cu_seqlens = b->cu_seqlens,
+                                    .docs = b->docs,
+                                    .rows = b->rows,
+                                    .channels = runs[i].count,
+                                    .width = m->width,
+                                    .dt = s->in.dt},
+            r->stream));
     return STATUS_OK;
 }
 
@@ -460,13 +457,13 @@ static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, con
         &(struct ssm_in_bwd_args){.dg = s->dg.data,
                                   .dv = s->dv.data,
                                   .ds = s->ds.data,
-                                  .raw = column(s->in, step_at(m)),
+                                  .raw = tensor_column(s->in, step_at(m)),
                                   .x = s->conv.data,
                                   .step = s->step.data,
                                   .a_log = exact_of(m, r, m->a_log),
                                   .dt_bias = exact_of(m, r, m->dt_bias),
                                   .skip = exact_of(m, r, m->skip),
-                                  .draw = column(s->din, step_at(m)),
+                                  .draw = tensor_column(s->din, step_at(m)),
                                   .dx = s->dconv.data,
                                   .da_log = grad_from(r, m->a_log, m->share * m->heads),
                                   .ddt_bias = grad_from(r, m->dt_bias, m->share * m->heads),

@@ -30,10 +30,6 @@ static int64_t v_at(const struct mla *m)
 {
     return m->heads * m->nope;
 }
-static void *column(struct tensor t, int64_t at)
-{
-    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
-}
 
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer)
 {
@@ -167,14 +163,14 @@ struct mla_view mla_queries(const struct mla *m, const struct mla_saved *s)
 
 struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s)
 {
-    return (struct mla_view){column(s->in, tail_at(m)), m->in.out};
+    return (struct mla_view){tensor_column(s->in, tail_at(m)), m->in.out};
 }
 
 /* The norm of `d` columns of `in`, starting at column `at`. */
 static status norm_columns(const struct mla *m, const struct mla_saved *s, int64_t at, int64_t d, int weight,
                            struct tensor rstd, void *y, const struct exec *r)
 {
-    return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = column(s->in, at),
+    return r->ops->rmsnorm_fwd(&(struct rmsnorm_fwd_args){.x = tensor_column(s->in, at),
                                                           .w = params_weight(r->params, weight),
                                                           .y = y,
                                                           .rstd = rstd.data,
@@ -192,10 +188,10 @@ static status norm_columns_bwd(const struct mla *m, const struct mla_saved *s, i
                                int weight, struct tensor rstd, const struct exec *r)
 {
     return r->ops->rmsnorm_bwd(&(struct rmsnorm_bwd_args){.dy = dy.data,
-                                                          .s = column(s->in, at),
+                                                          .s = tensor_column(s->in, at),
                                                           .w = params_weight(r->params, weight),
                                                           .rstd = rstd.data,
-                                                          .dx = column(s->din, at),
+                                                          .dx = tensor_column(s->din, at),
                                                           .dw = params_grad(r->params, weight),
                                                           .rows = dy.shape[0],
                                                           .d = dy.shape[1],
@@ -218,27 +214,15 @@ status mla_norm_c(const struct mla *m, struct mla_saved *s, void *to, const stru
     return norm_columns(m, s, c_at(m), m->rank, m->kv_norm, s->c_rstd, to, r);
 }
 
-static status copy_columns(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at,
-                           int64_t width, const struct exec *r)
-{
-    const size_t element = dtype_bytes(to.dt);
-    return dev_copy_lines(r->stream, &(struct dev_lines){.to = column(to, to_at),
-                                                         .from = column(from, from_at),
-                                                         .to_stride = (size_t)to.shape[1] * element,
-                                                         .from_stride = (size_t)from.shape[1] * element,
-                                                         .bytes = (size_t)width * element,
-                                                         .count = (size_t)to.shape[0]});
-}
-
 /* Context parallelism: c and the tails of all ranks. */
 static status gather_latents(const struct mla *m, struct mla_saved *s, const struct batch *b,
                              const struct exec *r)
 {
     if (b->context == NULL) return STATUS_OK;
-    TRY(copy_columns(s->exchange.own, 0, s->c_normed, 0, m->rank, r));
-    TRY(copy_columns(s->exchange.own, m->rank, s->in, tail_at(m), m->rope, r));
+    TRY(context_columns_copy(s->exchange.own, 0, s->c_normed, 0, m->rank, r));
+    TRY(context_columns_copy(s->exchange.own, m->rank, s->in, tail_at(m), m->rope, r));
     TRY(context_rows_gather(&s->exchange, b->context, r));
-    return copy_columns(s->latents, 0, s->exchange.all, 0, m->rank, r);
+    return context_columns_copy(s->latents, 0, s->exchange.all, 0, m->rank, r);
 }
 
 /* The gradients of this rank's c, and of its tails in din, from those of all rows. */
@@ -246,10 +230,10 @@ static status reduce_latents(const struct mla *m, struct mla_saved *s, const str
                              const struct exec *r)
 {
     if (b->context == NULL) return STATUS_OK;
-    TRY(copy_columns(s->exchange.dall, 0, s->dlatents, 0, m->rank, r));
+    TRY(context_columns_copy(s->exchange.dall, 0, s->dlatents, 0, m->rank, r));
     TRY(context_rows_reduce(&s->exchange, b->context, r));
-    TRY(copy_columns(s->dc_normed, 0, s->exchange.own, 0, m->rank, r));
-    return copy_columns(s->din, tail_at(m), s->exchange.own, m->rank, m->rope, r);
+    TRY(context_columns_copy(s->dc_normed, 0, s->exchange.own, 0, m->rank, r));
+    return context_columns_copy(s->din, tail_at(m), s->exchange.own, m->rank, m->rope, r);
 }
 
 /* What latent_fwd reads but the heads: all of it is of the rows of `b`. */
@@ -277,7 +261,8 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
     const struct batch *b = c->batch;
     const bool rotate = form == FORM_FIRST || m->q_rank > 0, split = b->context != NULL;
     const struct mla_view tail =
-        split ? (struct mla_view){column(s->exchange.all, m->rank), m->rank + m->rope} : mla_tail(m, s);
+        split ? (struct mla_view){tensor_column(s->exchange.all, m->rank), m->rank + m->rope}
+              : mla_tail(m, s);
     TRY(mla_form_queries(m, s, r));
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
     TRY(gather_latents(m, s, b, r));
@@ -301,7 +286,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
     TRY(form_heads(m, s, c, FORM_FIRST, r));
     TRY(r->ops->attn_fwd(&(struct attn_fwd_args){.q = q.data,
                                                  .k = s->k.data,
-                                                 .v = column(s->kv, v_at(m)),
+                                                 .v = tensor_column(s->kv, v_at(m)),
                                                  .o = s->o.data,
                                                  .lse = s->lse.data,
                                                  .q_stride = q.stride,
@@ -335,13 +320,13 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
     const struct mla_view q = mla_queries(m, s), dq = query_gradients(m, s);
     return r->ops->attn_bwd(&(struct attn_bwd_args){.q = q.data,
                                                     .k = s->k.data,
-                                                    .v = column(s->kv, v_at(m)),
+                                                    .v = tensor_column(s->kv, v_at(m)),
                                                     .o = s->o.data,
                                                     .do_ = s->do_.data,
                                                     .lse = s->lse.data,
                                                     .dq = dq.data,
                                                     .dk = s->dk.data,
-                                                    .dv = column(s->dkv, v_at(m)),
+                                                    .dv = tensor_column(s->dkv, v_at(m)),
                                                     .q_stride = q.stride,
                                                     .k_stride = query_width(m),
                                                     .v_stride = m->kv.out,
@@ -374,8 +359,8 @@ static status heads_bwd(const struct mla *m, const struct mla_saved *s, const st
     const bool split = b->context != NULL;
     struct latent_bwd_args a = {.dk = s->dk.data,
                                 .dk_nope = s->dkv.data,
-                                .dk_rope =
-                                    split ? column(s->exchange.dall, m->rank) : column(s->din, tail_at(m)),
+                                .dk_rope = split ? tensor_column(s->exchange.dall, m->rank)
+                                                 : tensor_column(s->din, tail_at(m)),
                                 .dk_nope_stride = m->kv.out,
                                 .dk_rope_stride = split ? m->rank + m->rope : m->in.out,
                                 .positions = whole->positions,

@@ -1,21 +1,10 @@
 /* What is wrong with a run, from its metrics and its hosts' records: each once for as long as it lasts. */
+#include "base/robust.h"
 #include "observe/monitor_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *v, int count)
-{
-    qsort(v, (size_t)count, sizeof *v, ascending);
-    return count ? v[count / 2] : (double)NAN;
-}
 
 double alerts_z(const struct series *s, int64_t at)
 {
@@ -83,7 +72,7 @@ double alerts_host_mhz(const struct host_lines *h)
     int count = 0;
     for (int i = 0; i < h->gpus; i++)
         if (isfinite(h->gpu[i].mhz_60)) v[count++] = h->gpu[i].mhz_60;
-    return median_of(v, count);
+    return robust_median(v, count);
 }
 
 static void gpu_alerts(struct alert_list *l, const struct host_lines *h, const struct gpu_lines *g,

@@ -1,4 +1,5 @@
 /* Slow steps, the rank that the others wait for, steps that do not come. */
+#include "base/robust.h"
 #include "base/text.h"
 #include "observe/alert_int.h"
 
@@ -35,19 +36,6 @@ static void time_add(struct rank_time *sum, const struct rank_time *t)
     sum->cpu_s += t->cpu_s;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double middle_of(double *v, int64_t count)
-{
-    if (count == 0) return NAN;
-    qsort(v, (size_t)count, sizeof *v, ascending);
-    return v[count / 2];
-}
-
 /* The median step of the last minute, and the one that three quarters of its seconds exceed. */
 static double step_now(const struct alert_rules *r, double *least)
 {
@@ -57,7 +45,7 @@ static double step_now(const struct alert_rules *r, double *least)
         const struct alert_bucket *b = &r->ring[(r->left + i) % ALERT_BUCKETS];
         v[i] = b->step_s / b->steps;
     }
-    const double middle = middle_of(v, count);
+    const double middle = robust_median(v, count);
     if (least) *least = count ? v[count / 4] : (double)NAN;
     return middle;
 }
@@ -69,7 +57,7 @@ static double step_before(const struct alert_rules *r)
     double v[ALERT_BASE];
     const int64_t count = r->bases < ALERT_BASE ? r->bases : ALERT_BASE;
     for (int64_t i = 0; i < count; i++) v[i] = r->base[i].step_s / r->base[i].steps;
-    return middle_of(v, count);
+    return robust_median(v, count);
 }
 
 /* The sum over the last seconds, a minute at most; over what was usual. */
@@ -111,7 +99,7 @@ static int slowest(struct alert_rules *r, const struct rank_time *t, struct rank
         r->scratch[i] = t[i].work_s;
         if (t[i].work_s > t[slow].work_s) slow = i;
     }
-    const double value = count == 2 ? t[1 - slow].work_s : middle_of(r->scratch, count);
+    const double value = count == 2 ? t[1 - slow].work_s : robust_median(r->scratch, count);
     for (int i = 0; i < count; i++)
         if (t[i].work_s == value && (i != slow || count == 1)) middle = i;
     *others = t[middle];

@@ -57,7 +57,13 @@ void ledger_open(struct ledger **out, const char *run_dir, double began, int64_t
     int n = snprintf(text, sizeof text, "%s{\"kind\":\"start\",\"time\":%.3f,\"step\":%lld}\n",
                      l->sink.good ? "" : "{\"kind\":\"schema\",\"format\":\"ingot ledger\",\"version\":1}\n",
                      began, (long long)step);
-    sink_append(&l->sink, text, (size_t)n);
+    /* Without its start the marks would be the process's before. */
+    if (sink_begin(&l->sink, text, (size_t)n) != STATUS_OK) {
+        log_warn("%s; the run has no ledger of this process", status_message());
+        sink_close(&l->sink);
+        free(l);
+        return;
+    }
     *out = l;
 }
 

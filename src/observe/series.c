@@ -1,3 +1,4 @@
+#include "base/robust.h"
 #include "observe/report_int.h"
 
 #include <math.h>
@@ -21,20 +22,13 @@ double series_last(const struct series *s)
     return s->count ? s->y[s->count - 1] : NAN;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double series_median(const struct series *s)
 {
     if (s->count == 0) return NAN;
     double *sorted = malloc((size_t)s->count * sizeof *sorted);
     MEMORY_CHECK(sorted != NULL, "no memory to sort %lld records", (long long)s->count);
     memcpy(sorted, s->y, (size_t)s->count * sizeof *sorted);
-    qsort(sorted, (size_t)s->count, sizeof *sorted, ascending);
-    double middle = sorted[s->count / 2];
+    const double middle = robust_median(sorted, s->count);
     free(sorted);
     return middle;
 }

@@ -23,4 +23,9 @@ static inline void tensor_rows(struct tensor *t, int64_t rows)
 {
     if (t->rank) t->shape[0] = rows;
 }
+/* The element `at` of the first row: where columns from `at` on begin. NULL while counting. */
+static inline void *tensor_column(struct tensor t, int64_t at)
+{
+    return t.data ? (char *)t.data + (size_t)at * dtype_bytes(t.dt) : NULL;
+}
 #endif

@@ -1,4 +1,5 @@
 #include "train/health.h"
+#include "base/robust.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -6,19 +7,6 @@
 #include <string.h>
 
 enum { KNOWN_MIN = 8 }; /* steps of a long median */
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The upper median; reorders. */
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[count / 2];
-}
 
 /* The values of the last HEALTH_RECENT steps; then those before them, as far as they are kept. */
 struct window {
@@ -44,7 +32,7 @@ void health_step(struct health *h, double loss, double grad_norm)
     h->norms[h->steps % HEALTH_STEPS] = grad_norm;
     h->steps++;
     struct window w = window_of(h, h->losses);
-    if (w.before_count >= KNOWN_MIN) h->lowest = fmin(h->lowest, median(w.before, w.before_count));
+    if (w.before_count >= KNOWN_MIN) h->lowest = fmin(h->lowest, robust_median(w.before, w.before_count));
 }
 
 /* Standard deviation of the values around their trend, if they are normal: from the median difference of neighbours. */
@@ -52,7 +40,7 @@ static double noise_of(const double *values, int count)
 {
     double steps[HEALTH_STEPS];
     for (int i = 1; i < count; i++) steps[i - 1] = fabs(values[i] - values[i - 1]);
-    return 1.4826 / sqrt(2) * median(steps, count - 1);
+    return 1.4826 / sqrt(2) * robust_median(steps, count - 1);
 }
 
 /* How far losses may be above the lowest long median. */
@@ -68,8 +56,8 @@ bool health_sound(const struct health *h, char why[HEALTH_WHY])
     struct window losses = window_of(h, h->losses), norms = window_of(h, h->norms);
     const bool known = losses.before_count >= KNOWN_MIN;
     const double margin = known ? margin_of(h, &losses) : 0, last = losses.recent[losses.recent_count - 1],
-                 loss = median(losses.recent, losses.recent_count),
-                 norm = median(norms.recent, norms.recent_count);
+                 loss = robust_median(losses.recent, losses.recent_count),
+                 norm = robust_median(norms.recent, norms.recent_count);
     if (loss > 1.25 * h->first + 0.5 || last > 2 * h->first + 1) {
         snprintf(why, HEALTH_WHY, "the loss is %.3f, above that of the first step, %.3f", fmax(loss, last),
                  h->first);
@@ -80,7 +68,7 @@ bool health_sound(const struct health *h, char why[HEALTH_WHY])
         snprintf(why, HEALTH_WHY, "the loss is %.3f, it was %.3f", fmax(loss, last), h->lowest);
         return false;
     }
-    const double usual = median(norms.before, norms.before_count);
+    const double usual = robust_median(norms.before, norms.before_count);
     if (!(norm > 10 * usual)) return true;
     snprintf(why, HEALTH_WHY, "the gradient norm is %.3g, it was %.3g", norm, usual);
     return false;

@@ -47,7 +47,7 @@ status spike_check(const struct trainer *t, bool gpu)
                        : r->parallel_context > 1             ? "parallel.context"
                        : r->parallel_expert > 1              ? "parallel.expert"
                        : r->train_precision == PRECISION_FP8 ? "train.precision=fp8"
-                       : t->decoder.params.sparse            ? "sparse gradients (optim.table_gradients)"
+                       : spec_tables_sparse(&t->spec)        ? "sparse gradients (optim.table_gradients)"
                                                              : NULL;
     if (with == NULL) return STATUS_OK;
     return FAIL(STATUS_CONFIG, "train.on_spike=skip does not work with %s; take warn, rewind or stop", with);

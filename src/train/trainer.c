@@ -53,22 +53,26 @@ static status stay_near(const struct dev *d, int64_t threads)
     return STATUS_OK;
 }
 
+/* What a device of this kind does not do. Asked before a device is touched, and when `auto` has found one. */
+static status check_device(const struct trainer *t, enum dev_kind kind)
+{
+    const bool gpu = kind == DEV_CUDA;
+    const struct mesh_shape *m = &t->mesh.shape;
+    if (gpu && (mesh_cp(m) > 1 || mesh_ep(m) > 1))
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.%s %d is built for CPU ranks so far: set machine.device to cpu, or leave it out",
+            mesh_cp(m) > 1 ? "context" : "expert", mesh_cp(m) > 1 ? mesh_cp(m) : mesh_ep(m));
+    return spike_check(t, gpu);
+}
+
 static status open_device(struct trainer *t, const char *isa)
 {
     struct choose_ops choice = plan_ops(&t->spec, isa);
     struct stream *s = NULL;
+    TRY(check_device(t, plan_device(&t->spec)));
     TRY(dev_open_local(&t->dev, plan_device(&t->spec), comm_local_rank(t->mesh.world)));
-    if (t->dev.kind == DEV_CUDA && t->mesh.cp)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.context %d: no GPU of this run exchanges keys and values so far; use "
-                    "machine.device: cpu, "
-                    "or set it to 1",
-                    t->mesh.shape.cp);
-    if (t->dev.kind == DEV_CUDA && t->mesh.ep)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d is built for CPU ranks so far: set machine.device to cpu, or leave "
-                    "parallel.expert out",
-                    t->mesh.shape.ep);
+    TRY(check_device(t, t->dev.kind));
     if (t->dev.kind == DEV_CUDA) {
         s = &t->stream;
         TRY(stay_near(&t->dev, t->spec.run.machine_threads));
@@ -195,12 +199,10 @@ static status check_fp8(const struct trainer *t)
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     if (args == NULL) TRY(check_fp8(t));
-    if (args == NULL) TRY(spike_check(t, plan_device(&t->spec) == DEV_CUDA));
     status st = open_device(t, isa);
     if (st == STATUS_OK && args == NULL) st = plan_check_gpu(&t->spec, &t->dev);
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
-    if (st == STATUS_OK && args == NULL) st = spike_check(t, t->dev.kind == DEV_CUDA);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;

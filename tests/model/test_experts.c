@@ -13,13 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "model/decoder.h"
 #include "model/init.h"
+#include "model/support_ranks.h"
 #include "parallel/tp_grad.h"
 
 enum { N = 48, VOCAB = 56, RANKS_MAX = 4 };
@@ -162,8 +161,9 @@ static bool sum_gradients(struct work *w, const struct mesh *mesh)
     return p->dt == DTYPE_F64 || tp_grad_all_reduce(&w->share, p, NULL) == STATUS_OK;
 }
 
-static bool rank_part(struct comm *c, const struct whole_run *whole)
+static bool rank_part(struct comm *c, const void *arg)
 {
+    const struct whole_run *whole = arg;
     const struct variant *v = whole->v;
     const struct mesh_shape shape = {
         .pp = 1, .dp = v->ep, .tp = v->tp, .chunks = 1, .shard = v->ep, .ep = v->ep};
@@ -178,32 +178,6 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
     for (int i = 0; i < w.d.params.count; i++) good &= same_row(&w, whole->work, i, v->tol);
     work_close(&w);
     return good;
-}
-
-static void run_ranks(const struct whole_run *whole)
-{
-    const int ranks = whole->v->ep * whole->v->tp;
-    pid_t pids[RANKS_MAX];
-    int fd, code;
-    assert_int_equal(comm_job_create(ranks, &fd), STATUS_OK);
-    for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] > 0) continue;
-        struct comm *c;
-        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
-            STATUS_OK)
-            _exit(1);
-        const bool good = rank_part(c, whole);
-        if (!good) fprintf(stderr, "rank %d of %d: %s\n", r, ranks, status_message());
-        comm_close(c, good ? STATUS_OK : STATUS_COMM);
-        _exit(!good);
-    }
-    for (int r = 0; r < ranks; r++) {
-        assert_int_equal(waitpid(pids[r], &code, 0), pids[r]);
-        assert_int_equal(code, 0);
-    }
-    close(fd);
 }
 
 static void check(const struct model_spec *spec)
@@ -224,7 +198,7 @@ static void check(const struct model_spec *spec)
             assert_true(work_open(&whole, &v, NULL));
             for (int micro = 0; micro < v.ep; micro++)
                 assert_true(work_do(&whole, micro, micro ? ACCUM_ADD : ACCUM_STORE));
-            run_ranks(&(struct whole_run){&v, &whole});
+            expect_ranks(v.ep * v.tp, rank_part, &(struct whole_run){&v, &whole});
             work_close(&whole);
         }
 }

@@ -13,13 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "model/decoder.h"
 #include "model/init.h"
+#include "model/support_ranks.h"
 #include "parallel/tp_grad.h"
 
 enum { N = 96, VOCAB = 56, RANKS_MAX = 4 };
@@ -197,8 +196,9 @@ struct whole_run {
 };
 
 /* A rank's part; true: as in the whole model. */
-static bool rank_part(struct comm *c, const struct whole_run *whole)
+static bool rank_part(struct comm *c, const void *arg)
 {
+    const struct whole_run *whole = arg;
     const struct mesh_shape shape = {.pp = 1, .dp = 1, .tp = comm_ranks(c), .chunks = 1, .shard = 1};
     const double tol = whole->v->tol;
     struct mesh mesh;
@@ -226,31 +226,6 @@ static bool rank_part(struct comm *c, const struct whole_run *whole)
     return good;
 }
 
-static void run_ranks(int ranks, const struct whole_run *whole)
-{
-    pid_t pids[RANKS_MAX];
-    int fd, code;
-    assert_int_equal(comm_job_create(ranks, &fd), STATUS_OK);
-    for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] > 0) continue;
-        struct comm *c;
-        if (comm_open(&c, &(struct comm_env){.rank = r, .ranks = ranks, .by = COMM_BY_LAUNCH, .fd = fd}) !=
-            STATUS_OK)
-            _exit(1);
-        const bool good = rank_part(c, whole);
-        if (!good) fprintf(stderr, "rank %d of %d: %s\n", r, ranks, status_message());
-        comm_close(c, good ? STATUS_OK : STATUS_COMM);
-        _exit(!good);
-    }
-    for (int r = 0; r < ranks; r++) {
-        assert_int_equal(waitpid(pids[r], &code, 0), pids[r]);
-        assert_int_equal(code, 0);
-    }
-    close(fd);
-}
-
 static void check(const struct model_spec *spec, double tol_f32)
 {
     for (int i = 0; i < 8; i++) {
@@ -275,7 +250,7 @@ static void check(const struct model_spec *spec, double tol_f32)
                             dtype_load(at, k, acc) + 0.3 * rng_normal(4, RNG_TEST, key, (uint64_t)k));
             }
         assert_true(work_do(w, &whole.sums));
-        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) run_ranks(ranks, &whole);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) expect_ranks(ranks, rank_part, &whole);
         work_close(w);
         free(w);
     }
