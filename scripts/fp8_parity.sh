@@ -55,7 +55,7 @@ done
 model=(--model.preset="$preset")
 [ "$preset" = gpt2-124m-llama ] && model=(--model.preset=small --model.layer_count=12 --model.ffn_size=2048 --model.head_count_kv=12)
 common=("${model[@]}" --data.train="$out/data/c_train_*.bin" --train.tokens="$tokens" --train.batch_tokens="$batch" --train.sequence_length="$sequence"
-    --optim.lr="$lr" --ckpt.every=0 --eval.every=0 --log.every=1 "${keys[@]}")
+    --optim.lr="$lr" --train.micro_batch=auto --ckpt.every=0 --eval.every=0 --log.every=1 "${keys[@]}")
 keys_of() { # keys_of WAY
     case $1 in
     bf16) echo --train.precision=bf16 ;;

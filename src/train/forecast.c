@@ -52,27 +52,45 @@ static status machine_of_run(const struct trainer *t, struct machine *m)
     return STATUS_OK;
 }
 
-static status predict(const struct trainer *t, struct mesh_result *r)
+/* The run's mesh with micro-batches of train.micro_batch or, with `best`, of the size that is predicted to be fastest. */
+static status predict(const struct trainer *t, bool best, struct mesh_result *r)
 {
     struct machine m;
     struct mesh_plan *p;
+    struct spec s = t->spec;
     const struct mesh_shape *shape = &t->mesh.shape;
-    const int ranks = mesh_ranks(shape);
     TRY(machine_of_run(t, &m));
-    const struct cluster c = {.machine = &m, .devices = ranks, .node = m.node};
-    TRY(mesh_plan_open(&p, &t->spec, &c));
+    if (best) s.run.train_micro_batch = 0;
+    const struct cluster c = {.machine = &m, .devices = mesh_ranks(shape), .node = m.node};
+    TRY(mesh_plan_open(&p, &s, &c));
     const struct mesh_variant v = {.mesh = *shape,
-                                   .recompute = (enum recompute)t->spec.run.train_recompute,
-                                   .micro_batch = t->spec.run.train_micro_batch};
-    status st = mesh_plan_one(p, &v, r);
+                                   .recompute = (enum recompute)s.run.train_recompute,
+                                   .micro_batch = s.run.train_micro_batch};
+    const status st = best ? mesh_plan_given(p, r) : mesh_plan_one(p, &v, r);
     mesh_plan_close(p);
     return st;
+}
+
+/* On a GPU: the default, a micro-batch of one sequence, can cost half the rate. */
+static void advise(const struct trainer *t, const struct mesh_result *now)
+{
+    struct mesh_result best;
+    if (t->dev.kind == DEV_CPU || now->micros < 2 || predict(t, true, &best) != STATUS_OK || !best.fits)
+        return;
+    if (best.step > 0.9 * now->step) return;
+    log_warn("train.micro_batch %lld: %.0f ms per step; %lld would take %.0f ms (predicted): "
+             "--train.micro_batch=auto takes what fits",
+             (long long)t->spec.run.train_micro_batch, 1e3 * now->step, (long long)best.variant.micro_batch,
+             1e3 * best.step);
 }
 
 double forecast_predict(const struct trainer *t)
 {
     struct mesh_result r;
-    if (predict(t, &r) == STATUS_OK) return r.step;
+    if (predict(t, false, &r) == STATUS_OK) {
+        advise(t, &r);
+        return r.step;
+    }
     log_detail("forecast  none: %s", status_message());
     return NAN;
 }
@@ -86,7 +104,7 @@ void forecast_log(const struct forecast *f, const struct trainer *t, struct obse
         log_detail("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
         return;
     }
-    if (predict(t, &r) != STATUS_OK) {
+    if (predict(t, false, &r) != STATUS_OK) {
         log_detail("forecast  none: %s", status_message());
         return;
     }

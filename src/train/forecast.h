@@ -15,7 +15,8 @@ void forecast_step(struct forecast *f, double seconds);
 /* Median of these steps; NaN without any. */
 double forecast_measured(const struct forecast *f);
 /* Before the first step: seconds that `ingot plan --machine` predicts for one; NaN, with the reason in the log file,
- * without a prediction. On a host it measures the rates first, which takes some milliseconds. */
+ * without a prediction. On a host it measures the rates first, which takes some milliseconds. On a GPU it warns if
+ * another train.micro_batch that fits is predicted to take a tenth less. */
 double forecast_predict(const struct trainer *t);
 /* Logs both to the log file and records the facts predicted_step_s, measured_step_s, predicted_bytes and
  * measured_bytes. If there is no prediction (a GPU that machine.def does not list, a run of FORECAST_SKIP steps), logs
