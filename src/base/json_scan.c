@@ -103,7 +103,7 @@ static size_t read_escape(const char *p, size_t left, uint32_t *code)
         return 2;
     }
     int32_t unit = p[1] == 'u' ? hex_unit(p + 2, left - 2) : -1;
-    if (unit <= 0 || (unit >= 0xdc00 && unit < 0xe000)) return 0;
+    if (unit < 0 || (unit >= 0xdc00 && unit < 0xe000)) return 0;
     *code = (uint32_t)unit;
     if (unit < 0xd800 || unit >= 0xe000) return 6;
     int32_t low = left >= 8 && p[6] == '\\' && p[7] == 'u' ? hex_unit(p + 8, left - 8) : -1;
@@ -133,7 +133,8 @@ status json_scan_string(struct json_scan *j, struct json_text *value)
     while ((at = plain_end(j->text, at, j->bytes)) < j->bytes && j->text[at] == '\\') {
         uint32_t code;
         size_t n = read_escape(j->text + at, j->bytes - at, &code);
-        if (n == 0) return json_scan_fail(j, at, "this is no escape that stands for a character");
+        if (n == 0 || (code == 0 && !j->zeros))
+            return json_scan_fail(j, at, "this is no escape that stands for a character");
         at += n;
         escaped = true;
     }

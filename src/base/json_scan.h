@@ -1,5 +1,5 @@
 /* Pull parser for JSON in place, for files too large for a tree: the caller reads values one after another from the
- * text itself. Strict: RFC 8259, valid UTF-8, no NUL in strings, depth at most JSON_DEPTH_MAX.
+ * text itself. Strict: RFC 8259, valid UTF-8, no NUL in strings (unless `zeros`), depth at most JSON_DEPTH_MAX.
  *
  *     TRY(json_scan_begin(&j, text, bytes));
  *     TRY(json_scan_open(&j, '{'));
@@ -26,6 +26,7 @@ struct json_scan {
     size_t bytes, at;
     int depth;
     bool fresh; /* after an opening bracket: no comma is expected */
+    bool zeros; /* strings may have the escape of NUL; json_scan_begin clears it */
 };
 
 struct json_text { /* a part of the text; for a string, without its quotes */

@@ -61,7 +61,7 @@ struct build_flags {
         *input_eod, *dtype;
     struct chat_config chat;
     double val_fraction, val_tail, sync_s;
-    int64_t val_every, shard_tokens, vocab_size, eot, batch_bytes;
+    int64_t val_every, shard_tokens, vocab_size, eot, batch_bytes, document_bytes;
     bool force, json;
 };
 
@@ -187,6 +187,10 @@ static status take_output(const struct build_flags *f, struct build_config *c)
         return FAIL(STATUS_CONFIG, "--batch-bytes %lld: at most 1 GiB is expected",
                     (long long)f->batch_bytes);
     c->reader.batch_bytes = (size_t)f->batch_bytes;
+    if (f->document_bytes < 1 || f->document_bytes > READER_DOCUMENT_BYTES_MAX)
+        return FAIL(STATUS_CONFIG, "--max-document-bytes %lld: 1 to %d is expected",
+                    (long long)f->document_bytes, READER_DOCUMENT_BYTES_MAX);
+    c->reader.document_bytes_max = (size_t)f->document_bytes;
     c->sync_s = f->sync_s > 0 ? f->sync_s : -1;
     c->stop = stop_asked;
     return STATUS_OK;
@@ -368,6 +372,7 @@ static status run_inputs(const struct build_flags *f, char **words, int count, s
 status cmd_data_build(struct args *a)
 {
     struct build_flags f = {.separator = "file",
+                            .document_bytes = READER_DOCUMENT_BYTES_MAX,
                             .input = "auto",
                             .format = "ingot",
                             .on_error = "stop",
@@ -400,6 +405,7 @@ status cmd_data_build(struct args *a)
                                  FLAG("dtype", &f.dtype),
                                  FLAG("sync-seconds", &f.sync_s),
                                  FLAG("batch-bytes", &f.batch_bytes),
+                                 FLAG("max-document-bytes", &f.document_bytes),
                                  FLAG("force", &f.force),
                                  FLAG("json", &f.json)};
     TRY(args_parse(a, flags, COUNT(flags)));

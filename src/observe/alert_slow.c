@@ -197,7 +197,7 @@ static void slow_look(struct alert_rules *r, double now)
         if (step < SLOW_OVER * before) alert_over(r, a, now);
         return;
     }
-    if (r->bases < MINUTE_S / 2 || r->buckets - r->left < 3 || !(least > SLOW_BY * before)) return;
+    if ((double)r->bases < MINUTE_S / 2 || r->buckets - r->left < 3 || !(least > SLOW_BY * before)) return;
     a = alert_begin(r, "slow", STATUS_OK, now, r->step, "", -1);
     if (a == NULL) return;
     const struct alert_bucket s = sum_now(r, MINUTE_S);

@@ -141,6 +141,12 @@ run 0 data build - -o data/in --tokenizer tok --val-tail 0.1 <corpus.txt
 cat corpus.txt | "$ingot" data build - -o data/pipe --tokenizer tok --val-tail 0.1 >out 2>err || fail "data build from a pipe"
 run 0 data build corpus.txt -o data/file --tokenizer tok --val-tail 0.1
 for from in in pipe; do check "standard input, $from" cmp -s data/file_train_000000.bin data/${from}_train_000000.bin; done
+{ printf '{"text":"one"}\n{"text":"' && head -c 300000 /dev/zero | tr '\0' x && printf '"}\n{"text":"two"}\n{"text":"three"}\n'; } | gzip >long.jsonl.gz
+run 3 data build long.jsonl.gz -o data/long --tokenizer tok --val-every-n 2 --max-document-bytes 1000
+says 'long.jsonl.gz:2: a document of 300011 bytes; --max-document-bytes is 1000'
+run 0 data build long.jsonl.gz -o data/long --tokenizer tok --val-every-n 2 --max-document-bytes 1000 --on-error skip --json
+check "a document above the bound is counted" grep -q '"skipped": 1' out
+run 2 data build long.jsonl.gz -o data/long --tokenizer tok --val-every-n 2 --max-document-bytes 0
 for form in '' --ids --json; do
     # shellcheck disable=SC2086 # none, or one option
     "$ingot" tokenizer encode tok $form <corpus.txt 2>err | "$ingot" tokenizer decode tok >back 2>err

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "data/read/reader.h"
+#include "data/read/reader_int.h"
 #include "../temp.h"
 
 #include <errno.h>
@@ -237,6 +237,85 @@ static void a_line_of_twelve_megabytes_is_one_document(void **state)
     reader_close(r);
 }
 
+/* Four megabytes between two short documents: one fault with its place, and a buffer that did not grow for it. */
+static void a_document_above_the_bound_is_passed_over_without_being_held(void **state)
+{
+    (void)state;
+    static const struct {
+        enum reader_separator separator;
+        const char *name, *before, *end, *after;
+    } kinds[] = {{READER_FILE, "x.jsonl", "{\"text\":\"a\"}\n{\"text\":\"", "\"}\n", "{\"text\":\"b\"}\n"},
+                 {READER_LINE, "x.txt", "a\n", "\n", "b\n"},
+                 {READER_BLANK, "x.txt", "a\n\n", "\n \t\n", "b\n"},
+                 {READER_TEXT, "x.txt", "a<|end|>", "<|end|>", "b"}};
+    const size_t middle = 4 << 20;
+    char *text = malloc(middle + 256);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t n = strlen(kinds[k].before), end = strlen(kinds[k].end), after = strlen(kinds[k].after);
+        memcpy(text, kinds[k].before, n);
+        for (size_t i = 0; i < middle; i++)
+            text[n + i] = i % 50 != 49 ? 'x' : "\n<"[kinds[k].separator == READER_TEXT];
+        if (kinds[k].separator == READER_LINE || k == 0) memset(text + n, 'x', middle);
+        memcpy(text + n + middle, kinds[k].end, end);
+        memcpy(text + n + middle + end, kinds[k].after, after);
+        struct reader *r;
+        struct reader_batch b;
+        struct reader_document d;
+        bool more;
+        int good = 0, bad = 0;
+        const struct reader_config c = {.batch_bytes = 4096,
+                                        .document_bytes_max = 10000,
+                                        .separator = kinds[k].separator,
+                                        .separator_text = "<|end|>"};
+        assert_int_equal(reader_open_memory(&r, kinds[k].name, text, n + middle + end + after, &c),
+                         STATUS_OK);
+        for (;;) {
+            assert_int_equal(reader_next(r, &b, &more), STATUS_OK);
+            if (!more) break;
+            for (int64_t i = 0; i < b.count; i++) {
+                if (reader_text(&b, i, NULL, &d) == STATUS_OK) {
+                    assert_int_equal(d.bytes, 1);
+                    assert_int_equal(d.text[0], "ab"[good++]);
+                    reader_document_free(&d);
+                    continue;
+                }
+                bad++;
+                assert_non_null(strstr(status_message(), "a document of 41943"));
+                assert_non_null(strstr(status_message(), k == 2   ? "x.txt:3: "
+                                                         : k == 3 ? "x.txt:1: "
+                                                                  : ":2: "));
+            }
+            assert_true(r->capacity <= 10000 + 8);
+            struct reader_mark mark = reader_mark(r); /* never inside what is passed over */
+            assert_true(mark.at <= (int64_t)n || mark.at >= (int64_t)(n + middle));
+        }
+        assert_int_equal(good, 2);
+        assert_int_equal(bad, 1);
+        reader_close(r);
+    }
+    free(text);
+}
+
+static void the_bound_itself_is_allowed(void **state)
+{
+    (void)state;
+    for (int extra = 0; extra < 2; extra++) {
+        char text[5200];
+        int n = snprintf(text, sizeof text, "%0*d\r\nb\n", 5000 + extra, 7);
+        struct reader *r;
+        struct reader_batch b;
+        struct reader_document d;
+        bool more;
+        const struct reader_config c = {
+            .batch_bytes = 64, .document_bytes_max = 5000, .separator = READER_LINE};
+        assert_int_equal(reader_open_memory(&r, "x.txt", text, (size_t)n, &c), STATUS_OK);
+        assert_int_equal(reader_next(r, &b, &more), STATUS_OK);
+        assert_int_equal(reader_text(&b, 0, NULL, &d), extra ? STATUS_DATA : STATUS_OK);
+        reader_document_free(&d);
+        reader_close(r);
+    }
+}
+
 static void expect_error(const char *name, const char *data, size_t bytes, const char *message)
 {
     temp_write(temp_path(name), data, bytes);
@@ -303,6 +382,8 @@ int main(void)
         cmocka_unit_test(reading_goes_on_from_every_mark),
         cmocka_unit_test(compressed_text_is_read_as_what_it_holds),
         cmocka_unit_test(a_line_of_twelve_megabytes_is_one_document),
+        cmocka_unit_test(a_document_above_the_bound_is_passed_over_without_being_held),
+        cmocka_unit_test(the_bound_itself_is_allowed),
         cmocka_unit_test(bad_input_is_named_by_file_line_and_byte),
         cmocka_unit_test(a_failing_read_is_an_error_and_not_an_end),
     };

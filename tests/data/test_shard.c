@@ -299,6 +299,41 @@ static void a_damaged_manifest_is_refused(void **state)
     temp_clear();
 }
 
+/* The seal: any bit, any end, and white space too, which changes nothing that is read. */
+static void every_change_of_a_manifest_is_noticed(void **state)
+{
+    (void)state;
+    struct manifest m;
+    char *text;
+    size_t bytes;
+    write_corpus();
+    assert_int_equal(io_read_file(temp_path("c_manifest.json"), 1 << 20, &text, &bytes), STATUS_OK);
+    for (size_t i = 0; i < bytes * 8; i++) {
+        text[i / 8] ^= (char)(1 << i % 8);
+        if (manifest_parse(&m, "m", text, bytes) != STATUS_DATA)
+            fail_msg("bit %zu of byte %zu is not noticed", i % 8, i / 8);
+        text[i / 8] ^= (char)(1 << i % 8);
+    }
+    for (size_t n = 0; n < bytes; n++)
+        if (manifest_parse(&m, "m", text, n) != STATUS_DATA)
+            fail_msg("cut at %zu of %zu is not noticed", n, bytes);
+    char *more = malloc(bytes + 1);
+    memcpy(more, text, bytes);
+    more[bytes] = '\n';
+    assert_int_equal(manifest_parse(&m, "m", more, bytes + 1), STATUS_DATA);
+    assert_non_null(strstr(status_message(), "SHA-256"));
+    /* who edits it leaves the line with the seal out */
+    char *line = strstr(text, "\"sha256\""), *end = strchr(line, '\n') + 1;
+    memmove(line, end, bytes - (size_t)(end - text));
+    bytes -= (size_t)(end - line);
+    assert_int_equal(manifest_parse(&m, "m", text, bytes), STATUS_OK);
+    assert_int_equal(m.count, 3);
+    manifest_free(&m);
+    free(more);
+    free(text);
+    temp_clear();
+}
+
 static void foreign_shards_open_by_the_rule_for_them(void **state)
 {
     (void)state;
@@ -380,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_set_is_one_stream_with_what_its_manifest_says),
         cmocka_unit_test(a_set_that_disagrees_with_its_manifest_is_refused),
         cmocka_unit_test(a_damaged_manifest_is_refused),
+        cmocka_unit_test(every_change_of_a_manifest_is_noticed),
         cmocka_unit_test(foreign_shards_open_by_the_rule_for_them),
         cmocka_unit_test(the_prefix_of_a_shard_is_its_name_without_split_and_number),
         cmocka_unit_test(a_failing_system_call_leaves_no_shard_and_no_temporary),

@@ -144,7 +144,7 @@ static void every_damage_is_found_and_named(void **state)
     for (int eod = EOD_BEFORE; eod <= EOD_AFTER; eod++) {
         c.hints.eod = eod;
         write_corpus(&m, SHARD_LLMC, (enum eod)eod);
-        for (int damage = 0; damage < 9; damage++) {
+        for (int damage = 0; damage < 10; damage++) {
             struct manifest_shard before = m.shards[1];
             const char *what = NULL, *bin = shard_name(1, false), *idx = shard_name(1, true);
             int64_t at = 1024 + 2 * 12345;
@@ -161,6 +161,7 @@ static void every_damage_is_found_and_named(void **state)
             case 8:
                 m.shards[1].indexed = false, m.shards[1].documents++, what = "documents begin here";
                 break;
+            case 9: flip(bin, 489, 4), what = "byte 489 of its header"; break; /* it means nothing */
             }
             prepare(checks, &m, true);
             assert_int_equal(shard_verify(checks, SHARDS, &c), STATUS_OK);
@@ -174,6 +175,7 @@ static void every_damage_is_found_and_named(void **state)
             if (damage == 1) flip(bin, at + 1, 7);
             if (damage == 2) flip(bin, 4, 0);
             if (damage == 3) flip(idx, 64 + 4 * 20, 3);
+            if (damage == 9) flip(bin, 489, 4);
             m.shards[1] = before;
         }
         manifest_free(&m);

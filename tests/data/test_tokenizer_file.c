@@ -245,6 +245,30 @@ static void leave_holes(json_t *root)
     set(root, "added_tokens", "[{\"id\": 1002, \"content\": \"\xc3\xa9 x\", \"special\": true}]");
 }
 
+/* RoBERTa's post-processor adds special tokens, which is left to the user; Whisper's vocabulary has a token without bytes. */
+static void as_roberta_and_whisper(json_t *root)
+{
+    set(root, "post_processor",
+        "{\"type\":\"RobertaProcessing\",\"sep\":[\"</s>\",2],\"cls\":[\"<s>\",0],"
+        "\"trim_offsets\":true,\"add_prefix_space\":false}");
+    set(root, "model.vocab.", "500");
+    set(root, "model.continuing_subword_prefix", "\"\"");
+}
+
+static void the_forms_of_roberta_and_whisper_are_read(void **state)
+{
+    (void)state;
+    struct tokenizer *t, *again;
+    assert_int_equal(load_changed(as_roberta_and_whisper, &t), STATUS_OK);
+    check_all_cases(t, "gpt2");
+    assert_int_equal(tokenizer_bytes(t, 500).bytes, 0);
+    assert_int_equal(tokenizer_save(t, temp_path("empty_token")), STATUS_OK);
+    assert_int_equal(tokenizer_load(&again, temp_path("empty_token")), STATUS_OK);
+    check_all_cases(again, "gpt2");
+    tokenizer_free(again);
+    tokenizer_free(t);
+}
+
 static void ids_without_a_token_are_allowed_and_refused_in_decoding(void **state)
 {
     (void)state;
@@ -337,6 +361,7 @@ int main(void)
         cmocka_unit_test(the_hash_covers_each_flag_of_an_added_token),
         cmocka_unit_test(what_is_not_implemented_or_makes_no_sense_is_refused_by_name),
         cmocka_unit_test(an_added_token_that_normalizing_changes_is_refused),
+        cmocka_unit_test(the_forms_of_roberta_and_whisper_are_read),
         cmocka_unit_test(ids_without_a_token_are_allowed_and_refused_in_decoding),
         cmocka_unit_test(files_cut_anywhere_are_refused),
         cmocka_unit_test(vocab_json_with_merges_txt_is_the_same_tokenizer),

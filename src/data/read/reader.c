@@ -3,6 +3,7 @@
 
 #include "data/read/reader_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,20 @@ status reader_open_memory(struct reader **out, const char *name, const void *dat
     struct reader *r = reader_new(config);
     source_memory(&r->source, name, data, bytes);
     return finish_open(out, r, STATUS_OK);
+}
+
+size_t reader_document_bytes_max(const struct reader *r)
+{
+    size_t bytes = r->config.document_bytes_max;
+    return bytes && bytes < READER_DOCUMENT_BYTES_MAX ? bytes : READER_DOCUMENT_BYTES_MAX;
+}
+
+char *reader_too_long(const struct reader *r, int64_t bytes, char out[READER_TOO_LONG_BYTES])
+{
+    snprintf(out, READER_TOO_LONG_BYTES,
+             "a document of %lld bytes; --max-document-bytes is %zu, a --separator cuts texts",
+             (long long)bytes, reader_document_bytes_max(r));
+    return out;
 }
 
 void reader_close(struct reader *r)

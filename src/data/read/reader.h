@@ -31,12 +31,16 @@
 
 enum reader_format { READER_AUTO, READER_PLAIN, READER_JSONL, READER_PARQUET };
 enum reader_separator { READER_FILE, READER_BLANK, READER_LINE, READER_TEXT };
+enum { READER_DOCUMENT_BYTES_MAX = INT32_MAX };
 struct reader_config {
     enum reader_format format;
     const char *key; /* NULL: "text"; for Parquet a column or its path, as in "a.b" */
     enum reader_separator separator; /* for plain text */
     const char *separator_text;      /* for READER_TEXT, not empty */
     size_t batch_bytes; /* bytes read at once; 0: 16 MiB. A longer record makes its batch longer */
+    /* 0: READER_DOCUMENT_BYTES_MAX. A longer record fails in its reader_text, and its bytes are passed over as they are
+     * read: the buffer never grows beyond this, a separator, and twice the batch. */
+    size_t document_bytes_max;
     struct stream_config stream; /* for compressed files; {0}: a thread decompresses ahead */
 };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORD_BYTES_MAX = INT32_MAX, MAGIC_BYTES = 8 };
+enum { MAGIC_BYTES = 8 };
 
 static bool name_ends(const char *name, size_t bytes, const char *end)
 {
@@ -66,13 +66,17 @@ static status foreign_check(const struct reader *r)
     return STATUS_OK;
 }
 
+/* The longest document with what ends it, and one byte that tells that it is not longer. */
+static size_t capacity_max(const struct reader *r)
+{
+    size_t end = r->config.separator == READER_TEXT ? strlen(r->config.separator_text) : 2;
+    return reader_document_bytes_max(r) + end + 1;
+}
+
 /* Grows the buffer for a record that is longer. */
 static status grow(struct reader *r)
 {
-    if (r->capacity >= RECORD_BYTES_MAX)
-        return FAIL(STATUS_DATA, "%s:%lld: a document of more than 2 GiB; choose a --separator that cuts it",
-                    r->source.path, (long long)r->line);
-    size_t capacity = r->capacity * 2 < RECORD_BYTES_MAX ? r->capacity * 2 : RECORD_BYTES_MAX;
+    size_t most = capacity_max(r), capacity = r->capacity * 2 < most ? r->capacity * 2 : most;
     char *larger = realloc(r->buffer, capacity);
     if (!larger)
         return FAIL(STATUS_FIT, "%s: no memory for a document of %zu bytes", r->source.path, capacity);
@@ -246,21 +250,81 @@ static size_t scan(struct reader *r, bool last)
     return r->used;
 }
 
+/* Leaves what is behind the consumed bytes. */
+static void discard(struct reader *r)
+{
+    r->line += count_lines(r->buffer, r->consumed);
+    r->offset += (int64_t)r->consumed;
+    r->used -= r->consumed;
+    memmove(r->buffer, r->buffer + r->consumed, r->used);
+    r->consumed = 0;
+}
+
+/* Where the record that the buffer is a part of ends; if it does not end there, *found is false and the result is what of
+ * it can be discarded. *blank: of READER_BLANK, the line that the buffer begins in has been white space so far. */
+static size_t end_of_record(const struct reader *r, bool *blank, bool *found)
+{
+    *found = true;
+    if (r->format == READER_JSONL || r->config.separator == READER_LINE) {
+        const char *lf = memchr(r->buffer, '\n', r->used);
+        if (lf) return (size_t)(lf - r->buffer) + 1;
+    } else if (r->config.separator == READER_TEXT) {
+        size_t length = strlen(r->config.separator_text);
+        const char *hit = memmem(r->buffer, r->used, r->config.separator_text, length);
+        if (hit) return (size_t)(hit - r->buffer) + length;
+        *found = r->ended;
+        return r->ended || r->used < length ? r->used : r->used - (length - 1);
+    } else if (r->config.separator == READER_BLANK) {
+        for (size_t i = 0; i < r->used; i++) {
+            bool end = r->buffer[i] == '\n';
+            if (end && *blank) return i + 1;
+            *blank = end || (*blank && is_blank(r->buffer + i, 1));
+        }
+    }
+    *found = r->ended;
+    return r->used;
+}
+
+/* The record at the start of the full buffer is longer than it may be: it becomes a record without text and with a fault,
+ * at the place where it begins. Nothing of it is kept, so its length costs no memory. */
+static status pass_over(struct reader *r, struct reader_batch *b)
+{
+    const int64_t offset = r->offset, line = r->line;
+    bool blank = false, found;
+    for (;;) {
+        r->consumed = end_of_record(r, &blank, &found);
+        discard(r);
+        if (found) break;
+        TRY(fill(r));
+    }
+    r->faults[0] = reader_too_long(r, r->offset - offset, r->too_long);
+    reader_record_add(r, (struct reader_record){.fault = 1});
+    *b = (struct reader_batch){.path = r->source.path,
+                               .format = r->format,
+                               .data = r->buffer,
+                               .offset = offset,
+                               .line = line,
+                               .records = r->records,
+                               .count = 1,
+                               .faults = r->faults,
+                               .last = r->ended && r->used == 0,
+                               .reader = r};
+    return STATUS_OK;
+}
+
 status reader_cut_next(struct reader *r, struct reader_batch *b, bool *more)
 {
     for (;;) {
-        r->line += count_lines(r->buffer, r->consumed);
-        r->offset += (int64_t)r->consumed;
-        r->used -= r->consumed;
-        memmove(r->buffer, r->buffer + r->consumed, r->used);
-        r->consumed = 0;
+        discard(r);
         r->count = 0;
         *more = r->used > 0 || !r->ended;
         if (!*more) return STATUS_OK;
         if (!r->ended) TRY(fill(r));
         r->consumed = scan(r, r->ended);
         if (r->count > 0) break;
-        if (r->consumed == 0 && r->used == r->capacity) TRY(grow(r));
+        if (r->consumed > 0 || r->used < r->capacity) continue;
+        if (r->capacity >= capacity_max(r)) return pass_over(r, b);
+        TRY(grow(r));
     }
     *b = (struct reader_batch){.path = r->source.path,
                                .format = r->format,
@@ -315,7 +379,11 @@ static status json_text(const struct reader_batch *b, const struct reader_record
 status reader_cut_text(const struct reader_batch *b, int64_t i, const char *key, struct reader_document *d)
 {
     const struct reader_record *record = &b->records[i];
+    if (record->fault > 0) return fail_at(b, record->at, b->faults[record->fault - 1]);
     const char *text = b->data + record->at;
+    char what[READER_TOO_LONG_BYTES];
+    if (record->bytes > reader_document_bytes_max(b->reader))
+        return fail_at(b, record->at, reader_too_long(b->reader, (int64_t)record->bytes, what));
     size_t valid = utf8_valid(text, record->bytes);
     if (valid < record->bytes) return fail_at(b, record->at + valid, "invalid UTF-8");
     if (b->format == READER_JSONL) return json_text(b, record, key, d);

@@ -5,7 +5,7 @@
 #include "data/read/source.h"
 #include "data/read/stream.h"
 
-enum { READER_BATCH_BYTES = 16 << 20 };
+enum { READER_BATCH_BYTES = 16 << 20, READER_TOO_LONG_BYTES = 128 };
 
 struct reader {
     struct reader_config config;
@@ -19,11 +19,15 @@ struct reader {
     size_t capacity, used, consumed; /* consumed: bytes of the current batch */
     int64_t offset, line;            /* position of buffer[0] */
     bool ended;                      /* the stream has no data after the buffer */
+    char too_long[READER_TOO_LONG_BYTES], *faults[1];   /* the fault of a record that is passed over */
     /* Parquet */
     struct parquet *parquet;
     int64_t rows_done;
 };
 
+size_t reader_document_bytes_max(const struct reader *r);
+/* What is said of a document of `bytes` bytes. */
+char *reader_too_long(const struct reader *r, int64_t bytes, char out[READER_TOO_LONG_BYTES]);
 void reader_record_add(struct reader *r, struct reader_record record);
 
 status reader_cut_open(struct reader *r) WARN_UNUSED;

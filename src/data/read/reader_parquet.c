@@ -83,6 +83,9 @@ status reader_parquet_text(const struct reader_batch *b, int64_t i, struct reade
                                       .id_count = (int64_t)(record->bytes / sizeof(int32_t))};
         return STATUS_OK;
     }
+    char what[READER_TOO_LONG_BYTES];
+    if (record->bytes > reader_document_bytes_max(b->reader))
+        return fail_at(b, i, reader_too_long(b->reader, (int64_t)record->bytes, what));
     if (utf8_valid(text, record->bytes) < record->bytes) return fail_at(b, i, "invalid UTF-8");
     *d = (struct reader_document){.text = text, .bytes = record->bytes};
     return STATUS_OK;

@@ -1,5 +1,6 @@
 #include "data/shard/manifest.h"
 
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/utf8.h"
 #include "data/text/array.h"
@@ -9,6 +10,37 @@
 #include <string.h>
 
 enum { MANIFEST_BYTES_MAX = 256 << 20 };
+
+/* The beginning of the text: what follows is what the digits are of. */
+#define SEAL_HEAD "{\n\"sha256\": \""
+#define SEAL_TAIL "\",\n"
+enum { SEAL_AT = sizeof SEAL_HEAD - 1, SEAL_BYTES = SEAL_AT + 64 + sizeof SEAL_TAIL - 1 };
+
+static void seal_of(const char *body, size_t bytes, char out[SEAL_BYTES + 1])
+{
+    struct sha256 sum;
+    char hex[65];
+    sha256_init(&sum);
+    sha256_add(&sum, body, bytes);
+    sha256_hex(&sum, hex);
+    snprintf(out, SEAL_BYTES + 1, SEAL_HEAD "%s" SEAL_TAIL, hex);
+}
+
+/* A text without a seal is of an older ingot, or was edited. If the right digits are in their place, it is not: the key
+ * before them is damaged. */
+static status check_seal(const char *path, const char *text, size_t bytes, bool has_key)
+{
+    char seal[SEAL_BYTES + 1];
+    if (bytes < SEAL_BYTES) return has_key ? FAIL(STATUS_DATA, "%s: cut short", path) : STATUS_OK;
+    seal_of(text + SEAL_BYTES, bytes - SEAL_BYTES, seal);
+    if (memcmp(text, seal, SEAL_BYTES) == 0) return STATUS_OK;
+    if (!has_key && memcmp(text + SEAL_AT, seal + SEAL_AT, 64) != 0) return STATUS_OK;
+    return FAIL(
+        STATUS_DATA,
+        "%s: its SHA-256 does not match its contents: damaged (if it was edited on purpose, remove the "
+        "line \"sha256\")",
+        path);
+}
 
 static const char *const eod_words[] = {
 #define X(value, word) [EOD_##value] = (word),
@@ -266,6 +298,10 @@ status manifest_parse(struct manifest *m, const char *path, const char *data, si
     json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &where);
     status st = root ? manifest_from_json(m, path, root)
                      : FAIL(STATUS_DATA, "%s:%d:%d: %s", path, where.line, where.column, where.text);
+    if (st == STATUS_OK) {
+        st = check_seal(path, data, bytes, json_object_get(root, "sha256") != NULL);
+        if (st != STATUS_OK) manifest_free(m);
+    }
     json_decref(root);
     return st;
 }
@@ -368,9 +404,17 @@ status manifest_write(const struct manifest *m, const char *path)
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(root);
     MEMORY_CHECK(text, "no memory for a manifest");
-    size_t length = strlen(text);
-    text[length++] = '\n'; /* over the terminating zero: the length is written */
-    status st = io_write_file(path, text, length);
+    const char *body = text + strlen("{\n"); /* the seal has these */
+    size_t length = strlen(body) + 1;
+    char *sealed = malloc(SEAL_BYTES + 1 + length);
+    MEMORY_CHECK(sealed, "no memory for a manifest");
+    memcpy(sealed + SEAL_BYTES, body, length);
+    sealed[SEAL_BYTES + length - 1] = '\n';
+    char seal[SEAL_BYTES + 1];
+    seal_of(sealed + SEAL_BYTES, length, seal);
+    memcpy(sealed, seal, SEAL_BYTES);
+    status st = io_write_file(path, sealed, SEAL_BYTES + length);
+    free(sealed);
     free(text);
     return st;
 }

@@ -42,6 +42,17 @@ status shard_llmc_parse(struct shard *s, const uint8_t *data, int64_t bytes)
     return STATUS_OK;
 }
 
+status shard_llmc_reserved(const struct shard *s)
+{
+    const uint8_t *header = s->tokens - SHARD_LLMC_HEADER;
+    for (int i = 12; i < SHARD_LLMC_HEADER; i++)
+        if (header[i] != 0)
+            return FAIL(STATUS_DATA,
+                        "%s: byte %d of its header is %d, and 0 in every shard that ingot writes: damaged",
+                        s->path, i, header[i]);
+    return STATUS_OK;
+}
+
 /* i32 at 8: version, bytes per token, tokens, then in version 2: vocabulary, mask. Version 1 has no
  * vocabulary, and its readers look for the mask at the same offset. */
 status shard_llmq_parse(struct shard *s, const uint8_t *data, int64_t bytes)

@@ -22,6 +22,9 @@ status shard_megatron_index(const char *path, int width, const int32_t *lengths,
 typedef status shard_length_fn(void *ctx, int64_t tokens);
 status shard_megatron_walk(const struct shard *s, shard_length_fn *each, void *ctx) WARN_UNUSED;
 
+/* STATUS_DATA unless the part of llm.c's header that means nothing is zero, as ingot writes it. */
+status shard_llmc_reserved(const struct shard *s) WARN_UNUSED;
+
 /* Opens the mask beside the shard (data/shard/shard_mask.h). STATUS_DATA: damaged, of another shard, or with another
  * checksum than `xxh64`. */
 status shard_open_mask(struct shard *s, uint64_t xxh64) WARN_UNUSED;

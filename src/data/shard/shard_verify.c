@@ -73,6 +73,7 @@ static status open_row(struct row *r, const struct shard_check *check, const str
     if (promise && (promise->tokens != s->count || (c->width != 0 && c->width != s->width)))
         return FAIL(STATUS_DATA, "%s: %lld tokens of %d bytes, its manifest says %lld of %d", s->path,
                     (long long)s->count, s->width, (long long)promise->tokens, c->width);
+    if (promise && s->format == SHARD_LLMC) TRY(shard_llmc_reserved(s));
     if (s->count > 0 && shard_copy(s->type, s->tokens + (s->count - 1) * s->width, 1, &r->last) > INT32_MAX)
         r->last = -1; /* the range check reports it */
     if (promise) TRY(shard_blocks_copy(&s->blocks, &promise->blocks));

@@ -62,6 +62,16 @@ status pretokenizer_named(struct pretokenizer *p, const char *name)
                 all);
 }
 
+status pretokenizer_of_pattern(struct pretokenizer *p, const char *regex)
+{
+    int part;
+    const struct split_row *row = split_stage_row(regex, &part);
+    if (row == NULL || row->parts > 1)
+        return FAIL(STATUS_DATA, "the pattern \"%.300s\" is not supported", regex);
+    *p = (struct pretokenizer){.count = 1, .stages = {{.row = row}}};
+    return STATUS_OK;
+}
+
 const char *pretokenizer_word(int i)
 {
     return i >= 0 && i < PRESET_COUNT ? presets[i].names[0] : NULL;

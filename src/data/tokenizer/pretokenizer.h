@@ -38,6 +38,8 @@ const char *pretokenizer_name(const struct pretokenizer *p);
  * unsupported part. */
 status pretokenizer_from_json(struct pretokenizer *p, const struct json_t *normalizer,
                               const struct json_t *pre_tokenizer) WARN_UNUSED;
+/* One of the patterns that split the whole text, by its spelling. STATUS_DATA for another. */
+status pretokenizer_of_pattern(struct pretokenizer *p, const char *regex) WARN_UNUSED;
 /* Writes the two members (new references) in the form that Hugging Face tokenizers reads. STATUS_FIT. */
 status pretokenizer_to_json(const struct pretokenizer *p, struct json_t **normalizer,
                             struct json_t **pre_tokenizer) WARN_UNUSED;

@@ -1,5 +1,6 @@
 #include "data/tokenizer/tiktoken.h"
 #include "data/text/array.h"
+#include "data/text/base64.h"
 #include "data/tokenizer/bpe_derive.h"
 #define XXH_INLINE_ALL
 #include <stdio.h>
@@ -76,6 +77,9 @@ static const struct special_row qwen[] = {{151643, "<|endoftext|>", 0, 0},
                                           {151645, "<|im_end|>", 0, 0},
                                           {151646, "<|extra_", 0, 205},
                                           {0}};
+/* Those of languages follow; their number depends on the model, and is not in the file. */
+static const struct special_row whisper[] = {
+    {50257, "<|endoftext|>", 0, 0}, {50258, "<|startoftranscript|>", 0, 0}, {0}};
 
 static const struct family families[] = {
     {"r50k_base", 835554, {0x3cb2fbe95939bd2d, 0xaa5ef69a716d8a56}, "gpt2", r50k},
@@ -85,40 +89,9 @@ static const struct family families[] = {
     {"Llama-3", 2183982, {0xe7339703bb9e9d7b, 0x22e6ee98364f2a1f}, "llama3", llama3},
     {"Llama-4", 3622230, {0xd2fc82dae9636e64, 0xfd1ec8f19c117ba2}, "o200k", llama4},
     {"Qwen", 2561218, {0x9f288efcb5368aab, 0xd68162fbd6d3acb3}, "qwen2", qwen},
+    {"Whisper", 816730, {0x1c63ea4c10c5dc75, 0xa64a36f4cf1226b6}, "gpt2", whisper},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof *families };
-
-/* Value of each digit of base64, + 1; 0: none. */
-static const uint8_t digit_value[256] = {
-    ['A'] = 1,  ['B'] = 2,  ['C'] = 3,  ['D'] = 4,  ['E'] = 5,  ['F'] = 6,  ['G'] = 7,  ['H'] = 8,
-    ['I'] = 9,  ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,
-    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
-    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,
-    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,
-    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,
-    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,
-    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
-};
-
-/* Decodes whole groups of 4 digits; returns bytes written, or -1. */
-static ptrdiff_t decode_base64(const char *digits, size_t count, char *out)
-{
-    ptrdiff_t n = 0;
-    if (count == 0 || count % 4 != 0) return -1;
-    for (size_t at = 0; at < count; at += 4) {
-        int pad =
-            at + 4 < count ? 0 : (digits[at + 3] == '=') + (digits[at + 3] == '=' && digits[at + 2] == '=');
-        uint32_t group = 0;
-        for (int i = 0; i < 4; i++) {
-            uint32_t value = i < 4 - pad ? digit_value[(uint8_t)digits[at + (size_t)i]] : 1;
-            if (value == 0) return -1;
-            group = group << 6 | (value - 1);
-        }
-        if ((group & ((1u << 8 * pad) - 1)) != 0) return -1; /* unused bits */
-        for (int i = 0; i < 3 - pad; i++) out[n++] = (char)(group >> (16 - 8 * i));
-    }
-    return n;
-}
 
 struct line {
     const char *digits;
@@ -151,7 +124,7 @@ bool tiktoken_is(const char *data, size_t bytes)
     struct line line;
     char out[64];
     return read_line(data, bytes, &line) && line.digit_count != 0 && line.digit_count <= 64 &&
-           decode_base64(line.digits, line.digit_count, out) > 0;
+           base64_read(line.digits, line.digit_count, out) > 0;
 }
 
 static status read_tokens(struct tokenizer *t, const char *data, size_t bytes)
@@ -164,10 +137,11 @@ static status read_tokens(struct tokenizer *t, const char *data, size_t bytes)
     for (size_t at = 0; at < bytes; at += line.bytes, number++) {
         bool good = read_line(data + at, bytes - at, &line);
         if (good && line.digit_count == 0) continue;
+        if (good && line.digit_count == 1 && line.digits[0] == '=') continue; /* no bytes: no text has it */
         ptrdiff_t count = -1;
         if (good) {
             TRY_OUT(array_grow(&token, &cap, line.digit_count, 1));
-            count = decode_base64(line.digits, line.digit_count, token);
+            count = base64_read(line.digits, line.digit_count, token);
         }
         if (count < 0)
             st = FAIL(STATUS_DATA, "line %zu: base64, a space and a rank are expected", number);
@@ -184,22 +158,14 @@ out:
     return st;
 }
 
-static status add_special(struct tokenizer *t, int32_t id, const char *text)
-{
-    TRY(vocab_place(&t->vocab, id, text, strlen(text), TOKEN_ADDED));
-    TRY(array_grow(&t->added, &t->added_cap, t->added_count + 1, sizeof *t->added));
-    t->added[t->added_count++] = (struct added){.id = id, .special = true};
-    return STATUS_OK;
-}
-
 static status add_specials(struct tokenizer *t, const struct special_row *s)
 {
     for (; s->text != NULL; s++) {
-        if (s->count == 0) TRY(add_special(t, s->id, s->text));
+        if (s->count == 0) TRY(tokenizer_add_special(t, s->id, s->text));
         for (int i = 0; i < s->count; i++) {
             char text[80];
             snprintf(text, sizeof text, "%s%d|>", s->text, s->from + i);
-            TRY(add_special(t, s->id + i, text));
+            TRY(tokenizer_add_special(t, s->id + i, text));
         }
     }
     return STATUS_OK;

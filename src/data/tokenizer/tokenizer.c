@@ -179,8 +179,10 @@ int32_t tokenizer_special(const struct tokenizer *t, const char *text)
 
 int32_t tokenizer_eot(const struct tokenizer *t)
 {
-    int32_t id = tokenizer_special(t, "<|endoftext|>");
-    return id >= 0 ? id : tokenizer_special(t, "<|end_of_text|>");
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    int32_t id = -1;
+    for (size_t i = 0; id < 0 && i < sizeof names / sizeof *names; i++) id = tokenizer_special(t, names[i]);
+    return id;
 }
 
 struct text tokenizer_bytes(const struct tokenizer *t, int32_t id)

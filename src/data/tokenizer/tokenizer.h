@@ -36,7 +36,7 @@ status tokenizer_train(struct tokenizer **t, const struct tokenizer_train_config
                        const struct text *docs, int64_t count) WARN_UNUSED;
 
 /* Loads a tokenizer.json, a directory with it or with vocab.json and merges.txt (encoder.json, vocab.bpe), or a
- * published rank file of tiktoken (tiktoken.h). STATUS_DATA when the file is damaged or describes something that this
+ * published rank file of tiktoken (tiktoken.h), or a tekken.json (tekken.h). STATUS_DATA when the file is damaged or describes something that this
  * program does not implement exactly; the message names it. */
 status tokenizer_load(struct tokenizer **t, const char *path) WARN_UNUSED;
 /* The same, with the name of the pretokenizer for files that do not define it (NULL: as tokenizer_load). */
@@ -47,7 +47,7 @@ void tokenizer_free(struct tokenizer *t);
 
 int32_t tokenizer_vocab_size(const struct tokenizer *t);                /* largest id + 1 */
 int32_t tokenizer_special(const struct tokenizer *t, const char *text); /* id, or -1 */
-/* End-of-text token: "<|endoftext|>" or "<|end_of_text|>" when present, else -1. */
+/* End-of-text token: the first of "<|endoftext|>", "<|end_of_text|>", "</s>" that is special; -1: none is. */
 int32_t tokenizer_eot(const struct tokenizer *t);
 /* Tokens at both ends of a text: those that DIR/tokenizer_config.json names, beside the tokenizer; where it names no end
  * of text, tokenizer_eot. -1: none. */

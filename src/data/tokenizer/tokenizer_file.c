@@ -1,7 +1,8 @@
 /* The files of a tokenizer: tokenizer.json; vocab.json with merges.txt, called encoder.json and vocab.bpe
- * in GPT-2's first release; a rank file of tiktoken with any name. */
+ * in GPT-2's first release; tekken.json; a rank file of tiktoken with any name. */
 #include "data/tokenizer/tokenizer_file.h"
 #include "base/io.h"
+#include "data/tokenizer/tekken.h"
 #include "data/tokenizer/tiktoken.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include <stdio.h>
@@ -66,6 +67,9 @@ static status read_directory(struct tokenizer *t, const char *dir, const char *p
         return FAIL(STATUS_DATA,
                     "added_tokens.json without tokenizer.json is not supported: let transformers "
                     "write the latter (save_pretrained of a fast tokenizer)");
+    snprintf(a, sizeof a, "%s/tekken.json", dir);
+    TRY(io_exists(a, &first));
+    if (first) return tokenizer_file_read(t, a, pretokenizer);
     for (int i = 0; i < 2; i++) {
         snprintf(a, sizeof a, "%s/%s", dir, pairs[i][0]);
         snprintf(b, sizeof b, "%s/%s", dir, pairs[i][1]);
@@ -73,9 +77,10 @@ static status read_directory(struct tokenizer *t, const char *dir, const char *p
         TRY(io_exists(b, &second));
         if (first && second) return read_pair(t, a, b, pretokenizer);
     }
-    return FAIL(STATUS_DATA,
-                "the directory has neither tokenizer.json nor vocab.json with merges.txt; a rank "
-                "file of tiktoken is given by its own name");
+    return FAIL(
+        STATUS_DATA,
+        "the directory has neither tokenizer.json nor vocab.json with merges.txt, and no tekken.json; a rank "
+        "file of tiktoken is given by its own name");
 }
 
 static status parse_file(struct tokenizer *t, const char *data, size_t bytes, const char *pretokenizer)
@@ -84,9 +89,9 @@ static status parse_file(struct tokenizer *t, const char *data, size_t bytes, co
     if (bytes > 2 && data[0] == 0x0a && data[2] == 0x0a) /* fields of a protobuf */
         return FAIL(STATUS_DATA, "this looks like a model of SentencePiece, which is not supported");
     if (pretokenizer != NULL)
-        return FAIL(STATUS_CONFIG, "a tokenizer.json names its own pattern; --pattern %s is not for it",
+        return FAIL(STATUS_CONFIG, "this file names its own pattern; --pattern %s is not for it",
                     pretokenizer);
-    return tokenizer_json_parse(t, data, bytes);
+    return tekken_is(data, bytes) ? tekken_parse(t, data, bytes) : tokenizer_json_parse(t, data, bytes);
 }
 
 status tokenizer_file_read(struct tokenizer *t, const char *path, const char *pretokenizer)

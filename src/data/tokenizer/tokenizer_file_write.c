@@ -151,6 +151,7 @@ static json_t *tokenizer_json(const struct tokenizer *t)
 static json_t *ends_json(const struct tokenizer *t, json_t *out)
 {
     int32_t eot = tokenizer_eot(t), begin = tokenizer_special(t, "<|begin_of_text|>");
+    if (begin < 0) begin = tokenizer_special(t, "<s>");
     if (out == NULL || eot < 0) return out;
     struct text bos = vocab_bytes(&t->vocab, begin >= 0 ? begin : eot), eos = vocab_bytes(&t->vocab, eot);
     json_object_set_new(out, "bos_token", json_stringn(bos.data, bos.bytes));

@@ -2,9 +2,11 @@
  * encoder.c. */
 #ifndef INGOT_DATA_TOKENIZER_TOKENIZER_INT_H
 #define INGOT_DATA_TOKENIZER_TOKENIZER_INT_H
+#include "data/text/array.h"
 #include "data/tokenizer/pretokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/vocab.h"
+#include <string.h>
 
 /* Ids and ranks are limited: two ids and a rank must fit in 64 bits. */
 enum {
@@ -59,6 +61,15 @@ struct tokenizer {
     struct bpe_border *borders; /* [256 * 256] by the bytes before and behind */
 };
 #define PAIR_FREE UINT64_MAX
+
+/* Places a special token, which no text has unless it is parsed for them. */
+static inline WARN_UNUSED status tokenizer_add_special(struct tokenizer *t, int32_t id, const char *text)
+{
+    TRY(vocab_place(&t->vocab, id, text, strlen(text), TOKEN_ADDED));
+    TRY(array_grow(&t->added, &t->added_cap, t->added_count + 1, sizeof *t->added));
+    t->added[t->added_count++] = (struct added){.id = id, .special = true};
+    return STATUS_OK;
+}
 
 /* Checks the tokenizer and derives the other fields from pretokenizer, vocab, merges and added; builds the table of
  * pairs unless it exists. STATUS_DATA for a byte without a token. */

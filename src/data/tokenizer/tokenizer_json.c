@@ -75,13 +75,21 @@ static status expect_false(const json_t *object, const char *where, const char *
     return value ? FAIL(STATUS_DATA, "%s with %s=true is not supported", where, key) : STATUS_OK;
 }
 
+static bool adds_specials_alone(const char *type)
+{
+    static const char *const known[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(type, known[i]) == 0) return true;
+    return false;
+}
+
 /* Post-processors add special tokens around the ids or move offsets. ingot adds specials only on request, so
  * those known to do nothing else are accepted. */
 static status check_post_processor(const json_t *p)
 {
     if (is_absent(p)) return STATUS_OK;
     const char *type = word_of(json_object_get(p, "type"));
-    if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "TemplateProcessing") == 0) return STATUS_OK;
+    if (adds_specials_alone(type)) return STATUS_OK;
     if (strcmp(type, "Sequence") != 0)
         return FAIL(STATUS_DATA, "post_processor type \"%.40s\" is not supported", type);
     size_t i;
@@ -89,7 +97,7 @@ static status check_post_processor(const json_t *p)
     json_array_foreach(json_object_get(p, "processors"), i, part)
     {
         type = word_of(json_object_get(part, "type"));
-        if (strcmp(type, "ByteLevel") != 0 && strcmp(type, "TemplateProcessing") != 0)
+        if (!adds_specials_alone(type))
             return FAIL(STATUS_DATA, "post_processor type \"%.40s\" is not supported", type);
     }
     return STATUS_OK;
@@ -196,6 +204,7 @@ static status add_token(struct reading *r, struct json_text key, int64_t id)
         letters = r->letters;
     }
     TRY(check_id(letters, count, id));
+    if (count == 0) return STATUS_OK; /* Whisper's has one: no text has it, its id stays a hole */
     ptrdiff_t bytes = alphabet_read(letters, count, r->bytes);
     struct extra *x = find_extra(r, letters, count);
     if (bytes < 0 && x == NULL)
