@@ -9,6 +9,7 @@
 #include "dev/near.h"
 #include "doctor/doctor.h"
 #include "train/checkpoint.h"
+#include "train/memory_copy.h"
 #include "train/signals.h"
 
 #include <errno.h>
@@ -32,10 +33,11 @@ enum {
 
 struct job {
     int ranks, fd;
-    char cores[OWN - 16];           /* that all ranks may use: near_text */
-    char **argv;                    /* of a rank: argv[0] is this program */
-    int result;                     /* --json: what rank 0 prints on stdout; -1: it prints there itself */
-    const int *slots;               /* of the ranks of this start: which of all it is */
+    int copies;           /* memory that outlives the ranks (train/memory_copy.h); empty until they fill it */
+    char cores[OWN - 16]; /* that all ranks may use: near_text */
+    char **argv;          /* of a rank: argv[0] is this program */
+    int result;           /* --json: what rank 0 prints on stdout; -1: it prints there itself */
+    const int *slots;     /* of the ranks of this start: which of all it is */
     pid_t pids[COMM_RANKS_MAX];     /* 0: has ended */
     double still_s[COMM_RANKS_MAX]; /* since when a signal has stopped it; 0: it runs */
     int running;
@@ -94,11 +96,12 @@ static void share_of_cores(const cpu_set_t *all, int rank, int ranks, cpu_set_t 
 }
 
 /* This environment with what a rank needs to know; caller frees the list, not its strings. */
-enum { OWN_COUNT = 5 };
+enum { OWN_COUNT = 6 };
 static char **environment_of(const struct job *j, int rank, char own[OWN_COUNT][OWN])
 {
     static const char *const names[OWN_COUNT] = {
-        "INGOT_RANK=", "INGOT_RANKS=", "INGOT_COMM=", "INGOT_CORES=", "INGOT_LOCAL_RANK="};
+        "INGOT_RANK=",  "INGOT_RANKS=",      "INGOT_COMM=",
+        "INGOT_CORES=", "INGOT_LOCAL_RANK=", MEMORY_COPY_VARIABLE "="};
     size_t count = 0, kept = 0;
     while (environ[count]) count++;
     char **list = calloc(count + OWN_COUNT + 1, sizeof *list);
@@ -114,6 +117,7 @@ static char **environment_of(const struct job *j, int rank, char own[OWN_COUNT][
     snprintf(own[2], sizeof own[2], "%sfd:%d", names[2], j->fd);
     snprintf(own[3], sizeof own[3], "%s%s", names[3], j->cores);
     snprintf(own[4], sizeof own[4], "%s%d", names[4], j->slots[rank]);
+    snprintf(own[5], sizeof own[5], "%s%d", names[5], j->copies);
     for (int k = 0; k < OWN_COUNT; k++) list[kept++] = own[k];
     return list;
 }
@@ -389,6 +393,9 @@ static status start_again(const struct order *o, struct job *j, struct elastic *
             return st;
         }
         how_to_go_on(j, st, go_on);
+        if (st == STATUS_NUMERIC &&
+            ftruncate(j->copies, 0) != 0) /* the copy may be of steps that were not sound */
+            return FAIL(STATUS_IO, "the copies in memory: %s", strerror(errno));
         if (st == STATUS_STOPPED)
             log_info("%s: the ranks have saved and go on", signals_name(j->saves));
         else
@@ -418,11 +425,14 @@ static status run_job(const struct order *o)
     elastic_open(&elastic, o->least > 0 && run ? &spec : NULL, job.ranks, (int)o->least);
     if (o->json && (job.result = memfd_create("result", MFD_CLOEXEC)) < 0)
         return FAIL(status_of_errno(errno), "no memory for the result: %s", strerror(errno));
+    if ((job.copies = memfd_create("copies", 0)) < 0)
+        return FAIL(status_of_errno(errno), "no memory for copies of the state: %s", strerror(errno));
     status st = launch_output_open(&job.output, run ? spec.run.run_dir : "");
     if (st == STATUS_OK) st = start_again(o, &job, &elastic, &restarts);
     launch_output_close(&job.output);
     if (o->json) print_summary(&job, st, restarts, clock_s() - begin);
     if (o->json) close(job.result);
+    close(job.copies);
     return st;
 }
 

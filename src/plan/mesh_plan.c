@@ -1,5 +1,6 @@
 #include "ops/precision.h"
 #include "plan/mesh_plan_int.h"
+#include "model/param_count.h"
 #include "optim/optim.h"
 #include "parallel/tp_grad.h"
 #include "plan/grad_overlay.h"
@@ -45,6 +46,12 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
         st = FAIL(STATUS_CONFIG, "%s has no rate for this train.precision", m->name);
     if (st == STATUS_OK && run_precision(p) == PRECISION_FP8 && !machine_has_fp8(m))
         st = FAIL(STATUS_CONFIG, "train.precision fp8: %s has no FP8; use bf16", m->name);
+    if (st == STATUS_OK && s->run.ckpt_memory_every > 0 && c->devices > c->node)
+        st = FAIL(
+            STATUS_CONFIG,
+            "ckpt.memory_every: %d devices are several hosts, whose ranks `ingot launch` does not start: "
+            "leave it out",
+            c->devices);
     if (st != STATUS_OK)
         mesh_plan_close(p);
     else
@@ -121,11 +128,33 @@ double mesh_memory_sum(const struct mesh_memory *m)
     return sum;
 }
 
-double mesh_host_bytes(const struct mesh_result *r)
+/* Files hold masters and moments of the whole model; weights where there are no masters. */
+double mesh_checkpoint_bytes(const struct mesh_plan *p)
+{
+    struct run_spec r = p->spec.run;
+    r.memory_offload_optimizer = false;
+    CHECK(p->share_count > 0, "an outlook on a mesh that was not planned");
+    const struct mesh_state s = mesh_state_of(&r, &p->shares[0]->moments, 0, 1);
+    return (double)model_param_count(&p->spec.model, p->spec.model.vocab_size) *
+           (s.weight + s.master + s.moments);
+}
+
+/* A device's share of the two copies that `ingot launch` holds for its ranks (train/memory_copy.h). */
+double mesh_copies_bytes(const struct mesh_plan *p)
+{
+    return p->spec.run.ckpt_memory_every > 0 ? 2 * mesh_checkpoint_bytes(p) / p->cluster.devices : 0;
+}
+
+static bool on_host(const struct mesh_plan *p)
+{
+    return p->cluster.machine->kind == DEV_CPU;
+}
+
+double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r)
 {
     double most = 0;
     for (int i = 0; i < r->variant.mesh.pp; i++) most = fmax(most, r->stages[i].host);
-    return most + (double)r->room.host;
+    return most + (double)r->room.host + (on_host(p) ? 0 : mesh_copies_bytes(p));
 }
 
 double mesh_host_max(const struct mesh_plan *p)
@@ -138,6 +167,12 @@ double mesh_host_max(const struct mesh_plan *p)
 double mesh_result_bytes(const struct mesh_result *r)
 {
     return mesh_memory_sum(&r->stages[r->fullest].memory);
+}
+
+static bool fits(const struct mesh_plan *p, const struct mesh_result *r)
+{
+    return mesh_result_bytes(r) + (on_host(p) ? mesh_copies_bytes(p) : 0) <= p->bytes &&
+           mesh_host_bytes(p, r) <= mesh_host_max(p);
 }
 
 /* Checks what depends on the batch and the machine; mesh_check checks what depends on the model. */
@@ -714,7 +749,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     }
     count_tp(p, s, r);
     count_cp(s, r);
-    r->fits = mesh_result_bytes(r) <= p->bytes && mesh_host_bytes(r) <= mesh_host_max(p);
+    r->fits = fits(p, r);
     const double tokens = (double)p->spec.run.train_batch_tokens;
     r->tokens_per_s = tokens / r->step;
     r->mfu = r->tokens_per_s * plan_model_flops(&p->spec.model, p->spec.run.train_sequence_length) /

@@ -32,6 +32,8 @@ struct mesh_plan {
  * STATUS_CONFIG as in mesh_plan_one. */
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;
 /* Bytes of host memory that a rank of the fullest stage needs; the most that it may. */
-double mesh_host_bytes(const struct mesh_result *r);
+double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
+double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; after a mesh was planned */
+double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
 #endif

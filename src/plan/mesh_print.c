@@ -167,6 +167,10 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
                text_bytes(a, most), text_bytes(b, sum));
     if (p->cluster.machine->kind == DEV_CUDA && r->room.host > 0)
         printf("host memory  %s per rank at most: communication\n", text_bytes(a, (double)r->room.host));
+    if (mesh_copies_bytes(p) > 0)
+        printf("host memory  %s per rank, %s of all: two copies of the state (ckpt.memory_every)\n",
+               text_bytes(a, mesh_copies_bytes(p)),
+               text_bytes(b, mesh_copies_bytes(p) * mesh_ranks(&r->variant.mesh)));
 }
 
 static struct plan_devices devices_of(const struct mesh_plan *p)
@@ -293,6 +297,8 @@ static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
     json_object_set_new(root, "meshes", best);
     json_object_set_new(root, "least_memory", result_json(&list->least));
     if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0]));
+    if (mesh_copies_bytes(p) > 0)
+        json_object_set_new(root, "memory_copies_bytes", json_real(mesh_copies_bytes(p)));
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -301,14 +307,21 @@ static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
 /* Says what would make the nearest candidate fit. */
 static status miss(const struct mesh_plan *p, const struct mesh_result *r, const char *what)
 {
-    char text[192], a[32], b[32];
+    char text[192], a[32], b[32], c[32];
     const struct mesh_memory *m = &r->stages[r->fullest].memory;
+    if (mesh_result_bytes(r) <= p->bytes && p->cluster.machine->kind == DEV_CPU)
+        return FAIL(STATUS_FIT,
+                    "%s: %s needs %s, and two copies of its state %s (ckpt.memory_every), of %s per device: "
+                    "leave the key out, or take optim.state=int8",
+                    what, variant_text(text, r), text_bytes(a, mesh_result_bytes(r)),
+                    text_bytes(b, mesh_copies_bytes(p)), text_bytes(c, p->bytes));
     if (mesh_result_bytes(r) <= p->bytes)
         return FAIL(
             STATUS_FIT,
             "%s: %s needs %s of the host's memory per device, which has %s for it: take more devices, "
             "parallel.zero, or memory.offload_optimizer=false",
-            what, variant_text(text, r), text_bytes(a, mesh_host_bytes(r)), text_bytes(b, mesh_host_max(p)));
+            what, variant_text(text, r), text_bytes(a, mesh_host_bytes(p, r)),
+            text_bytes(b, mesh_host_max(p)));
     const double state = m->weights + m->grads + m->optim, act = m->act + m->scratch + m->buffers;
     return FAIL(STATUS_FIT, "%s: %s needs %s of %s per device, %.0f %% of it %s", what, variant_text(text, r),
                 text_bytes(a, mesh_result_bytes(r)), text_bytes(b, p->bytes),

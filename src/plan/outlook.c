@@ -1,5 +1,4 @@
 #include "plan/outlook.h"
-#include "model/param_count.h"
 #include "plan/mesh_plan_int.h"
 
 #include <math.h>
@@ -12,17 +11,6 @@ struct outlook_args outlook_default(void)
                                  .detect = OUTLOOK_DETECT,
                                  .restart = OUTLOOK_RESTART,
                                  .stall = -1};
-}
-
-/* Files hold masters and moments of the whole model; weights where there are no masters. */
-static double checkpoint_bytes(const struct mesh_plan *p)
-{
-    struct run_spec r = p->spec.run;
-    r.memory_offload_optimizer = false;
-    CHECK(p->share_count > 0, "an outlook on a mesh that was not planned");
-    const struct mesh_state s = mesh_state_of(&r, &p->shares[0]->moments, 0, 1);
-    return (double)model_param_count(&p->spec.model, p->spec.model.vocab_size) *
-           (s.weight + s.master + s.moments);
 }
 
 static void set_power(const char *machine, struct outlook *o)
@@ -65,7 +53,7 @@ status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double
     struct outlook o = {.step = step};
     o.steps = a->tokens > 0 ? ceil(a->tokens / batch) : (double)spec_step_count(&p->spec);
     o.tokens = o.steps * batch;
-    o.checkpoint_bytes = checkpoint_bytes(p);
+    o.checkpoint_bytes = mesh_checkpoint_bytes(p);
     o.storage = a->storage > 0 ? a->storage : devices * OUTLOOK_STORAGE;
     o.job =
         (struct goodput_job){.devices = devices, .mtbf = a->mtbf * 3600, .detect = a->detect, .least = step};

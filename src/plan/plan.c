@@ -301,6 +301,27 @@ static double snapshot_bytes(const struct memory *m, const struct params *p)
     return (double)(whole ? p->total : p->own) * sizeof(float) + (double)m->optim.peak;
 }
 
+/* The two copies of it that `ingot launch` holds (ckpt.memory_every). */
+static double copies_bytes(const struct spec *s, const struct memory *m, const struct params *p)
+{
+    return s->run.ckpt_memory_every > 0 ? 2 * snapshot_bytes(m, p) : 0;
+}
+
+/* `have`: memory of the device. */
+static status check_copies(const struct spec *s, const struct memory *m, const struct params *p, double have)
+{
+    const bool cpu = m->kind == DEV_CPU;
+    const double copies = copies_bytes(s, m, p), run = (double)(cpu ? memory_peak(m) : m->host.peak),
+                 host = cpu ? have : plan_host_bytes();
+    char a[32], b[32], c[32];
+    if (copies + run <= host || copies == 0) return STATUS_OK;
+    return FAIL(
+        STATUS_FIT,
+        "ckpt.memory_every: two copies of the state take %s, with the run %s of the host's %s: leave it "
+        "out, or take optim.state=int8",
+        text_bytes(a, copies), text_bytes(b, copies + run), text_bytes(c, host));
+}
+
 static int64_t dp_ranks(const struct mesh *mesh)
 {
     return mesh ? mesh->shape.dp : 1;
@@ -565,6 +586,10 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
         printf("  %-12s %12s   in host memory, not in the sum: a copy of the state while it is saved "
                "(ckpt.async)\n",
                "checkpoint", text_bytes(a, snapshot_bytes(m, &d->params)));
+    if (copies_bytes(s, m, &d->params) > 0)
+        printf("  %-12s %12s   in host memory, not in the sum: two copies of the state for a start after a "
+               "failure (ckpt.memory_every)\n",
+               "copies", text_bytes(a, copies_bytes(s, m, &d->params)));
     printf("  largest scratch: %s\n", m->scratch.peak_what ? m->scratch.peak_what : "none");
     const char *apart = overlay_apart(&s->model, NULL, micro);
     if (apart)
@@ -607,6 +632,9 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
         have <= 0 || (double)memory_peak(m) <= have, "micro_batch", (json_int_t)s->run.train_micro_batch,
         "micro_batches", (json_int_t)plan_micro_count(s), "flops_forward_per_token", parts,
         "flops_training_per_token", plan_model_flops(&s->model, s->run.train_sequence_length));
+    if (copies_bytes(s, m, &d->params) > 0)
+        json_object_set_new(root, "memory_copies_bytes",
+                            json_integer((json_int_t)copies_bytes(s, m, &d->params)));
     if (fp8_codes_bytes(&d->params) > 0)
         json_object_set_new(root, "fp8_codes_bytes", json_integer((json_int_t)fp8_codes_bytes(&d->params)));
     duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute, s->run.train_micro_batch);
@@ -672,6 +700,7 @@ status plan_print(const struct spec *spec, const struct plan_outlook *outlook, i
             print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
         if (!json && (have <= 0 || (double)memory_peak(&m) <= have)) print_time(&s, outlook, dev.kind);
         st = check_fit(&m, have, dev.bytes_total > 0 ? plan_host_bytes() : 0, &args);
+        if (st == STATUS_OK) st = check_copies(&s, &m, &d.params, have);
     }
     activations_fini(&a);
     decoder_fini(&d);

@@ -87,6 +87,9 @@ status checkpoint_go_back(const char *run_dir, int64_t step) WARN_UNUSED;
 /* Removes these later ones, with a line for each; nothing to do unless the run has gone back. */
 status checkpoint_drop_later(const char *run_dir) WARN_UNUSED;
 
+/* One without tensors, for a state that comes from elsewhere: `name` is its path, `meta` is borrowed. */
+status checkpoint_of_meta(struct checkpoint **c, const char *name, json_t *meta) WARN_UNUSED;
+
 int64_t checkpoint_step(const struct checkpoint *c);
 const json_t *checkpoint_meta(const struct checkpoint *c); /* borrowed */
 const char *checkpoint_path(const struct checkpoint *c);

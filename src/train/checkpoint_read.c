@@ -168,6 +168,16 @@ status ckpt_open_dir(struct checkpoint **c, const char *path)
     return st;
 }
 
+status checkpoint_of_meta(struct checkpoint **c, const char *name, json_t *meta)
+{
+    *c = calloc(1, sizeof **c);
+    if (*c == NULL) return FAIL(STATUS_FIT, "no memory for the description of %s", name);
+    snprintf((*c)->path, sizeof(*c)->path, "%s", name);
+    (*c)->manifest.meta = json_incref(meta);
+    (*c)->manifest.step = json_integer_value(json_object_get(meta, "step"));
+    return STATUS_OK;
+}
+
 void checkpoint_close(struct checkpoint *c)
 {
     if (!c) return;

@@ -20,6 +20,7 @@
 #include "train/epochs.h"
 #include "train/footprint.h"
 #include "train/forecast.h"
+#include "train/memory_copy.h"
 #include "train/rank_times.h"
 #include "train/restore.h"
 #include "train/rewind.h"
@@ -58,6 +59,8 @@ struct loop {
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
+    struct memory_copy *copy; /* NULL: ckpt.memory_every=0 */
+    double restore_s;         /* until the state was there */
     struct rewind rewind;
     struct step_result last; /* step */
     struct spike_again again;
@@ -118,24 +121,6 @@ static status verify_data(const struct loop *l)
     return data_sources_verify(&l->val, 1, r, rank, ranks);
 }
 
-/* What is written below them must stay in the run: no links. */
-static status directories_are_own(const char *dir)
-{
-    static const char *const names[] = {"ckpt", "trace"};
-    char path[SPEC_TEXT + 32];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        enum io_kind kind;
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        TRY(io_kind(path, &kind));
-        if (kind != IO_NONE && kind != IO_DIR)
-            return FAIL(STATUS_IO,
-                        "'%s' is no directory, and a run follows no link in its own; let the run's directory "
-                        "(run.dir) be the link",
-                        path);
-    }
-    return STATUS_OK;
-}
-
 static status open_run_dir(struct loop *l, const struct loop_options *o)
 {
     const char *dir = l->spec.run.run_dir;
@@ -149,7 +134,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
         return FAIL(
             STATUS_CONFIG,
             "%s already holds a run; add --resume to continue it, or --run.name=OTHER to start another", dir);
-    TRY(directories_are_own(dir));
+    TRY(runlock_directories(dir));
     snprintf(path, sizeof path, "%s/log.txt", dir);
     int fd;
     int64_t bytes;
@@ -176,7 +161,7 @@ static status fold_tokens(struct loop *l)
     return st;
 }
 
-/* Weights from the newest checkpoint, or fresh ones. */
+/* Weights from the copy in memory or the newest checkpoint, or fresh ones. */
 static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
     bool found = false;
@@ -184,6 +169,8 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
     snprintf(path, sizeof path, "%s", l->spec.run.run_dir);
     const bool back = o->resume && l->rewind.go_to >= 0;
     if (back) TRY(checkpoint_at(l->spec.run.run_dir, l->rewind.go_to, path, sizeof path));
+    if (o->resume && !back) TRY(memory_copy_restore(l->copy, &found, &l->saved_step));
+    if (found) return STATUS_OK;
     if (o->resume) TRY(trainer_restore(&l->trainer, path, &found));
     if (found) {
         l->saved_step = l->trainer.step;
@@ -486,6 +473,7 @@ static status go_back(struct loop *l)
         TRY(observe_open(&l->observe, dir, t->step));
     }
     l->saved_step = l->eval_step = -1;
+    TRY(memory_copy_forget(l->copy));
     TRY(start_loader(l));
     return save(l);
 }
@@ -522,6 +510,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
         if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
+        TRY(memory_copy_step(l->copy));
     }
     TRY(evaluate(l, o));
     return save_and_wait(l);
@@ -567,6 +556,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
 static void close_all(struct loop *l)
 {
     loader_close(l->loader); /* before the device: its memory may be pinned */
+    memory_copy_close(l->copy);
     trainer_close(&l->trainer);
     data_sources_close(&l->train);
     shard_set_close(&l->val);
@@ -602,12 +592,17 @@ static status open_records(struct loop *l)
                                     .tokenizer_sha256 = l->train.sets[0].tokenizer_hash,
                                     .vocab_size = data_sources_vocab_size(&l->train)}));
     ledger_open(&l->ledger, dir, l->began, t->step);
-    return observe_open(&l->observe, dir, t->step);
+    TRY(observe_open(&l->observe, dir, t->step));
+    const struct memory_copy_start copy = memory_copy_start(l->copy);
+    if (t->step > 0) observe_fact(l->observe, "resume_seconds", l->restore_s);
+    if (copy.wanted) observe_fact(l->observe, "resume_memory", copy.used);
+    return STATUS_OK;
 }
 
 static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
+    TRY(memory_copy_check(&l->spec.run));
     TRY(open_data(l, o->accept_data));
     TRY(verify_data(l));
     TRY(data_sources_mix(&l->train, &l->spec));
@@ -620,8 +615,12 @@ static status open_all(struct loop *l, const struct loop_options *o)
     if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
     TRY(rewind_plan(&l->rewind, l->spec.run.run_dir, &o->lineage, o->resume, o->resume_step));
+    const double begin = clock_s();
+    TRY(memory_copy_open(&l->copy, t));
     TRY(begin_or_go_on(l, o));
     TRY(same_step(l));
+    l->restore_s = clock_s() - begin;
+    TRY(memory_copy_begin(l->copy));
     TRY(rewind_obey(&l->rewind, t, &o->lineage, l->lead));
     if (l->lead && o->resume && l->rewind.go_to >= 0)
         TRY(checkpoint_go_back(l->spec.run.run_dir, l->rewind.go_to));

@@ -5,6 +5,7 @@
 #include "train/runlock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "spec/spec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,4 +61,21 @@ status runlock_take(const char *run_dir, int *fd)
 void runlock_release(int *fd)
 {
     io_close(fd);
+}
+
+status runlock_directories(const char *dir)
+{
+    static const char *const names[] = {"ckpt", "trace"};
+    char path[SPEC_TEXT + 32];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        enum io_kind kind;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        TRY(io_kind(path, &kind));
+        if (kind != IO_NONE && kind != IO_DIR)
+            return FAIL(STATUS_IO,
+                        "'%s' is no directory, and a run follows no link in its own; let the run's directory "
+                        "(run.dir) be the link",
+                        path);
+    }
+    return STATUS_OK;
 }

@@ -8,4 +8,6 @@
  * protection. */
 status runlock_take(const char *run_dir, int *fd) WARN_UNUSED;
 void runlock_release(int *fd);
+/* What is written below ckpt/ and trace/ must stay in the run: STATUS_IO when one of them is a link. */
+status runlock_directories(const char *dir) WARN_UNUSED;
 #endif

@@ -32,6 +32,20 @@ static json_t *checkpoint_metadata(struct trainer *t, json_t *algorithms)
     return meta;
 }
 
+status save_metadata(struct trainer *t, json_t **meta)
+{
+    json_t *algorithms = NULL;
+    char *mine = choose_algorithms(t->exec.stream);
+    status st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
+    free(mine);
+    const bool lead = comm_rank(t->mesh.world) == 0;
+    *meta = st == STATUS_OK && lead ? checkpoint_metadata(t, algorithms) : NULL;
+    json_decref(algorithms);
+    if (st == STATUS_OK && lead && *meta == NULL)
+        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    return st;
+}
+
 static bool no_signal(void)
 {
     return signals_pending() == 0;
@@ -55,24 +69,16 @@ status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
     struct state state;
-    json_t *meta = NULL, *algorithms = NULL;
+    json_t *meta = NULL;
     TRY(state_open(&state, t, STATE_SAVE));
     status st = state_check(&state);
-    if (st == STATUS_OK) {
-        char *mine = choose_algorithms(t->exec.stream);
-        st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
-        free(mine);
-    }
+    if (st == STATUS_OK) st = save_metadata(t, &meta);
     if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
-        meta = checkpoint_metadata(t, algorithms);
-        st = meta ? checkpoint_save(run_dir, t->step, state.items, state.count, meta,
-                                    (int)t->spec.run.ckpt_keep,
-                                    t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL)
-                  : FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+        st = checkpoint_save(run_dir, t->step, state.items, state.count, meta, (int)t->spec.run.ckpt_keep,
+                             t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL);
         if (st == STATUS_OK) tell_health(t, run_dir);
     }
-    json_decref(algorithms);
     json_decref(meta);
     state_close(&state);
     return st;
@@ -127,7 +133,7 @@ static void say_rate(const struct save *s, double seconds)
 }
 
 /* For tests: a copy that takes so long that an optimizer which does not wait for it changes what is copied. */
-static void delay(void)
+void save_delay(void)
 {
     const char *ms = getenv("INGOT_SAVE_DELAY_MS");
     int64_t n;
@@ -138,7 +144,7 @@ static void delay(void)
 static status capture(struct save *s, int64_t *first)
 {
     *first = -1;
-    delay();
+    save_delay();
     TRY(state_capture(&s->state));
     *first = state_first_bad(&s->state);
     return STATUS_OK;
@@ -230,20 +236,19 @@ static status open_save(struct trainer *t)
     return STATUS_OK;
 }
 
+status save_stalled(struct trainer *t, double begin)
+{
+    TRY(open_save(t));
+    stalled(t->save, begin);
+    return STATUS_OK;
+}
+
 static status start(struct trainer *t, const char *run_dir)
 {
     struct save *s = t->save;
-    json_t *algorithms = NULL;
     s->number++;
     TRY(state_snapshot(&s->state, t, &s->memory, s->ranks.copies));
-    char *mine = choose_algorithms(t->exec.stream);
-    status st = algorithm_record_gather(t->mesh.world, mine, &algorithms);
-    free(mine);
-    const bool lead = comm_rank(t->mesh.world) == 0;
-    s->meta = st == STATUS_OK && lead ? checkpoint_metadata(t, algorithms) : NULL;
-    json_decref(algorithms);
-    if (st == STATUS_OK && lead && !s->meta)
-        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    status st = save_metadata(t, &s->meta);
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->captured = s->done = false;

@@ -24,6 +24,12 @@ status save_look(struct trainer *t) WARN_UNUSED;
 /* The same for this rank alone: on others than 0 it has ended when the copy is made. */
 status save_end(struct trainer *t) WARN_UNUSED;
 void save_close(struct trainer *t); /* the same, for trainer_close */
-/* Milliseconds that the trainer has waited for saves since the last call; NaN: there was none. */
+/* Milliseconds that the trainer has waited for saves and copies since the last call; NaN: there was none. */
 double save_stall_ms(struct trainer *t);
+/* Adds to them: training has waited since `begin` (clock_s) for another copy of the state. */
+status save_stalled(struct trainer *t, double begin) WARN_UNUSED;
+/* Collective: what a checkpoint says beside its tensors. *meta is the caller's; NULL on ranks above 0. */
+status save_metadata(struct trainer *t, json_t **meta) WARN_UNUSED;
+/* For tests: sleeps for INGOT_SAVE_DELAY_MS, where a copy of the state is made. */
+void save_delay(void);
 #endif

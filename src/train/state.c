@@ -6,7 +6,7 @@
 
 enum { PIECE_BYTES = 1 << 20 }; /* of a rank's part per message */
 
-static void list_arrays(struct state *s)
+void state_list(struct state *s)
 {
     const struct params *p = &s->t->decoder.params;
     const bool host = s->t->exec.stream == NULL, state = host || p->host_state,
@@ -21,7 +21,7 @@ static void list_arrays(struct state *s)
     memcpy(s->list, all, sizeof all);
 }
 
-static size_t array_bytes(const struct state *s, const struct state_array *a)
+size_t state_array_bytes(const struct state *s, const struct state_array *a)
 {
     const struct params *p = &s->t->decoder.params;
     const bool whole =
@@ -29,18 +29,18 @@ static size_t array_bytes(const struct state *s, const struct state_array *a)
     return (size_t)((a->second ? p->total_v : whole ? p->total : p->own) / a->block) * dtype_bytes(a->dt);
 }
 
-static size_t map_bytes(const struct state *s)
+size_t state_map_bytes(const struct state *s)
 {
     return (size_t)s->t->decoder.token_map.shape[0] * sizeof *s->map;
 }
 
-static status open_map(struct state *s, enum state_use use)
+status state_open_map(struct state *s, enum state_use use)
 {
     const void *from = s->t->decoder.token_map.data;
     if (from == NULL) return STATUS_OK;
-    s->map = malloc(map_bytes(s));
+    s->map = malloc(state_map_bytes(s));
     if (s->map == NULL) return FAIL(STATUS_FIT, "no host memory for the map of tokens");
-    return use == STATE_SAVE ? dev_download(s->t->exec.stream, s->map, from, map_bytes(s)) : STATUS_OK;
+    return use == STATE_SAVE ? dev_download(s->t->exec.stream, s->map, from, state_map_bytes(s)) : STATUS_OK;
 }
 
 /* ---- FP8: the history on the device is [2][count][FP8_HISTORY], in a checkpoint [2][FP8_HISTORY] per linear */
@@ -66,7 +66,7 @@ static status copy_fp8(const struct state *s, enum fp8_way way)
     return way == FP8_TO_DEVICE ? dev_upload(stream, f->history, device, bytes) : STATUS_OK;
 }
 
-static status open_fp8(struct state *s, enum state_use use)
+status state_open_fp8(struct state *s, enum state_use use)
 {
     if (s->t->fp8.linears == NULL) return STATUS_OK;
     s->fp8 = calloc((size_t)s->t->decoder.params.fp8.count, 2 * FP8_HISTORY * sizeof *s->fp8);
@@ -110,15 +110,15 @@ static status open_copies(struct state *s, struct arena *memory)
 {
     struct stream *stream = s->t->exec.stream;
     for (int i = 0; i < STATE_ARRAYS && saves(s->t); i++) {
-        const size_t bytes = array_bytes(s, &s->list[i]);
+        const size_t bytes = state_array_bytes(s, &s->list[i]);
         if (s->list[i].device == NULL) continue;
         s->arrays[i] = arena_take(memory, bytes, s->list[i].prefix);
         if (stream == NULL || s->list[i].host) continue;
         TRY(i == 0 ? master_weights_get(&s->t->exec, s->arrays[i])
                    : dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
-    TRY(open_map(s, STATE_SAVE));
-    TRY(open_fp8(s, STATE_SAVE));
+    TRY(state_open_map(s, STATE_SAVE));
+    TRY(state_open_fp8(s, STATE_SAVE));
     if (s->fp8) {
         const size_t bytes = (size_t)s->t->decoder.params.fp8.count * sizeof *s->linears;
         s->linears = malloc(bytes);
@@ -134,10 +134,11 @@ status state_capture(const struct state *s)
     for (int i = 0; i < STATE_ARRAYS; i++) {
         if (s->arrays[i] == NULL || (gpu && !s->list[i].host)) continue;
         if (s->list[i].host)
-            memcpy(s->arrays[i], s->list[i].device, array_bytes(s, &s->list[i]));
+            memcpy(s->arrays[i], s->list[i].device, state_array_bytes(s, &s->list[i]));
         else
-            TRY(i == 0 ? master_weights_get(&s->t->exec, s->arrays[i])
-                       : dev_download(NULL, s->arrays[i], s->list[i].device, array_bytes(s, &s->list[i])));
+            TRY(i == 0
+                    ? master_weights_get(&s->t->exec, s->arrays[i])
+                    : dev_download(NULL, s->arrays[i], s->list[i].device, state_array_bytes(s, &s->list[i])));
     }
     return STATUS_OK;
 }
@@ -146,9 +147,9 @@ size_t state_bytes(struct trainer *t)
 {
     struct state s = {.t = t};
     struct arena count = {.name = "snapshot"};
-    list_arrays(&s);
+    state_list(&s);
     for (int i = 0; i < STATE_ARRAYS && saves(t); i++)
-        if (s.list[i].device) (void)arena_take(&count, array_bytes(&s, &s.list[i]), s.list[i].prefix);
+        if (s.list[i].device) (void)arena_take(&count, state_array_bytes(&s, &s.list[i]), s.list[i].prefix);
     return count.peak;
 }
 
@@ -156,7 +157,7 @@ static status open_arrays(struct state *s, enum state_use use)
 {
     struct stream *stream = s->t->exec.stream;
     for (int i = 0; i < STATE_ARRAYS; i++) {
-        const size_t bytes = array_bytes(s, &s->list[i]);
+        const size_t bytes = state_array_bytes(s, &s->list[i]);
         if (s->list[i].host) s->arrays[i] = s->list[i].device;
         if (s->list[i].host || s->list[i].device == NULL) continue;
         s->arrays[i] = calloc(1, bytes); /* padding between rows is zero, on a GPU after a resume, too */
@@ -165,8 +166,8 @@ static status open_arrays(struct state *s, enum state_use use)
         if (use == STATE_SAVE && i == 0) TRY(master_weights_get(&s->t->exec, s->arrays[i]));
         if (use == STATE_SAVE && i > 0) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
-    TRY(open_map(s, use));
-    TRY(open_fp8(s, use));
+    TRY(state_open_map(s, use));
+    TRY(state_open_fp8(s, use));
     return stream ? dev_sync(stream) : STATUS_OK;
 }
 
@@ -176,8 +177,9 @@ status state_upload(const struct state *s)
     TRY(master_weights_put(&t->exec, s->arrays[0]));
     for (int i = 1; i < STATE_ARRAYS; i++)
         if (s->arrays[i] && !s->list[i].host)
-            TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i], array_bytes(s, &s->list[i])));
-    if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, map_bytes(s)));
+            TRY(dev_upload(t->exec.stream, s->list[i].device, s->arrays[i],
+                           state_array_bytes(s, &s->list[i])));
+    if (s->map) TRY(dev_upload(t->exec.stream, t->decoder.token_map.data, s->map, state_map_bytes(s)));
     if (s->fp8) TRY(copy_fp8(s, FP8_TO_DEVICE));
     TRY(zero_all_gather_weights(&t->rank.zero));
     return dev_sync(t->exec.stream);
@@ -435,7 +437,7 @@ static status list_items(struct state *s, enum state_use use)
 status state_open(struct state *s, struct trainer *t, enum state_use use)
 {
     *s = (struct state){.t = t};
-    list_arrays(s);
+    state_list(s);
     status st = open_arrays(s, use);
     if (st == STATUS_OK && use == STATE_SAVE && t->mesh.world) st = agree_answers(s);
     if (st == STATUS_OK) st = list_items(s, use);
@@ -447,7 +449,7 @@ status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, 
 {
     CHECK((t->mesh.world == NULL) == (copies == NULL), "copies of several ranks are shared");
     *s = (struct state){.t = t, .snapshot = true, .copies = copies};
-    list_arrays(s);
+    state_list(s);
     arena_release(memory, 0);
     status st = open_copies(s, memory);
     if (st == STATUS_OK && copies) st = agree_answers(s);

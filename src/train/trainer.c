@@ -14,6 +14,7 @@
 #include "train/algorithm_record.h"
 #include "train/save.h"
 #include "train/state.h"
+#include "train/state_raw.h"
 #include "train/spike_act.h"
 
 #include <math.h>
@@ -469,6 +470,30 @@ static status check_run(const struct trainer *t, const struct checkpoint *c)
                                  false);
 }
 
+/* What a checkpoint says beside its tensors. */
+static status take_meta(struct trainer *t, const struct checkpoint *c, bool training)
+{
+    TRY(read_progress(t, c));
+    TRY(take_identity(t, c, training));
+    TRY(restore_algorithms(t, c));
+    if (!training) return STATUS_OK;
+    health_read(&t->health, checkpoint_meta(c));
+    spike_read(&t->spike, checkpoint_meta(c));
+    return lineage_read(&t->lineage, checkpoint_meta(c), checkpoint_path(c));
+}
+
+status trainer_restore_raw(struct trainer *t, json_t *meta, const char *from)
+{
+    struct checkpoint *c;
+    TRY(checkpoint_of_meta(&c, "the copy in memory", meta));
+    status st = check_run(t, c);
+    if (st == STATUS_OK) st = take_meta(t, c, true);
+    if (st == STATUS_OK) st = state_raw_load(t, from);
+    if (st == STATUS_OK) st = fp8_run_begin(t);
+    checkpoint_close(c);
+    return st;
+}
+
 status trainer_restore(struct trainer *t, const char *path, bool *found)
 {
     SCOPE("train.restore", -1);
@@ -490,12 +515,7 @@ status trainer_restore(struct trainer *t, const char *path, bool *found)
     TRY_OUT(checkpoint_restore(&c, path, state.items, state.count, &ranks, found));
     TRY_OUT(check_moments(t, c, &state));
     TRY_OUT(check_map(t, c, state.map));
-    TRY_OUT(read_progress(t, c));
-    TRY_OUT(take_identity(t, c, training));
-    TRY_OUT(restore_algorithms(t, c));
-    if (training) health_read(&t->health, checkpoint_meta(c));
-    if (training) spike_read(&t->spike, checkpoint_meta(c));
-    if (training) TRY_OUT(lineage_read(&t->lineage, checkpoint_meta(c), checkpoint_path(c)));
+    TRY_OUT(take_meta(t, c, training));
     if (training) TRY_OUT(fp8_run_restored(t, c));
     st = state_upload(&state);
     if (st == STATUS_OK && training) st = fp8_run_begin(t);

@@ -127,4 +127,6 @@ status trainer_write_config(const struct spec *spec, const char *run_dir) WARN_U
  * checkpoint's config, STATUS_DATA when t->data are not its data; other differences are logged. A checkpoint of weights
  * alone (ckpt import) starts a run at step 0. */
 status trainer_restore(struct trainer *t, const char *path, bool *found) WARN_UNUSED;
+/* The same for training, from what state_raw_save has written with the `meta` of a checkpoint (train/memory_copy.h). */
+status trainer_restore_raw(struct trainer *t, json_t *meta, const char *from) WARN_UNUSED;
 #endif
