@@ -14,6 +14,7 @@
  * zero: a linear axis begins at 0. A panel without values is not drawn. */
 const PANELS = [
   {title: 'Loss', unit: 'nats per token', line: 'loss', dots: 'val_loss', wide: true},
+  {title: 'Loss above the first', unit: 'nats, paired by step', line: 'above'},
   {title: 'Validation perplexity', unit: '', dots: 'val_loss', map: Math.exp},
   {title: 'Validation accuracy', unit: 'share of tokens', dots: 'val_accuracy'},
   {title: 'Validation bits per byte', unit: '', dots: 'val_bpb'},

@@ -290,6 +290,7 @@ void report_data_free(struct report_data *d)
 #define X(name, tag) series_free(&d->name);
     METRIC_LIST(X)
 #undef X
+    series_free(&d->above);
     series_free(&d->tokens_at);
     series_free(&d->seconds_at);
     series_free(&d->starts);
