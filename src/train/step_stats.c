@@ -84,6 +84,7 @@ struct step_result step_result_of(const struct trainer *t, const struct step_cou
         .lr = s->lr,
         .grad_norm = s->grad_norm,
         .grad_norm_clipped = s->grad_norm * s->clip_factor,
+        .tokens = (int64_t)c->tokens,
         .targets = (int64_t)c->targets,
         .padding = (int64_t)c->padding,
         .aux_loss = s->aux_sum / loss_count(t, c),
