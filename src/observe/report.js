@@ -35,6 +35,7 @@ const PANELS = [
   {title: 'Least busy expert', unit: 'rows / mean of its router', line: 'load_min', zero: true},
   {title: 'Balance loss', unit: 'all routers', line: 'aux_loss'},
   {title: 'Multi-token prediction loss', unit: 'nats', line: 'mtp_loss'},
+  {title: 'z-loss', unit: 'nats, beside the loss', line: 'z_loss'},
   {title: 'Halting loss', unit: 'nats', line: 'halt_loss'},
   {title: 'FP8: headroom of inputs', unit: 'binades below the largest code', dots: 'fp8_headroom_x', zero: true},
   {title: 'FP8: headroom of gradients', unit: 'binades below the largest code', dots: 'fp8_headroom_dy', zero: true},

@@ -358,7 +358,8 @@ int64_t report_data_planned(const struct report_data *d)
     char stages[SPEC_TEXT];
     struct ramp ramp;
     report_data_config(d, "train.batch_schedule", stages, sizeof stages);
-    return ramp_open(&ramp, "train.batch_schedule", stages, batch) == STATUS_OK ? ramp_steps(&ramp, tokens) : 0;
+    return ramp_open(&ramp, "train.batch_schedule", stages, batch) == STATUS_OK ? ramp_steps(&ramp, tokens)
+                                                                                : 0;
 }
 
 /* One batch alone is noise. */

@@ -117,6 +117,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                     .mode = train ? LAY_TRAIN : LAY_FORWARD,
                     .recompute = args->recompute,
                     .sparse = train && args->sparse,
+                    .z_loss = train && args->z_loss,
                     .act = &m->act,
                     .scratch = &m->scratch};
     int depth = 0;
@@ -336,6 +337,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .gradient_groups = s->run.train_gradient_groups,
                                   .sparse = spec_tables_sparse(s),
                                   .step_micros = plan_micro_count(s),
+                                  .z_loss = s->run.train_z_loss > 0,
                                   .offload = s->run.memory_offload_optimizer,
                                   .overlay =
                                       overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};

@@ -375,6 +375,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.loss = s->loss;
     m.mtp_loss = s->mtp_loss;
     m.halt_loss = s->halt_loss;
+    m.z_loss = s->z_loss;
     m.lr = s->lr;
     m.grad_norm = s->grad_norm;
     m.grad_norm_clipped = s->grad_norm_clipped;
@@ -744,8 +745,9 @@ static status run(struct loop *l, const struct loop_options *o)
 status loop_run(const struct spec *spec, const struct loop_options *o, struct loop_result *result)
 {
     if (o->lineage.skip_from && spec->run.train_batch_schedule[0])
-        return FAIL(STATUS_CONFIG, "--skip leaves out batches, which train.batch_schedule makes of several sizes: "
-                                   "leave --skip away, or end the warm-up of the batch first");
+        return FAIL(STATUS_CONFIG,
+                    "--skip leaves out batches, which train.batch_schedule makes of several sizes: "
+                    "leave --skip away, or end the warm-up of the batch first");
     struct loop *l = calloc(1, sizeof *l);
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the run's description");
     l->spec = *spec;

@@ -18,7 +18,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-static_assert(offsetof(struct step_scalars, halt_sum) ==
+static_assert(offsetof(struct step_scalars, z_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum are contiguous");
 

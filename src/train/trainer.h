@@ -91,6 +91,7 @@ status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer) WARN_U
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* over all ranks; loss: mean nats per valid token */
     double mtp_loss;                               /* mean over the MTP modules; NaN without them */
+    double z_loss;                                 /* train.z_loss: its term, not part of loss; NaN without */
     double halt_loss;                              /* of the halting head, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
