@@ -5,13 +5,14 @@
 #   fp8       train.precision=fp8
 #   wgrad     fp8 with fp8.wgrad=bf16
 #   control   fp8 with scales so small that most codes are 0 (fp8.margin): it must be worse, or this comparison could see nothing
-# and compares the losses of the last steps in pairs: mean of (way - bf16), and its standard error.
+# by `ingot bench learn`, which compares the losses of the last steps in pairs: mean of (way - bf16), and its standard error.
 # Exit 0: fp8 and wgrad are above bf16 by at most --limit, and control by more. Exit 1: not so. Others: what ingot says.
 #   --tokens N    of each run (300M)          --batch-tokens N   of a step (128Ki)       --last N     steps that are compared (200)
 #   --limit X     nats (0.005)                --sequence N       tokens (1024)           --lr X       (6e-4)
 #   --preset P    (gpt2-124m-llama: the shape of GPT-2 124M with RMSNorm, RoPE and SwiGLU, whose kernels write codes; or any of ingot's)
 #   --ways LIST   with commas; bf16 is always needed (bf16,fp8,wgrad,control)            --vocab N    of the tokenizer (32768)
 #   --margin N    fp8.margin of the control (16)                                         --dry-run    prints the commands
+#   --seeds N     runs of each way (1)
 #   --out DIR     corpus and runs (build/fp8_parity). A run that was finished there with the same keys is not repeated.
 # What follows -- goes to every run: --machine.device=cpu. INGOT: the program (build/release/ingot, or a pack's). 300M tokens of 124M take about
 # eight minutes for each way on an H200.
@@ -20,11 +21,11 @@ set -euo pipefail
 gpu_find
 
 die() { echo "fp8_parity.sh: $1" >&2; exit 2; }
-tokens=300M batch=128Ki last=200 limit=0.005 sequence=1024 lr=6e-4 preset=gpt2-124m-llama ways=bf16,fp8,wgrad,control vocab=32768 margin=16 dry=
+tokens=300M batch=128Ki last=200 limit=0.005 sequence=1024 lr=6e-4 preset=gpt2-124m-llama ways=bf16,fp8,wgrad,control vocab=32768 margin=16 seeds=1 dry=
 out=${OUT:-$root/build/fp8_parity} files=() keys=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --tokens | --batch-tokens | --last | --limit | --sequence | --lr | --preset | --ways | --vocab | --margin | --out) [ $# -gt 1 ] || die "$1 needs a value" ;;&
+    --tokens | --batch-tokens | --last | --limit | --sequence | --lr | --preset | --ways | --vocab | --margin | --seeds | --out) [ $# -gt 1 ] || die "$1 needs a value" ;;&
     --tokens) tokens=$2 ;;
     --batch-tokens) batch=$2 ;;
     --last) last=$2 ;;
@@ -35,6 +36,7 @@ while [ $# -gt 0 ]; do
     --ways) ways=$2 ;;
     --vocab) vocab=$2 ;;
     --margin) margin=$2 ;;
+    --seeds) seeds=$2 ;;
     --out) out=$2 ;;
     --dry-run) dry=1 && set -- . "$@" ;;
     --) shift && keys=("$@") && break ;;
@@ -54,18 +56,21 @@ done
 
 model=(--model.preset="$preset")
 [ "$preset" = gpt2-124m-llama ] && model=(--model.preset=small --model.layer_count=12 --model.ffn_size=2048 --model.head_count_kv=12)
-common=("${model[@]}" --data.train="$out/data/c_train_*.bin" --train.tokens="$tokens" --train.batch_tokens="$batch" --train.sequence_length="$sequence"
-    --optim.lr="$lr" --train.micro_batch=auto --ckpt.every=0 --eval.every=0 --log.every=1 "${keys[@]}")
-keys_of() { # keys_of WAY
-    case $1 in
-    bf16) echo --train.precision=bf16 ;;
-    fp8) echo --train.precision=fp8 ;;
-    wgrad) echo --train.precision=fp8 --fp8.wgrad=bf16 ;;
-    control) echo --train.precision=fp8 --fp8.margin="$margin" ;;
+learn=("$ingot" bench learn "${model[@]}" --data.train="$out/data/c_train_*.bin" --train.tokens="$tokens" --train.batch_tokens="$batch"
+    --train.sequence_length="$sequence" --train.precision=bf16 --optim.lr="$lr" --train.micro_batch=auto --ckpt.every=0 --eval.every=0 "${keys[@]}" --out "$out/runs"
+    --last "$last" --seeds "$seeds" --json)
+others=,$ways,
+others=${others//,bf16,/,}
+others=${others//,/ }
+for way in $others; do
+    case $way in
+    fp8) learn+=(--variant 'fp8: train.precision=fp8') ;;
+    wgrad) learn+=(--variant 'wgrad: train.precision=fp8 fp8.wgrad=bf16') ;;
+    control) learn+=(--variant "control: train.precision=fp8 fp8.margin=$margin") ;;
     esac
-}
+done
 say_or_run() {
-    if [ -n "$dry" ]; then echo "$@"; else "$@"; fi
+    if [ -n "$dry" ]; then echo "${@@Q}"; else "$@"; fi
 }
 
 corpus="${files[*]} $vocab"
@@ -77,54 +82,37 @@ if [ -n "$dry" ] || ! [ -f "$out/data/c_manifest.json" ]; then
     say_or_run "$ingot" tokenizer train "${files[@]}" --vocab-size "$vocab" -o "$out/tokenizer"
     say_or_run "$ingot" data build "${files[@]}" --tokenizer "$out/tokenizer" -o "$out/data/c"
 fi
+[ -n "$dry" ] && { say_or_run "${learn[@]}"; exit 0; }
+"${learn[@]}" >"$out/rows.jsonl"
 
-# Losses of a run by step: NAME.loss, for the last run of these keys.
-train() { # train WAY
-    local way=$1 code=0
-    local -a command
-    read -r -a command <<<"$(keys_of "$way")"
-    command=("$ingot" train "${common[@]}" "${command[@]}" --run.dir="$out/$way")
-    [ -n "$dry" ] && { echo "${command[@]}"; return; }
-    if [ -f "$out/$way.loss" ] && [ "$(cat "$out/$way.command" 2>/dev/null)" = "${command[*]}" ]; then
-        echo "$way: done before"
-        return
-    fi
-    rm -rf "${out:?}/$way" "$out/$way.loss"
-    echo "${command[*]}" >"$out/$way.command"
-    "${command[@]}" 2>"$out/$way.log" || code=$?
-    if [ $code -eq 6 ] && [ "$way" = control ]; then
-        echo "$way: the loss was not finite" | tee "$out/$way.loss"
-        return
-    fi
-    [ $code -eq 0 ] || { tail -n 3 "$out/$way.log" >&2; echo "fp8_parity.sh: the run $way exits with $code; its log: $out/$way.log" >&2; exit $code; }
-    sed -n 's/.*"kind":"step","step":\([0-9]*\),.*"loss":\([-+.eE0-9]*\).*/\1 \2/p' "$out/$way/metrics.jsonl" >"$out/$way.loss.new"
-    mv "$out/$way.loss.new" "$out/$way.loss"
+value() { # value WAY KEY: of its row
+    sed -n "s/^{\"variant\": \"$1\",.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "$out/rows.jsonl"
 }
-others=,$ways,
-others=${others//,bf16,/,}
-others=${others//,/ }
-for way in bf16 $others; do train "$way"; done
-[ -n "$dry" ] && exit 0
-
-# compare WAY: its row; exit 1 if it is not as it must be.
-compare() {
-    grep -q finite "$out/$1.loss" && { printf '%-8s not finite: worse, as it must be\n' "$1"; return 0; }
-    paste "$out/bf16.loss" "$out/$1.loss" | awk -v way="$1" -v last="$last" -v limit="$limit" '
-        NF != 4 || $1 != $3 { wrong = 1 }
-        { a[NR] = $2; d[NR] = $4 - $2; if (d[NR] != 0) differ++ }
-        END {
-            if (wrong || NR <= last) { printf "%-8s %d steps, not the same as in bf16, or not more than %d\n", way, NR, last; exit 1 }
-            if (!differ) { printf "%-8s has the losses of bf16 in all %d steps: nothing was computed in FP8\n", way, NR; exit 1 }
-            for (i = NR - last + 1; i <= NR; i++) { sum += d[i]; base += a[i] }
-            mean = sum / last
-            for (i = NR - last + 1; i <= NR; i++) square += (d[i] - mean) ^ 2
-            good = way == "control" ? mean > limit : mean <= limit
-            printf "%-8s %9.5f %+10.5f %9.5f   %s\n", way, base / last + mean, mean, sqrt(square / (last - 1) / last), good ? "as it must be" : "FAILED"
+# judge WAY: its row; the exit code says whether it is as it must be, or what its run says.
+judge() {
+    local minus state
+    minus=$(value "$1" minus) state=$(value "$1" state)
+    if [ "$(value "$1" same)" = true ]; then
+        printf '%-8s has the losses of bf16 in all steps: nothing was computed in FP8\n' "$1"
+        return 1
+    elif [[ $state == *'exit 6'* ]]; then
+        printf '%-8s not finite%s\n' "$1" "$([ "$1" = control ] && echo ': worse, as it must be')"
+        [ "$1" = control ] || return 6
+    elif [ -z "$minus" ] || [ "$minus" = null ]; then
+        printf '%-8s %s\n' "$1" "${state:-has no row}"
+        return 1
+    else
+        awk -v way="$1" -v loss="$(value "$1" loss)" -v minus="$minus" -v error="$(value "$1" std_err)" -v limit="$limit" 'BEGIN {
+            good = way == "control" ? minus > limit : minus <= limit
+            printf "%-8s %9.5f %+10.5f %9.5f   %s\n", way, loss, minus, error, good ? "as it must be" : "FAILED"
             exit !good
         }'
+    fi
 }
 printf '\n%-8s %9s %10s %9s   the last %d steps; at most %s above bf16, control more\n' way loss "- bf16" "std err" "$last" "$limit"
-awk -v last="$last" '{ a[NR] = $2 } END { for (i = NR - last + 1; i <= NR; i++) sum += a[i]; printf "%-8s %9.5f\n", "bf16", sum / last }' "$out/bf16.loss"
+printf '%-8s %9.5f\n' bf16 "$(value base loss)"
 failed=0
-for way in $others; do compare "$way" || failed=1; done
+for way in $others; do
+    judge "$way" || { code=$?; [ $failed -ne 0 ] || failed=$code; }
+done
 exit $failed

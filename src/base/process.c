@@ -13,12 +13,18 @@
 
 extern char **environ;
 
+static status process_wait(const char *name, pid_t pid, int *code)
+{
+    while (waitpid(pid, code, 0) < 0)
+        if (errno != EINTR)
+            return FAIL(status_of_errno(errno), "%s: cannot be waited for: %s", name, strerror(errno));
+    return STATUS_OK;
+}
+
 static status process_end(const char *name, pid_t pid)
 {
     int code;
-    while (waitpid(pid, &code, 0) < 0)
-        if (errno != EINTR)
-            return FAIL(status_of_errno(errno), "%s: cannot be waited for: %s", name, strerror(errno));
+    TRY(process_wait(name, pid, &code));
     if (WIFSIGNALED(code)) return FAIL(STATUS_IO, "%s ended by signal %d", name, WTERMSIG(code));
     if (WEXITSTATUS(code) != 0) return FAIL(STATUS_IO, "%s ended with exit code %d", name, WEXITSTATUS(code));
     return STATUS_OK;
@@ -38,6 +44,25 @@ status process_run(const char *const argv[], const char *in_path, const char *ou
         return FAIL(STATUS_CONFIG, "the program '%s' is not installed", argv[0]);
     if (err) return FAIL(STATUS_IO, "%s: cannot be started: %s", argv[0], strerror(err));
     return process_end(argv[0], pid);
+}
+
+status process_log(const char *const argv[], const char *log_path, int *code)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+    int err = posix_spawnp(&pid, argv[0], &files, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (err)
+        return FAIL(STATUS_IO, "%s, which writes to %s: cannot be started: %s", argv[0], log_path,
+                    strerror(err));
+    int end;
+    TRY(process_wait(argv[0], pid, &end));
+    *code = WIFSIGNALED(end) ? 128 + WTERMSIG(end) : WEXITSTATUS(end);
+    return STATUS_OK;
 }
 
 /* Reads until the other end is closed. False: not within the time, or the pipe failed. */

@@ -6,9 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #define VERB(name, function, form, arguments, text) status function(struct args *a) WARN_UNUSED;
+#define NOTE(text)
 #define OPTION(name, letter, type, value, text)
 #include "bench/bench.def"
 #undef VERB
+#undef NOTE
 #undef OPTION
 
 /* bench gemm on a GPU. A NULL selector means all. STATUS_DEVICE in a build without CUDA. */

@@ -170,12 +170,12 @@ static status show_sequence(struct inspect_step *o, const struct step_batch *ste
 static status show_step(struct inspect_step *o)
 {
     const struct loader_config *c = &o->loader;
-    const int64_t t_count = o->spec.run.train_sequence_length;
-    if (o->which.micro >= c->micro_count || o->which.sequence >= c->sequences)
+    const int64_t t_count = o->spec.run.train_sequence_length, micros = loader_micros(c, o->which.step - 1);
+    if (o->which.micro >= micros || o->which.sequence >= c->sequences)
         return FAIL(
             STATUS_CONFIG,
             "a rank has %lld micro-batches of %lld sequences in a step; --micro and --sequence count from 0",
-            (long long)c->micro_count, (long long)c->sequences);
+            (long long)micros, (long long)c->sequences);
     struct step_batch *s;
     TRY(loader_step_at(o->data.samples, c, o->which.step - 1, &s));
     json_t *list = o->which.json ? json_array() : NULL;
@@ -183,11 +183,10 @@ static status show_step(struct inspect_step *o)
         printf(
             "step %lld, rank %lld of %lld: %lld micro-batches of %lld sequences of %lld tokens; %lld targets "
             "count, %lld tokens are padding\n",
-            (long long)o->which.step, (long long)o->which.rank, (long long)o->which.ranks,
-            (long long)c->micro_count, (long long)c->sequences, (long long)t_count, (long long)s->valid,
-            (long long)s->padding);
+            (long long)o->which.step, (long long)o->which.rank, (long long)o->which.ranks, (long long)micros,
+            (long long)c->sequences, (long long)t_count, (long long)s->valid, (long long)s->padding);
     status st = STATUS_OK;
-    for (int64_t m = 0; m < c->micro_count; m++)
+    for (int64_t m = 0; m < micros; m++)
         for (int64_t q = 0; q < c->sequences && st == STATUS_OK; q++)
             if ((o->which.micro < 0 || o->which.micro == m) &&
                 (o->which.sequence < 0 || o->which.sequence == q))

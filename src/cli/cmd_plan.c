@@ -35,7 +35,7 @@ status cmd_plan_data(struct spec *spec, bool quiet)
     for (int i = 0; i < data.sources->count; i++) count += data.sets[i].tokens;
     data_sources_close(&data);
     TRY(st);
-    const double run = (double)spec_step_count(spec) * (double)spec->run.train_batch_tokens;
+    const double run = spec_token_count(spec);
     if (quiet || count == 0) return STATUS_OK;
     printf("data         %s tokens", text_count(tokens, (double)count));
     if (spec->run.train_steps != SPEC_ENDLESS) printf(": the run reads them %.3g times", run / (double)count);

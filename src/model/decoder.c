@@ -632,6 +632,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
                                                   .targets = hrm_targets(d, a, b, segment),
                                                   .grad_scale = &r->scalars->grad_scale,
                                                   .loss_sum = &r->scalars->loss_sum,
+                                                  .z_sum = &r->scalars->z_sum,
                                                   .accum = more ? ACCUM_ADD : r->accum,
                                                   .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
                                                   .z_loss = z_loss},

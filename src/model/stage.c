@@ -138,6 +138,7 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
                                                   .targets = b->targets,
                                                   .grad_scale = &r->scalars->grad_scale,
                                                   .loss_sum = &r->scalars->loss_sum,
+                                                  .z_sum = &r->scalars->z_sum,
                                                   .accum = r->accum,
                                                   .z_loss = how->z_loss},
                          r));

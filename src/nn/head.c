@@ -10,8 +10,11 @@ static int64_t chunk_tokens(int64_t vocab, int64_t logits_max)
 
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to)
 {
-    *m = (struct head){
-        .d = spec->hidden_size, .slice = p->slice, .slices = (int)params_slices(p), .w = tied_to};
+    *m = (struct head){.d = spec->hidden_size,
+                       .halts = spec->hrm_halt,
+                       .slice = p->slice,
+                       .slices = (int)params_slices(p),
+                       .w = tied_to};
     if (tied_to < 0) {
         m->w = params_add(p, ROLE_HEAD, 0, spec->vocab_size, m->d, "head.weight");
         params_split(p, m->w, SPLIT_OUT, NULL, 0);
@@ -30,6 +33,7 @@ void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
                              .logits = tensor_take(l->scratch, "logits chunk", ldt, 2, rows, m->width)};
     s->dlogits = s->logits;
     s->hits = tensor_take(l->scratch, "token hits", acc, 1, l->n);
+    if (l->z_loss) s->z = m->halts ? tensor_take(l->scratch, "token z-losses", acc, 1, l->n) : s->hits;
     if (l->dt != ldt && l->mode == LAY_TRAIN)
         s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->width);
     if (m->slices > 1)
@@ -61,6 +65,12 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
                         r->stream);
 }
 
+/* Whether the terms of the z-loss are summed apart. */
+static bool z_apart(const struct head_saved *s, const struct head_loss_args *a)
+{
+    return s->z.data && a->z_sum && a->z_loss > 0 && (s->z.data != s->hits.data || a->hits == NULL);
+}
+
 /* Counts hits before the loss, which may overwrite the logits. */
 static status count_hits(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                          struct tensor logits, int64_t at, const struct exec *r)
@@ -86,6 +96,7 @@ static status chunk_loss(const struct head *m, struct head_saved *s, const struc
                                             .dlogits = dlogits.data,
                                             .targets = a->targets + at,
                                             .loss = rows_of(s->loss, at, rows).data,
+                                            .z_term = z_apart(s, a) ? rows_of(s->z, at, rows).data : NULL,
                                             .rows = rows,
                                             .vocab = m->width,
                                             .vocab_used = m->vocab,
@@ -120,6 +131,7 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
                                  .targets = a->targets + at,
                                  .parts = s->parts.data,
                                  .loss = rows_of(s->loss, at, rows).data,
+                                 .z_term = z_apart(s, a) ? rows_of(s->z, at, rows).data : NULL,
                                  .hits = a->hits ? rows_of(s->hits, at, rows).data : NULL,
                                  .rows = rows,
                                  .vocab = m->vocab,
@@ -173,6 +185,9 @@ status head_loss(const struct head *m, struct head_saved *s, const struct head_l
     }
     if (a->hits)
         TRY(r->ops->sum(&(struct sum_args){.x = s->hits.data, .out = a->hits, .count = n, .dt = s->hits.dt},
+                        r->stream));
+    if (z_apart(s, a))
+        TRY(r->ops->sum(&(struct sum_args){.x = s->z.data, .out = a->z_sum, .count = n, .dt = s->z.dt},
                         r->stream));
     return r->ops->sum(
         &(struct sum_args){.x = s->loss.data, .out = a->loss_sum, .count = n, .dt = s->loss.dt}, r->stream);

@@ -9,6 +9,8 @@
  *   dlogits  [chunk, width]       dt     scratch; the same memory as logits if dt == ldt
  *   loss     [N]                  A      scratch: per token, 0 if the target is TARGET_IGNORE
  *   hits     [N]                  A      scratch: 1 if the target is the argmax
+ *   z        [N]                  A      scratch: per token, the term of the z-loss, in training of runs with one
+ *                                          (lay.z_loss); the memory of hits where training does not count them
  *   parts    [t, chunk, XENT_PARTS]  A   scratch, on t ranks: each rank's partial row sums (ops_vocab.h)
  *
  * The GEMMs have `width` columns: zero rows after W (param.room) pad it, and their logits have neither loss nor
@@ -30,23 +32,24 @@ struct head {
     int64_t vocab, d; /* vocab: ids of this rank's shard, one of `slices` equal ones */
     int64_t width;    /* GEMM columns: vocab; on one rank padded to a multiple of HEAD_ALIGN */
     int slice, slices;
+    bool halts; /* model.hrm_halt: training counts hits, too */
     int w;
 };
 struct head_saved {
-    struct tensor logits, dlogits, loss, hits, parts;
+    struct tensor logits, dlogits, loss, hits, z, parts;
 };
 
 /* tied_to: row of the embedding table; -1: a separate weight. */
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
 
-/* loss_sum += sum over valid targets of (cross-entropy + z-loss). With dy: dy =, and dW = or += (accum), the
- * gradients of loss_sum * grad_scale. */
+/* loss_sum += sum over valid targets of the cross-entropy, z_sum += sum of the z-loss; without z_sum, or memory for z,
+ * loss_sum has both. With dy: dy =, and dW = or += (accum), the gradients of (loss_sum + z_sum) * grad_scale. */
 struct head_loss_args {
     struct tensor y, dy;
     const int32_t *targets;   /* [N] */
     const double *grad_scale; /* read only with dy */
-    double *loss_sum;         /* grad_scale and loss_sum are in the set's memory */
+    double *loss_sum, *z_sum; /* these and grad_scale are in the set's memory; z_sum may be NULL */
     enum accum accum;         /* for dW: run.accum in the first loss of a micro-batch, then ACCUM_ADD */
     double z_loss;
     double *hits;             /* += number of targets that were the argmax; the head's `hits` has them per token;

@@ -9,6 +9,7 @@
     X(loss, "train/loss") /* mean over the step's valid tokens, nats */                                \
     X(mtp_loss, "train/mtp_loss") /* mean over the modules of multi-token prediction, nats */          \
     X(halt_loss, "train/halt_loss") /* head of model.hrm_halt, nats per document and segment */        \
+    X(z_loss, "train/z_loss") /* term of train.z_loss, in units of the loss; not part of it */         \
     X(lr, "train/lr")                                                                                  \
     X(grad_norm, "train/grad_norm") /* before clipping */                                              \
     X(grad_norm_clipped, "train/grad_norm_clipped")                                                    \

@@ -14,6 +14,7 @@
  * zero: a linear axis begins at 0. A panel without values is not drawn. */
 const PANELS = [
   {title: 'Loss', unit: 'nats per token', line: 'loss', dots: 'val_loss', wide: true},
+  {title: 'Loss above the first', unit: 'nats, paired by step', line: 'above'},
   {title: 'Validation perplexity', unit: '', dots: 'val_loss', map: Math.exp},
   {title: 'Validation accuracy', unit: 'share of tokens', dots: 'val_accuracy'},
   {title: 'Validation bits per byte', unit: '', dots: 'val_bpb'},
@@ -34,6 +35,7 @@ const PANELS = [
   {title: 'Least busy expert', unit: 'rows / mean of its router', line: 'load_min', zero: true},
   {title: 'Balance loss', unit: 'all routers', line: 'aux_loss'},
   {title: 'Multi-token prediction loss', unit: 'nats', line: 'mtp_loss'},
+  {title: 'z-loss', unit: 'nats, beside the loss', line: 'z_loss'},
   {title: 'Halting loss', unit: 'nats', line: 'halt_loss'},
   {title: 'FP8: headroom of inputs', unit: 'binades below the largest code', dots: 'fp8_headroom_x', zero: true},
   {title: 'FP8: headroom of gradients', unit: 'binades below the largest code', dots: 'fp8_headroom_dy', zero: true},

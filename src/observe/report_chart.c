@@ -111,6 +111,7 @@ static void put_run(FILE *out, const struct report_data *d, int64_t shown)
         put_series(out, &d->field, shown);                                                                   \
     }
     METRIC_LIST(X)
+    X(above, "")
 #undef X
     fprintf(out, "}}");
 }

@@ -8,6 +8,7 @@
 #include "observe/forks.h"
 #include "observe/observe_int.h"
 #include "observe/runs.h"
+#include "spec/ramp.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -292,6 +293,7 @@ void report_data_free(struct report_data *d)
 #define X(name, tag) series_free(&d->name);
     METRIC_LIST(X)
 #undef X
+    series_free(&d->above);
     series_free(&d->tokens_at);
     series_free(&d->seconds_at);
     series_free(&d->starts);
@@ -355,7 +357,11 @@ int64_t report_data_planned(const struct report_data *d)
         !text_to_int(report_data_config(d, "train.batch_tokens", buf, sizeof buf), &batch) || tokens <= 0 ||
         batch <= 0)
         return 0;
-    return tokens / batch + (tokens % batch != 0);
+    char stages[SPEC_TEXT];
+    struct ramp ramp;
+    report_data_config(d, "train.batch_schedule", stages, sizeof stages);
+    return ramp_open(&ramp, "train.batch_schedule", stages, batch) == STATUS_OK ? ramp_steps(&ramp, tokens)
+                                                                                : 0;
 }
 
 /* One batch alone is noise. */

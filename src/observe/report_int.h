@@ -36,6 +36,7 @@ struct report_data {
 #define X(field, tag) struct series field;
     METRIC_LIST(X)
 #undef X
+    struct series above; /* learn.c: the loss, less that of another run of the same order, step by step */
     struct report_ranks ranks;
     struct series tokens_at, seconds_at; /* tokens and seconds of training up to a step; steps ascend */
     struct series starts; /* step at which each process of the run began; y is unused */

@@ -369,7 +369,7 @@ struct gate_bwd_args {
 };
 
 /* Cross-entropy of a chunk of rows, with the gradient in the same pass. target == IGNORE: no loss, zero gradient.
- *   lse = logsumexp(z); loss[t] = lse - z[target] + z_loss lse^2
+ *   lse = logsumexp(z); loss[t] = lse - z[target] + z_loss lse^2, the last term apart in z_term if that is given
  *   dz = grad_scale ((1 + 2 z_loss lse) softmax(z) - onehot(target))
  * Columns [vocab_used, vocab) are padding: they are not in the softmax, and their dz is 0. */
 enum { TARGET_IGNORE = -100 };
@@ -378,6 +378,7 @@ struct xent_args {
     void *dlogits;          /* [rows, vocab] dt =; may alias logits when dt == ldt; NULL: loss only */
     const int32_t *targets; /* [rows] */
     void *loss;             /* [rows] A =; 0 for ignored rows */
+    void *z_term;           /* [rows] A = z_loss lse^2, which loss then leaves out; NULL: loss has it */
     int64_t rows, vocab, vocab_used;
     const double *grad_scale;   /* one value, in the set's memory; read only with dlogits */
     double z_loss;
@@ -413,6 +414,7 @@ struct step_scalars {
     double aux_sum;                                 /* the same, += by routers: auxiliary losses */
     double mtp_loss_sum;                            /* the same, of multi-token prediction */
     double halt_sum;                                /* the same, of halting heads */
+    double z_sum;                                   /* the same, of the z-loss: its terms, which loss_sum leaves out */
     double hits;                                    /* the same, of evaluation: targets that were the argmax */
     double grad_squares;                            /* sum of g^2 over the whole model, for UPDATE_RULE */
     double grad_norm, clip_factor;                  /* outputs of `update` */

@@ -27,6 +27,7 @@ struct xent_join_args {
     const int32_t *targets;
     const void *parts;      /* [slices, rows, XENT_PARTS] A */
     void *loss;             /* [rows] A = */
+    void *z_term;           /* as in xent */
     void *hits;             /* [rows] A =; NULL: not stored */
     int64_t rows, vocab;
     int slice, slices;

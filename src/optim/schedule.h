@@ -5,7 +5,9 @@
  *   cosine    f + (1 - f)(1 + cos(pi x)) / 2
  *   linear    1 - (1 - f) x
  *   wsd       1 until N (1 - decay_fraction), then linear to f
- *   constant  1 */
+ *   constant  1
+ *
+ * With train.batch_schedule s and N count tokens, in units of train.batch_tokens, and (s + 1) is s after the step. */
 #ifndef INGOT_OPTIM_SCHEDULE_H
 #define INGOT_OPTIM_SCHEDULE_H
 #include "spec/spec.h"

@@ -59,6 +59,7 @@ struct lay {
     void *dout_codes, *dout_codes_t;
     enum lay_mode mode;
     bool sparse;                /* params.sparse */
+    bool z_loss;                /* train.z_loss is not 0: its terms are summed apart */
     enum recompute recompute;
     struct arena *act, *scratch;
     /* Of a pipeline rank: sets of activations per chunk, and micro-batches with delayed linear_wgrad. 0, 0: all layers,

@@ -4,10 +4,12 @@
 #include <math.h>
 #include <stdarg.h>
 
-/* Seconds of the whole run; 0: it has no length. */
+/* Seconds of the whole run; 0: it has no length. Smaller steps of a batch schedule take their share of a whole one. */
 static double seconds_of(const struct spec *s, double step)
 {
-    return s->run.train_steps == SPEC_ENDLESS ? 0 : step * (double)spec_step_count(s);
+    if (s->run.train_steps == SPEC_ENDLESS) return 0;
+    if (s->run.train_batch_schedule[0]) return step * spec_token_count(s) / (double)s->run.train_batch_tokens;
+    return step * (double)spec_step_count(s);
 }
 
 void duration_print(const struct spec *s, double step, const struct plan_devices *d)
@@ -17,7 +19,7 @@ void duration_print(const struct spec *s, double step, const struct plan_devices
     if (seconds <= 0) return;
     const int64_t steps = spec_step_count(s);
     printf("run          %lld step%s, %s tokens: %s", (long long)steps, steps == 1 ? "" : "s",
-           text_count(tokens, (double)steps * (double)s->run.train_batch_tokens), text_time(time, seconds));
+           text_count(tokens, spec_token_count(s)), text_time(time, seconds));
     if (d->unit) printf(hours < 10 ? ", %.2g %s hours" : ", %.0f %s hours", hours, d->unit);
     printf("\n");
 }
@@ -28,7 +30,7 @@ json_t *duration_json(const struct spec *s, double step, const struct plan_devic
     if (s->run.train_steps != SPEC_ENDLESS) {
         const int64_t steps = spec_step_count(s);
         json_object_set_new(o, "steps", json_integer(steps));
-        json_object_set_new(o, "tokens", json_real((double)steps * (double)s->run.train_batch_tokens));
+        json_object_set_new(o, "tokens", json_real(spec_token_count(s)));
     }
     if (isnan(step)) return o;
     const double seconds = seconds_of(s, step);

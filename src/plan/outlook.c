@@ -52,20 +52,21 @@ status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double
         return FAIL(STATUS_CONFIG, "the run has no length: give --tokens, train.tokens or train.steps");
     struct outlook o = {.step = step};
     o.steps = a->tokens > 0 ? ceil(a->tokens / batch) : (double)spec_step_count(&p->spec);
-    o.tokens = o.steps * batch;
+    o.tokens = a->tokens > 0 ? o.steps * batch : spec_token_count(&p->spec);
+    const double whole = o.tokens / batch; /* steps, in those of the largest batch */
     o.checkpoint_bytes = mesh_checkpoint_bytes(p);
     o.storage = a->storage > 0 ? a->storage : devices * OUTLOOK_STORAGE;
     o.job =
         (struct goodput_job){.devices = devices, .mtbf = a->mtbf * 3600, .detect = a->detect, .least = step};
     set_saves(p, a, &o);
     o.goodput = goodput_of(&o.job, a->interval);
-    o.seconds = o.goodput.trains > 0 ? o.steps * step / o.goodput.trains : INFINITY;
+    o.seconds = o.goodput.trains > 0 ? whole * step / o.goodput.trains : INFINITY;
     o.device_hours = o.seconds * devices / 3600;
     o.money = a->price * o.device_hours;
     set_power(p->cluster.machine->name, &o);
     o.joules = o.watts * a->pue * o.device_hours * 3600;
     o.failures = o.goodput.failures * o.seconds;
-    o.checkpoints = floor(o.steps * step / o.goodput.interval);
+    o.checkpoints = floor(whole * step / o.goodput.interval);
     /* Young: stalls and lost work cost sqrt(2 stall rate) of the time. */
     const double one = 0.01, rate = devices / o.job.mtbf;
     o.storage_one = o.checkpoint_bytes * 2 * rate / (one * one);

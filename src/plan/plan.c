@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 #include "base/text.h"
 #include "spec/layer_traits.h"
+#include "spec/ramp.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
 #include "parallel/fp8.h"
@@ -116,6 +117,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                     .mode = train ? LAY_TRAIN : LAY_FORWARD,
                     .recompute = args->recompute,
                     .sparse = train && args->sparse,
+                    .z_loss = train && args->z_loss,
                     .act = &m->act,
                     .scratch = &m->scratch};
     int depth = 0;
@@ -330,7 +332,10 @@ static int64_t dp_ranks(const struct mesh *mesh)
 struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
 {
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
-    bool documents = s->run.data_packing != PACKING_STREAM;
+    const struct ramp length = ramp_sequence(&s->run);
+    const bool packed = s->run.data_packing != PACKING_STREAM, documents = packed || length.count > 1;
+    const int64_t pieces =
+        packed ? t : (t - 1) / ramp_least(&length) + 1; /* documents of a sequence, at most */
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
     const int64_t micros = plan_micro_count(s) / dp_ranks(mesh), cp = mesh ? mesh_cp(&mesh->shape) : 1;
     return (struct plan_lay_args){.use = PLAN_TRAIN,
@@ -344,7 +349,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .tokens = sequences * t / cp,
                                   .positions = t,
                                   .documents = documents,
-                                  .docs_max = documents ? sequences * t / cp
+                                  .docs_max = documents ? sequences * pieces / cp
                                               : cp > 1  ? 2 * sequences
                                                         : sequences,
                                   .len_max = t / cp,
@@ -353,6 +358,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .gradient_groups = s->run.train_gradient_groups,
                                   .sparse = spec_tables_sparse(s),
                                   .step_micros = plan_micro_count(s),
+                                  .z_loss = s->run.train_z_loss > 0,
                                   .offload = s->run.memory_offload_optimizer,
                                   .overlay =
                                       overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
@@ -427,7 +433,8 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .mesh = mesh};
     const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : dp_ranks(mesh);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
-    int64_t step = s->run.train_batch_tokens / s->run.train_sequence_length;
+    const struct ramp batch = ramp_batch(&s->run);
+    const int64_t step = ramp_unit(&batch) / s->run.train_sequence_length;
     /* With one sequence per micro-batch there are most of them. */
     TRY(sync_check(s->run.train_gradient_groups, step, (int)dp_ranks(mesh),
                    mesh && mesh->shape.zero >= 2 ? SYNC_FIRST : SYNC_LAST));

@@ -55,6 +55,7 @@ struct plan_lay_args {
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
     bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
+    bool z_loss;           /* train.z_loss is not 0 */
     bool offload;          /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
     const struct ops *ops; /* the op set that scratch is sized for; NULL: the CPU's */
     enum dev_kind kind;    /* DEV_CUDA: a GPU's memory */

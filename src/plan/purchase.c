@@ -45,9 +45,7 @@ static int least_count(const struct spec *s, const struct purchase_args *a, cons
 {
     const bool fp8 = s->run.train_precision == PRECISION_FP8;
     const double share = fp8 ? 1.2 : 0.75, peak = machine_peak(m, (enum precision)s->run.train_precision);
-    const double tokens = a->outlook.tokens > 0
-                              ? a->outlook.tokens
-                              : (double)spec_step_count(s) * (double)s->run.train_batch_tokens;
+    const double tokens = a->outlook.tokens > 0 ? a->outlook.tokens : spec_token_count(s);
     const double flops = tokens * plan_model_flops(&s->model, s->run.train_sequence_length);
     const double least = a->deadline > 0 ? flops / (share * peak * a->deadline) : 1;
     int count = 1;

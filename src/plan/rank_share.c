@@ -152,6 +152,7 @@ static struct lay lay_of(const struct rank_share *s, const struct decoder *d, co
                     .mode = LAY_TRAIN,
                     .recompute = a->recompute,
                     .sparse = a->sparse,
+                    .z_loss = a->z_loss,
                     .shares = a->mesh->shape.tp,
                     .context = mesh_cp(&a->mesh->shape),
                     .context_kind = a->mesh->shape.context_kind,

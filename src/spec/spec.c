@@ -3,6 +3,7 @@
 #include "spec/spec.h"
 #include "base/io.h"
 #include "spec/keys.h"
+#include "spec/ramp.h"
 #include "spec/spec_int.h"
 #include "spec/spec_yaml.h"
 
@@ -93,7 +94,16 @@ int64_t spec_step_count(const struct spec *s)
     const struct run_spec *r = &s->run;
     if (r->train_steps > 0) return r->train_steps;
     CHECK(r->train_batch_tokens > 0, "the spec is not resolved");
-    return r->train_tokens / r->train_batch_tokens + (r->train_tokens % r->train_batch_tokens != 0);
+    const struct ramp batch = ramp_batch(r);
+    return ramp_steps(&batch, r->train_tokens);
+}
+
+double spec_token_count(const struct spec *s)
+{
+    const struct ramp batch = ramp_batch(&s->run);
+    const int64_t tokens = ramp_tokens(&batch, spec_step_count(s));
+    return tokens < INT64_MAX ? (double)tokens
+                              : (double)spec_step_count(s) * (double)s->run.train_batch_tokens;
 }
 
 /* "dir/kjv.yaml" -> "kjv" */

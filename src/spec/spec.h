@@ -85,6 +85,8 @@ void model_spec_resolve(struct model_spec *m);
 void spec_resolve(struct spec *s);
 /* Optimizer steps of the run: train.steps, or train.tokens rounded up to whole steps. Needs a checked spec. */
 int64_t spec_step_count(const struct spec *s);
+/* Tokens that they read (train.batch_schedule: spec/ramp.h). */
+double spec_token_count(const struct spec *s);
 
 /* Prints resolved values as YAML that spec_load reads back to the same spec; with `origin` each line ends in "# from
  * ...". */

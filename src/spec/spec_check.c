@@ -2,6 +2,7 @@
  * .def files. */
 #include "spec/keys.h"
 #include "spec/layer_traits.h"
+#include "spec/ramp.h"
 #include "spec/sources.h"
 #include "spec/spec_int.h"
 
@@ -149,6 +150,9 @@ static status check_batch(const struct spec *s)
                     (ll)((r->train_batch_tokens / micro +
                           (r->train_batch_tokens % micro >= micro / 2 || r->train_batch_tokens < micro)) *
                          micro));
+    struct spec resolved = *s;
+    spec_resolve(&resolved);
+    TRY(ramp_check(&resolved));
     if (r->train_steps > 0 && r->train_tokens > 0)
         return FAIL(STATUS_CONFIG,
                     "train.steps and train.tokens are both given; the length of a run is one of them");
@@ -162,7 +166,11 @@ static status check_schedule(const struct spec *s)
     struct spec resolved = *s;
     spec_resolve(&resolved);
     const struct run_spec *r = &s->run;
-    int64_t steps = spec_step_count(&resolved);
+    /* with a batch schedule the learning rate counts steps of train.batch_tokens */
+    const int64_t steps =
+        r->train_batch_schedule[0]
+            ? (int64_t)(spec_token_count(&resolved) / (double)resolved.run.train_batch_tokens)
+            : spec_step_count(&resolved);
     if (r->optim_warmup_steps > steps)
         return FAIL(STATUS_CONFIG, "optim.warmup_steps %lld is longer than the run of %lld steps",
                     (ll)r->optim_warmup_steps, (ll)steps);

@@ -216,6 +216,7 @@ status data_sources_mix(struct data_sources *s, const struct spec *spec)
 {
     const struct run_spec *r = &spec->run;
     const int64_t steps = spec_step_count(spec), per_step = r->train_batch_tokens / r->train_sequence_length;
+    const struct ramp batch = ramp_batch(r);
     struct samples_source from[MIXTURE_SOURCES];
     struct samples_config c = {.seed = (uint64_t)r->run_seed,
                                .sequence_length = r->train_sequence_length,
@@ -225,6 +226,7 @@ status data_sources_mix(struct data_sources *s, const struct spec *spec)
     if (__builtin_mul_overflow(steps, per_step, &c.samples_total))
         return FAIL(STATUS_CONFIG, "%lld steps of %lld sequences: more than 2^63 sequences", (long long)steps,
                     (long long)per_step);
+    c.samples_total = ramp_tokens(&batch, steps) / r->train_sequence_length;
     _Static_assert((int)SOURCES_MAX == (int)MIXTURE_SOURCES, "as many sources in a spec as in a mixture");
     for (int i = 0; i < s->sources->count; i++) {
         const struct data_source *source = &s->sources->list_of[i];
@@ -250,6 +252,24 @@ static void pinned_close(void *ctx, void *memory)
     dev_pinned_close(ctx, memory);
 }
 
+/* The batch's ramp in sequences. */
+static status sequence_ramp(const struct run_spec *r, int ranks, struct ramp *out)
+{
+    *out = ramp_batch(r);
+    for (int i = 0; i < out->count; i++) {
+        struct ramp_stage *s = &out->stage[i];
+        if (s->size % (r->train_micro_batch * r->train_sequence_length * ranks) != 0)
+            return FAIL(
+                STATUS_CONFIG,
+                "train.batch_schedule: the micro-batches of a step of %lld tokens cannot be divided by %d "
+                "ranks",
+                (long long)s->size, ranks);
+        s->size /= r->train_sequence_length;
+        s->tokens /= r->train_sequence_length;
+    }
+    return STATUS_OK;
+}
+
 status data_sources_loader(const struct spec *spec, const struct mesh *place, const struct dev *dev,
                            struct loader_config *c)
 {
@@ -266,6 +286,8 @@ status data_sources_loader(const struct spec *spec, const struct mesh *place, co
                                 .ranks = ranks,
                                 .blocks = place && place->shape.zero >= 2, /* parallel/zero.h */
                                 .threads = (int)r->data_threads};
+    if (r->train_batch_schedule[0]) TRY(sequence_ramp(r, ranks, &c->batch));
+    if (r->train_sequence_schedule[0]) c->length = ramp_sequence(r);
     if (dev && dev->kind == DEV_CUDA)
         c->memory = (struct loader_memory){(void *)dev, pinned_open, pinned_close};
     return STATUS_OK;

@@ -6,6 +6,7 @@
 #include "dev/dev.h"
 #include "observe/env.h"
 #include "parallel/mesh.h"
+#include "spec/ramp.h"
 #include "spec/sources.h"
 
 struct data_sources {

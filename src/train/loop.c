@@ -214,7 +214,7 @@ static void print_banner(const struct loop *l)
     log_info("step      %lld tokens = %lld x %lld sequences of %lld; %lld steps, %s tokens",
              (long long)r->train_batch_tokens, (long long)plan_micro_count(&l->spec),
              (long long)r->train_micro_batch, (long long)r->train_sequence_length, (long long)t->steps_total,
-             text_count(a, (double)(t->steps_total * r->train_batch_tokens)));
+             text_count(a, spec_token_count(&l->spec)));
     log_info("data      %s tokens to train on, %s to validate",
              text_count(a, (double)data_sources_tokens(&l->train)), text_count(b, (double)l->val.tokens));
     data_sources_log(&l->train);
@@ -349,7 +349,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
         waiting_step(&l->waiting, cost->seconds, cost->waited, &l->spec.run);
     forecast_step(&l->forecast, cost->seconds - cost->waited);
     if (l->lead) epochs_log(&l->epochs, &l->train, t);
-    double tokens = (double)l->spec.run.train_batch_tokens;
+    const double tokens = (double)s->tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
     alerts_note(&l->alerts, t->step, s, cost->seconds);
@@ -362,6 +362,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.loss = s->loss;
     m.mtp_loss = s->mtp_loss;
     m.halt_loss = s->halt_loss;
+    m.z_loss = s->z_loss;
     m.lr = s->lr;
     m.grad_norm = s->grad_norm;
     m.grad_norm_clipped = s->grad_norm_clipped;
@@ -742,6 +743,10 @@ static status run(struct loop *l, const struct loop_options *o)
 
 status loop_run(const struct spec *spec, const struct loop_options *o, struct loop_result *result)
 {
+    if (o->lineage.skip_from && spec->run.train_batch_schedule[0])
+        return FAIL(STATUS_CONFIG,
+                    "--skip leaves out batches, which train.batch_schedule makes of several sizes: "
+                    "leave --skip away, or end the warm-up of the batch first");
     struct loop *l = calloc(1, sizeof *l);
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the run's description");
     l->spec = *spec;

@@ -18,7 +18,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-static_assert(offsetof(struct step_scalars, halt_sum) ==
+static_assert(offsetof(struct step_scalars, z_sum) ==
                   offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
               "the losses that ranks sum are contiguous");
 
@@ -68,6 +68,11 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second and replays it from then on. */
 static status exec_step(struct trainer *t, int micro_count)
 {
+    if (t->mode == STEP_REPLAY && micro_count != t->captured) { /* train.batch_schedule: another stage */
+        dev_graph_close(&t->dev, &t->graph);
+        t->mode = STEP_CAPTURE;
+    }
+    t->captured = micro_count;
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
         TRY(save_captured(t));

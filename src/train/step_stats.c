@@ -61,7 +61,7 @@ status step_gather_loads(const struct trainer *t, struct step_scalars *s)
 
 status step_check_finite(const struct trainer *t, const struct step_scalars *s)
 {
-    if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum))
+    if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum + s->z_sum))
         return FAIL(STATUS_NUMERIC, "the loss of step %lld is not finite", (long long)t->step);
     if (!isfinite(s->grad_norm)) return optim_blame(&t->exec, t->mesh.world);
     if (s->fp8_overflow > 0)
@@ -81,9 +81,11 @@ struct step_result step_result_of(const struct trainer *t, const struct step_cou
         .loss = s->loss_sum / loss_count(t, c),
         .mtp_loss = m->mtp_depth > 0 ? s->mtp_loss_sum / c->targets / (double)m->mtp_depth : NAN,
         .halt_loss = m->hrm_halt ? s->halt_sum / halt_count(t, c) : NAN,
+        .z_loss = t->spec.run.train_z_loss > 0 ? s->z_sum / loss_count(t, c) : NAN,
         .lr = s->lr,
         .grad_norm = s->grad_norm,
         .grad_norm_clipped = s->grad_norm * s->clip_factor,
+        .tokens = (int64_t)c->tokens,
         .targets = (int64_t)c->targets,
         .padding = (int64_t)c->padding,
         .aux_loss = s->aux_sum / loss_count(t, c),

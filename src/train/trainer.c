@@ -10,6 +10,7 @@
 #include "model/init.h"
 #include "ops/precision.h"
 #include "parallel/fp8.h"
+#include "spec/ramp.h"
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
 #include "train/save.h"
@@ -102,7 +103,11 @@ static status resolve_groups(struct trainer *t)
     int64_t *groups = &t->spec.run.train_gradient_groups;
     const int64_t micro_count = plan_micro_count(&t->spec);
     const int zero = t->mesh.shape.zero, ranks = t->mesh.shape.dp;
-    if (zero < 2) return sync_check(*groups, micro_count, ranks, SYNC_LAST);
+    const struct ramp batch = ramp_batch(&t->spec.run);
+    const int64_t micro = t->spec.run.train_micro_batch * t->spec.run.train_sequence_length;
+    for (int i = 0; i < batch.count && zero < 2; i++)
+        TRY(sync_check(*groups, batch.stage[i].size / micro, ranks, SYNC_LAST));
+    if (zero < 2) return STATUS_OK;
     if (*groups > 0 && *groups != micro_count)
         return FAIL(
             STATUS_CONFIG,

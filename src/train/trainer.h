@@ -54,6 +54,7 @@ struct trainer {
     struct pipeline pipeline;
     struct graph graph;
     enum step_mode mode; /* of the next step */
+    int captured;        /* micro-batches of the graph's step */
     struct trainer_pause pause;
     struct save *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
 
@@ -90,10 +91,11 @@ status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer) WARN_U
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* over all ranks; loss: mean nats per valid token */
     double mtp_loss;                               /* mean over the MTP modules; NaN without them */
+    double z_loss;                                 /* train.z_loss: its term, not part of loss; NaN without */
     double halt_loss;                              /* of the halting head, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
     double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
-    int64_t targets, padding;                      /* targets in the loss; tokens of no document */
+    int64_t tokens, targets, padding;              /* of the step; in the loss; of no document */
     /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the
      * largest element and the largest code, over inputs and over gradients. */
     enum spike_kind spike;                         /* what the step is beside those before it, */

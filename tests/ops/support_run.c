@@ -487,8 +487,9 @@ static void run_xent(const struct ops *o, const struct op_case *oc, struct probe
     void *dlogits = c->no_grad ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
     probe_in(p, "dloss", acc, c->rows, scale, 0); /* the op takes it as one number */
     RUN(o, xent, .logits = run_over(c->in_place, logits, dlogits, count, ldt), .dlogits = dlogits,
-        .targets = targets, .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol), .rows = c->rows,
-        .vocab = c->vocab, .vocab_used = c->used, .ldt = ldt,
+        .targets = targets, .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol),
+        .z_term = c->z_loss && c->no_grad ? probe_out(p, "z_term", PROBE_OUT, acc, c->rows, tol) : NULL,
+        .rows = c->rows, .vocab = c->vocab, .vocab_used = c->used, .ldt = ldt,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,
         .dt = out_dt);
 }

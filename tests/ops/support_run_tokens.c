@@ -81,6 +81,7 @@ void run_xent_join(const struct ops *o, const struct op_case *oc, struct probe *
     if (c->in_place) z = memcpy(dz, z, (size_t)count * dtype_bytes(ldt));
     RUN(o, xent_join, .logits = z, .dlogits = dz, .targets = targets_of(c, p), .parts = part,
         .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol),
+        .z_term = c->z_loss && c->no_grad ? probe_out(p, "z_term", PROBE_OUT, acc, c->rows, tol) : NULL,
         .hits = dz ? NULL : probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows,
         .vocab = c->vocab, .slice = (int)c->slice, .slices = (int)c->slices,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,

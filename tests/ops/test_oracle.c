@@ -185,6 +185,12 @@ static void equal_logits_cost_the_logarithm_of_the_vocabulary(void **state)
     double lse = 3 + log(6);
     assert_near(loss[0], log(6) + 0.1 * lse * lse);
     assert_true(loss[1] == 0);
+    double z_term[2] = {-1, -1};
+    RUN(xent, .logits = logits, .targets = targets, .loss = loss, .z_term = z_term, .rows = 2, .vocab = 8,
+        .vocab_used = 6, .grad_scale = &grad_scale, .z_loss = 0.1, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    assert_near(loss[0], log(6));
+    assert_near(z_term[0], 0.1 * lse * lse);
+    assert_true(loss[1] == 0 && z_term[1] == 0);
     for (int j = 0; j < 8; j++) {
         assert_near(dlogits[j], j >= 6 ? 0 : 0.5 * ((1 + 0.2 * lse) / 6 - (j == 2)));
         assert_true(dlogits[8 + j] == 0);

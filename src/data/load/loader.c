@@ -1,6 +1,5 @@
 /* The ring of `depth` slots, each with memory for one step, allocated once. Work is distributed micro-batch
- * by micro-batch in the order of steps: ticket n is micro-batch n mod micro_count of step n / micro_count;
- * slot = step mod depth. A slot counts its completed micro-batches. `filled` is the number of leading
+ * by micro-batch in the order of steps: a ticket is the next micro-batch of the next step; slot = step mod depth. A slot counts its completed micro-batches. `filled` is the number of leading
  * complete steps, `taken` the number of steps that the consumer has taken. The consumer holds the slot of
  * its last step until it requests the next one; threads therefore work at most depth - 1 steps ahead. */
 #include "data/load/loader_int.h"
@@ -38,16 +37,29 @@ struct loader {
     pthread_mutex_t mutex;
     pthread_cond_t can_fill, can_take;
     /* under the mutex */
-    int64_t ticket, filled, taken;
+    int64_t next_step, next_micro; /* the ticket */
+    int64_t filled, taken;
     bool stop;
 };
 
+static int64_t ranks_of(const struct loader_config *c)
+{
+    return c->ranks > 0 ? c->ranks : 1;
+}
+
+int64_t loader_micros(const struct loader_config *c, int64_t step)
+{
+    if (c->batch.count == 0) return c->micro_count;
+    return ramp_size(&c->batch, step) / (c->sequences * ranks_of(c));
+}
+
 int64_t loader_sample(const struct loader_config *c, int64_t step, int64_t m, int64_t q)
 {
-    const int64_t ranks = c->ranks > 0 ? c->ranks : 1;
+    const int64_t ranks = ranks_of(c), micros = loader_micros(c, step);
     step = skips_batch(c->skips, step);
-    if (c->blocks) return ((step * ranks + c->rank) * c->micro_count + m) * c->sequences + q;
-    return ((step * c->micro_count + m) * ranks + c->rank) * c->sequences + q;
+    const int64_t first =
+        c->batch.count ? ramp_tokens(&c->batch, step) : step * ranks * micros * c->sequences;
+    return first + (c->blocks ? c->rank * micros + m : m * ranks + c->rank) * c->sequences + q;
 }
 
 /* Counts a finished micro-batch, and advances `filled` past all steps that are complete. */
@@ -64,7 +76,7 @@ static void finish(struct loader *l, int64_t step, int64_t m, status st, const s
     r->done++;
     const struct ring_slot *next;
     while (next = &l->slots[l->filled % l->depth],
-           next->done == l->config.micro_count && next->slot.batch.step == l->first_step + l->filled) {
+           next->slot.batch.step == l->first_step + l->filled && next->done == next->slot.batch.micro_count) {
         l->filled++;
         if (next->error != STATUS_OK) l->stop = true; /* nothing behind it will be used */
     }
@@ -75,10 +87,9 @@ static void *prefetch(void *arg)
 {
     struct worker *w = arg;
     struct loader *l = w->loader;
-    const int64_t micro_count = l->config.micro_count;
     pthread_mutex_lock(&l->mutex);
     while (!l->stop) {
-        const int64_t step = l->ticket / micro_count, m = l->ticket % micro_count;
+        const int64_t step = l->next_step, m = l->next_micro;
         if (step - l->taken >= l->depth - 1) {
             pthread_cond_wait(&l->can_fill, &l->mutex);
             continue;
@@ -87,9 +98,10 @@ static void *prefetch(void *arg)
         if (m == 0) {
             r->done = 0;
             r->slot.batch.step = l->first_step + step;
+            r->slot.batch.micro_count = (int)loader_micros(&l->config, l->first_step + step);
             r->slot.batch.valid = r->slot.batch.padding = 0;
         }
-        l->ticket++;
+        if (++l->next_micro == r->slot.batch.micro_count) l->next_step++, l->next_micro = 0;
         pthread_mutex_unlock(&l->mutex);
         struct fill_count count;
         SCOPE("loader.fill", l->first_step + step);
@@ -217,7 +229,8 @@ status loader_step_at(const struct samples *samples, const struct loader_config 
     struct slot *s = calloc(1, sizeof *s);
     status st = s ? slot_open(s, samples_config_of(samples)->sequence_length, c)
                   : FAIL(STATUS_FIT, "no memory for a step");
-    for (int64_t m = 0; m < c->micro_count && st == STATUS_OK; m++) {
+    if (st == STATUS_OK) s->batch.micro_count = (int)loader_micros(c, step);
+    for (int64_t m = 0; st == STATUS_OK && m < s->batch.micro_count; m++) {
         struct fill_count count;
         st = filler_run(&f, s, step, m, &count);
         s->batch.valid += count.valid;

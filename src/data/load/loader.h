@@ -2,8 +2,9 @@
  *
  * A step takes ranks * micro_count * B samples. Sequence q of micro-batch m of rank r in step s is sample
  *     s * ranks * micro_count * B  +  (m * ranks + r) * B  +  q
- * (with `skips`, s is the batch that the step reads) or, with `blocks`, (r * micro_count + m) * B + q after the first term. A step is therefore the same set of samples
- * for any number of ranks.
+ * (with `skips`, s is the batch that the step reads) or, with `blocks`, (r * micro_count + m) * B + q after the first term.
+ * With a `batch` ramp the first term is the samples of all steps before. A step is therefore the same set of samples for
+ * any number of ranks.
  *
  * Threads prefetch steps, micro-batch by micro-batch; the contents of a batch do not depend on the threads.
  * loader_next waits for the step and counts the waiting time. Memory: 16 bytes per token, for 2 steps and as many
@@ -12,6 +13,7 @@
 #define INGOT_DATA_LOAD_LOADER_H
 #include "data/load/samples.h"
 #include "data/load/skips.h"
+#include "spec/ramp.h"
 
 enum {
     LOADER_IGNORE = -100, /* equal to TARGET_IGNORE of ops/ops.h, which this rank may not include */
@@ -51,7 +53,9 @@ struct loader_memory {
     void (*close)(void *ctx, void *memory);
 };
 struct loader_config {
-    int64_t sequences, micro_count; /* B, micro-batches per step and rank */
+    int64_t sequences, micro_count; /* B, micro-batches per step and rank; with a ramp, of its largest step */
+    struct ramp batch;              /* sequences of a step, of all ranks, in sequences read; count 0: all equal */
+    struct ramp length;             /* tokens of a piece of a sequence, in tokens read; count 0: no pieces */
     int64_t vocab_size;             /* ids at or above it are STATUS_DATA; 0: not checked */
     int rank, ranks;                /* 0 ranks means 1 */
     int blocks;                     /* assignment of micro-batches to a rank: 0: every ranks-th; 1: contiguous */
@@ -69,6 +73,8 @@ void loader_close(struct loader *l);
 status loader_next(struct loader *l, const struct step_batch **out) WARN_UNUSED;
 double loader_wait_s(const struct loader *l); /* total seconds that loader_next waited */
 
+/* Micro-batches of a step and rank. */
+int64_t loader_micros(const struct loader_config *c, int64_t step);
 /* Sample index of sequence q of micro-batch m. */
 int64_t loader_sample(const struct loader_config *c, int64_t step, int64_t m, int64_t q);
 /* Fills a step without threads, for inspect and tests. Free it with step_batch_free. */

@@ -86,13 +86,17 @@ struct row {
     int32_t *cu;                           /* of the micro-batch */
     int64_t *docs;
     int64_t first; /* row of the micro-batch where the sequence begins */
+    int64_t most;  /* rows of a piece of a document */
 };
 
-/* Positions of a document of rows [from, to) of the sequence. */
+/* Positions of a document of rows [from, to) of the sequence, in pieces that do not see each other. */
 static void put_document(struct row *r, int64_t from, int64_t to)
 {
-    r->cu[(*r->docs)++] = (int32_t)(r->first + from);
-    for (int64_t t = from; t < to; t++) r->positions[t] = (int32_t)(t - from);
+    for (int64_t piece = from; piece < to; piece += r->most) {
+        const int64_t end = to - piece > r->most ? piece + r->most : to;
+        r->cu[(*r->docs)++] = (int32_t)(r->first + piece);
+        for (int64_t t = piece; t < end; t++) r->positions[t] = (int32_t)(t - piece);
+    }
 }
 
 /* Documents packing: splits rows [from, to), which begin at token `at` of the stream, where documents begin.
@@ -177,6 +181,11 @@ status filler_run(struct filler *f, struct slot *s, int64_t step, int64_t m, str
     const int64_t t_count = samples_config_of(f->samples)->sequence_length;
     struct batch *b = &s->micro[m];
     int32_t *cu = (int32_t *)b->cu_seqlens;
+    const struct loader_config *c = f->config;
+    const int64_t first = c->batch.count
+                              ? ramp_tokens(&c->batch, step)
+                              : step * c->micro_count * c->sequences * (c->ranks > 0 ? c->ranks : 1);
+    const int64_t most = c->length.count ? ramp_at(&c->length, first * t_count) : t_count;
     *count = (struct fill_count){0};
     b->docs = 0;
     for (int64_t q = 0; q < f->config->sequences; q++) {
@@ -187,12 +196,13 @@ status filler_run(struct filler *f, struct slot *s, int64_t step, int64_t m, str
                         .positions = (int32_t *)b->positions + at,
                         .cu = cu,
                         .docs = &b->docs,
-                        .first = at};
+                        .first = at,
+                        .most = most};
         TRY(samples_place(f->samples, &f->cursor, loader_sample(f->config, step, m, q), &place));
         TRY(fill_sequence(f, &place, &r, count));
     }
     cu[b->docs] = (int32_t)b->rows;
-    if (samples_config_of(f->samples)->packing != LOADER_STREAM)
+    if (samples_config_of(f->samples)->packing != LOADER_STREAM || c->length.count)
         for (int64_t k = b->docs + 1; k <= b->rows; k++) cu[k] = (int32_t)b->rows;
     return STATUS_OK;
 }

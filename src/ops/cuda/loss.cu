@@ -184,6 +184,13 @@ __device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &
     }
 }
 
+// Of xent_args and xent_join_args.
+template <typename A> __device__ __forceinline__ void put_loss(const A &a, int64_t row, double loss, double z_term)
+{
+    static_cast<float *>(a.loss)[row] = float(a.z_term ? loss : loss + z_term);
+    if (a.z_term) static_cast<float *>(a.z_term)[row] = float(z_term);
+}
+
 // L: of logits; T: of their gradient. G == 8 needs rows of whole groups, 16-byte aligned.
 template <typename L, typename T, int G>
 __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a, int kept_count)
@@ -194,10 +201,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
     const int vocab = int(a.vocab), used = int(a.vocab_used), target = a.targets[row];
     const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
     T *dz = static_cast<T *>(a.dlogits) + row * a.vocab;
-    float *loss = static_cast<float *>(a.loss) + row;
     const int groups = vocab / G;
     if (target == TARGET_IGNORE) {
-        if (threadIdx.x == 0) *loss = 0;
+        if (threadIdx.x == 0) put_loss(a, row, 0, 0);
         if (a.dlogits) zero_row<T, G>(dz, groups);
         return;
     }
@@ -205,7 +211,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
     const float hit = target >= 0 && target < used ? to_f32(z[target]) : NAN;
     const float lse2 = row_lse2<L, G>(z, used, kept) + (isnan(hit) ? NAN : 0.f);
     const double lse = lse2 * LN2;
-    if (threadIdx.x == 0) *loss = float(lse - double(hit) + a.z_loss * lse * lse);
+    if (threadIdx.x == 0) put_loss(a, row, lse - double(hit), a.z_loss * lse * lse);
     if (a.dlogits == nullptr) return;
     const double grad_scale = *a.grad_scale;
     const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale)};
@@ -313,7 +319,7 @@ template <typename L, typename T, int G> __global__ void __launch_bounds__(THREA
     const L *z = static_cast<const L *>(a.logits) + row * a.vocab;
     T *dz = static_cast<T *>(a.dlogits) + row * a.vocab;
     if (id == TARGET_IGNORE) {
-        if (threadIdx.x == 0) static_cast<float *>(a.loss)[row] = 0;
+        if (threadIdx.x == 0) put_loss(a, row, 0, 0);
         if (threadIdx.x == 0 && a.hits) static_cast<float *>(a.hits)[row] = 0;
         if (a.dlogits) zero_row<T, G>(dz, groups);
         return;
@@ -334,7 +340,7 @@ template <typename L, typename T, int G> __global__ void __launch_bounds__(THREA
     }
     const float lse2 = c + log2f(sum) + (isnan(hit) ? NAN : 0.f);
     const double lse = lse2 * LN2;
-    if (threadIdx.x == 0) static_cast<float *>(a.loss)[row] = float(lse - double(hit) + a.z_loss * lse * lse);
+    if (threadIdx.x == 0) put_loss(a, row, lse - double(hit), a.z_loss * lse * lse);
     if (threadIdx.x == 0 && a.hits) static_cast<float *>(a.hits)[row] = hit > others ? 1.f : 0.f;
     if (a.dlogits == nullptr) return;
     const double grad_scale = *a.grad_scale;

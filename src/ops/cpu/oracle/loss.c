@@ -27,7 +27,9 @@ static status xent(const struct xent_args *a, dev_stream s)
               "target %lld of row %lld is outside [0, %lld)", (long long)target, (long long)t,
               (long long)a->vocab_used);
         double lse = ignored ? 0 : logsumexp(a->logits, at, a->vocab_used, ldt);
-        put(a->loss, t, acc, ignored ? 0 : lse - get(a->logits, at + target, ldt) + a->z_loss * lse * lse);
+        const double z_term = a->z_loss * lse * lse, apart = a->z_term ? 0 : z_term;
+        if (a->z_term) put(a->z_term, t, acc, z_term);
+        put(a->loss, t, acc, ignored ? 0 : lse - get(a->logits, at + target, ldt) + apart);
         for (int64_t j = 0; a->dlogits && j < a->vocab; j++) {
             double dz = 0;
             if (!ignored && j < a->vocab_used) {
@@ -134,7 +136,9 @@ static status xent_join(const struct xent_join_args *a, dev_stream s)
             parts_join(a, t, whole);
             lse = whole[XENT_MAX] + log(whole[XENT_SUM]);
         }
-        put(a->loss, t, acc, ignored ? 0 : lse - whole[XENT_TARGET] + a->z_loss * lse * lse);
+        const double z_term = a->z_loss * lse * lse, apart = a->z_term ? 0 : z_term;
+        if (a->z_term) put(a->z_term, t, acc, z_term);
+        put(a->loss, t, acc, ignored ? 0 : lse - whole[XENT_TARGET] + apart);
         if (a->hits) put(a->hits, t, acc, !ignored && whole[XENT_TARGET] > whole[XENT_OTHERS]);
         for (int64_t j = 0, at = t * a->vocab; a->dlogits && j < a->vocab; j++) {
             double dz = 0;

@@ -112,6 +112,7 @@ static void xent_row(const struct xent_args *a, int64_t t)
     int64_t target = a->targets[t];
     if (target == TARGET_IGNORE) {
         ((float *)a->loss)[t] = 0;
+        if (a->z_term) ((float *)a->z_term)[t] = 0;
         if (a->dlogits) row_zero(a, t, 0);
         return;
     }
@@ -120,7 +121,9 @@ static void xent_row(const struct xent_args *a, int64_t t)
     const float *z = (const float *)a->logits + t * a->vocab;
     struct softmax s = row_softmax(z, a->vocab_used);
     double lse = (double)s.max + log(s.sum);
-    ((float *)a->loss)[t] = (float)(lse - (double)z[target] + a->z_loss * lse * lse);
+    const double z_term = a->z_loss * lse * lse;
+    if (a->z_term) ((float *)a->z_term)[t] = (float)z_term;
+    ((float *)a->loss)[t] = (float)(lse - (double)z[target] + (a->z_term ? 0 : z_term));
     if (a->dlogits == NULL) return;
     row_grad_as(&(struct row_grad){.z = z,
                                    .dz = (char *)a->dlogits + t * a->vocab * (a->dt == DTYPE_F32 ? 4 : 2),
@@ -231,6 +234,7 @@ static void join_row(const struct xent_join_args *a, int64_t t)
     float *loss = (float *)a->loss + t, *hit = a->hits ? (float *)a->hits + t : NULL, target, others;
     if (a->targets[t] == TARGET_IGNORE) {
         *loss = 0;
+        if (a->z_term) ((float *)a->z_term)[t] = 0;
         if (hit) *hit = 0;
         if (dz) memset(dz, 0, bytes);
         return;
@@ -238,7 +242,9 @@ static void join_row(const struct xent_join_args *a, int64_t t)
     const int64_t column = column_here(a->targets[t], a->vocab, a->slice, a->slices);
     const struct softmax row = parts_join(a, t, &target, &others);
     const double lse = (double)row.max + log(row.sum);
-    *loss = (float)(lse - (double)target + a->z_loss * lse * lse);
+    const double z_term = a->z_loss * lse * lse;
+    if (a->z_term) ((float *)a->z_term)[t] = (float)z_term;
+    *loss = (float)(lse - (double)target + (a->z_term ? 0 : z_term));
     if (hit) *hit = target > others ? 1.f : 0.f;
     if (dz == NULL) return;
     row_grad_as(&(struct row_grad){.z = (const float *)a->logits + t * a->vocab,
