@@ -49,7 +49,8 @@ static status count_sets(const struct plan_lay_args *args, struct lay *l, int *d
 {
     struct pipeline_schedule s;
     const struct mesh *mesh = args->mesh;
-    if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN) return STATUS_OK;
+    l->sets = args->sets, l->stores = args->stores;
+    if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN || args->sets > 0) return STATUS_OK;
     status st = pipeline_schedule_build(&s, mesh->shape.schedule, mesh->shape.pp,
                                         args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
     l->sets = s.rank[mesh->pp_rank].slots;

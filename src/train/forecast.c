@@ -52,7 +52,8 @@ static status machine_of_run(const struct trainer *t, struct machine *m)
     return STATUS_OK;
 }
 
-static status predict(const struct trainer *t, struct mesh_result *r)
+/* *memory: of this rank. */
+static status predict(const struct trainer *t, struct mesh_result *r, struct mesh_memory *memory)
 {
     struct machine m;
     struct mesh_plan *p;
@@ -65,6 +66,7 @@ static status predict(const struct trainer *t, struct mesh_result *r)
                                    .recompute = (enum recompute)t->spec.run.train_recompute,
                                    .micro_batch = t->spec.run.train_micro_batch};
     status st = mesh_plan_one(p, &v, r);
+    if (st == STATUS_OK) st = mesh_plan_lay_rank(p, r, comm_rank(t->mesh.world), memory);
     mesh_plan_close(p);
     return st;
 }
@@ -72,7 +74,8 @@ static status predict(const struct trainer *t, struct mesh_result *r)
 double forecast_predict(const struct trainer *t)
 {
     struct mesh_result r;
-    if (predict(t, &r) == STATUS_OK) return r.step;
+    struct mesh_memory memory;
+    if (predict(t, &r, &memory) == STATUS_OK) return r.step;
     log_detail("forecast  none: %s", status_message());
     return NAN;
 }
@@ -80,21 +83,22 @@ double forecast_predict(const struct trainer *t)
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o)
 {
     struct mesh_result r;
+    struct mesh_memory memory;
     char a[32], b[32];
     const double measured = forecast_measured(f);
     if (isnan(measured)) {
         log_detail("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
         return;
     }
-    if (predict(t, &r) != STATUS_OK) {
+    if (predict(t, &r, &memory) != STATUS_OK) {
         log_detail("forecast  none: %s", status_message());
         return;
     }
     log_detail("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
-               r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
+               r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_memory_sum(&memory)),
                text_bytes(b, (double)memory_peak(&t->memory)),
                t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
     observe_fact(o, "predicted_step_s", r.step);
     observe_fact(o, "measured_step_s", measured);
-    observe_fact(o, "predicted_bytes", mesh_result_bytes(&r));
+    observe_fact(o, "predicted_bytes", mesh_memory_sum(&memory));
 }
