@@ -18,8 +18,9 @@ static struct plan_lay_args args_of(const struct mesh_plan *p, const struct mesh
     return args;
 }
 
-status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
-                          struct mesh_memory *out)
+/* `like` NULL: of the rank; else only its state, beside the activations of another rank of its stage. */
+static status lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                       const struct mesh_memory *like, struct mesh_memory *out)
 {
     struct spec copy;
     struct decoder d;
@@ -28,7 +29,8 @@ status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r
     struct memory m = {0};
     const struct mesh mesh = mesh_place(&r->variant.mesh, rank);
     const struct mesh_stage *stage = &r->stages[mesh.pp_rank];
-    const struct plan_lay_args args = args_of(p, r, &copy, &mesh);
+    struct plan_lay_args args = args_of(p, r, &copy, &mesh);
+    args.state_alone = like != NULL;
     TRY(decoder_init(&d, &copy.model, &mesh));
     const status st = plan_lay(&m, &d, &state, &a, &args);
     activations_fini(&a);
@@ -39,12 +41,18 @@ status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r
     *out = (struct mesh_memory){.weights = (double)m.param.peak - weights,
                                 .grads = (double)m.grad.peak - gradients,
                                 .optim = (double)m.optim.peak,
-                                .act = (double)m.act.peak,
-                                .scratch = (double)m.scratch.peak,
+                                .act = like ? like->act : (double)m.act.peak,
+                                .scratch = fmax((double)m.scratch.peak, like ? like->scratch : 0),
                                 .buffers = gradients + weights,
                                 .inputs = (double)m.input.peak,
                                 .communication = stage->memory.communication};
     return STATUS_OK;
+}
+
+status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                          struct mesh_memory *out)
+{
+    return lay_rank(p, r, rank, NULL, out);
 }
 
 /* Shards differ where tensor-parallel ranks sum gradients that each of them has whole (parallel/tp_grad.h): of many, the
@@ -61,11 +69,12 @@ static status lay_stage(const struct mesh_plan *p, struct mesh_result *r, int st
     const struct mesh_shape *m = &r->variant.mesh;
     const bool differ = m->zero > 0 && m->tp > 1;
     const int shards = !differ ? 1 : m->shard < SHARDS_LOOKED ? m->shard : SHARDS_LOOKED;
-    struct mesh_memory most = {0};
-    for (int i = 0; i < shards; i++) {
-        struct mesh_memory laid;
-        TRY(mesh_plan_lay_rank(p, r, (stage * mesh_dp_cp(m) + shard_looked(m, i)) * m->tp, &laid));
-        if (i == 0) r->stages[stage].first_bytes = mesh_memory_sum(&laid);
+    struct mesh_memory first, most, laid;
+    TRY(lay_rank(p, r, stage * mesh_dp_cp(m) * m->tp, NULL, &first));
+    r->stages[stage].first_bytes = mesh_memory_sum(&first);
+    most = first;
+    for (int i = 1; i < shards; i++) {
+        TRY(lay_rank(p, r, (stage * mesh_dp_cp(m) + shard_looked(m, i)) * m->tp, &first, &laid));
         if (mesh_memory_sum(&laid) > mesh_memory_sum(&most)) most = laid;
     }
     r->stages[stage].memory = most;

@@ -147,6 +147,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                                                  .host = train && args->offload ? &m->host : NULL}}));
     if (recipe == RECIPE_FP8) fp8_lay(&d->params, ranks_of(args->mesh), &m->param);
     lay_rank_state(rank, m, d, l.stores, args);
+    if (args->state_alone) return STATUS_OK;
     TRY(activations_lay(a, d, &l));
     if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
     return STATUS_OK;

@@ -55,6 +55,7 @@ struct plan_lay_args {
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
     int sets, stores;      /* of a pipeline rank (struct lay); sets 0: as its schedule says */
+    bool state_alone;      /* no activations: for the differences between ranks that share the state */
     bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
     bool offload;          /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
     const struct ops *ops; /* the op set that scratch is sized for; NULL: the CPU's */
