@@ -134,14 +134,19 @@ static status kinds_of(struct plan_run *o, const char *machine)
     return p->count > 0 ? STATUS_OK : FAIL(STATUS_CONFIG, "plan: --compare names no machine");
 }
 
+static bool guides(const struct plan_run *o)
+{
+    return o->table || o->capacity;
+}
+
 static bool buys(const struct plan_run *o)
 {
-    return o->deadline || o->compare || o->price || (o->tokens && !o->simulate);
+    return o->deadline || o->price || (!guides(o) && (o->compare || (o->tokens && !o->simulate)));
 }
 
 bool plan_run_asked(const struct plan_run *o)
 {
-    return o->simulate || o->why || buys(o);
+    return o->simulate || o->why || guides(o) || buys(o);
 }
 
 static status check_together(const struct plan_run *o, const char *machine)
@@ -156,9 +161,17 @@ static status check_together(const struct plan_run *o, const char *machine)
         return FAIL(STATUS_CONFIG, "plan: --why needs a machine, such as --machine 64xH100");
     if (o->why && (o->simulate || buys(o)))
         return FAIL(STATUS_CONFIG, "plan: --why is one question, --simulate, --tokens and prices others");
+    if (guides(o) && machine == NULL)
+        return FAIL(STATUS_CONFIG, "plan: --%s needs a machine, such as --machine 8xH100",
+                    o->table ? "table" : "capacity");
+    if (guides(o) && (o->simulate || o->why || buys(o) || (o->table && o->capacity)))
+        return FAIL(STATUS_CONFIG,
+                    "plan: --table, --capacity, --simulate, --why and --deadline are one question each");
+    if (o->compare && guides(o) && !(o->table && strcmp(o->table, "power") == 0))
+        return FAIL(STATUS_CONFIG, "plan: --compare goes with --table power, or with no table");
     if (o->html && !buys(o))
         return FAIL(STATUS_CONFIG, "plan: --html goes with --deadline, --compare, --price or --tokens");
-    if (o->compare && machine)
+    if (o->compare && machine && !guides(o))
         return FAIL(STATUS_CONFIG, "plan: --compare names the machines; without --machine");
     if (buys(o) && !machine && !o->compare)
         return FAIL(STATUS_CONFIG, "plan: %s needs --machine KIND, such as h100, or --compare h100,b200",
@@ -191,6 +204,13 @@ status plan_run_print(struct plan_run *o, const struct spec *s, const char *mach
                       const struct plan_command *command, bool json)
 {
     o->purchase.command = *command;
+    const struct guide_args guide = {.machine = machine,
+                                     .compare = o->compare,
+                                     .command = *command,
+                                     .outlook = o->purchase.outlook,
+                                     .json = json};
+    if (o->table) return guide_print(s, o->table, &guide);
+    if (o->capacity) return capacity_print(s, &guide);
     if (o->why) return mesh_why_print(s, machine, o->why, command, json);
     if (!o->simulate) return purchase_print(s, &o->purchase, o->html, json);
     return simulate_print(s, &(struct simulate_print_args){.machine = machine,

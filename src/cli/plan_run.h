@@ -2,15 +2,16 @@
 #ifndef INGOT_CLI_PLAN_RUN_H
 #define INGOT_CLI_PLAN_RUN_H
 #include "base/flags.h"
+#include "plan/guide.h"
 #include "plan/mesh_why.h"
 #include "plan/purchase.h"
 #include "plan/simulate_plan.h"
 
 struct plan_run {
-    bool simulate;
+    bool simulate, capacity;
     double jitter, mtbf, detect, restart, stall, storage, interval, pue;
     int64_t seed;
-    const char *stragglers, *timeline, *tokens, *deadline, *compare, *price, *why, *html;
+    const char *stragglers, *timeline, *tokens, *deadline, *compare, *price, *why, *html, *table;
     /* of plan_run_check */
     struct purchase_args purchase;  /* with the outlook's */
     struct simulate_spread spread;
@@ -21,7 +22,8 @@ struct plan_run {
         FLAG("detect", &(o)->detect), FLAG("restart", &(o)->restart), FLAG("stall", &(o)->stall),            \
         FLAG("storage", &(o)->storage), FLAG("interval", &(o)->interval), FLAG("tokens", &(o)->tokens),      \
         FLAG("deadline", &(o)->deadline), FLAG("compare", &(o)->compare), FLAG("price", &(o)->price),        \
-        FLAG("pue", &(o)->pue), FLAG("why", &(o)->why), FLAG("html", &(o)->html)
+        FLAG("pue", &(o)->pue), FLAG("why", &(o)->why), FLAG("html", &(o)->html),          \
+        FLAG("table", &(o)->table), FLAG("capacity", &(o)->capacity)
 struct plan_run plan_run_default(void);
 /* Reads the values. STATUS_CONFIG: one is no number, out of range, or without the option that it belongs to. */
 status plan_run_check(struct plan_run *o, const char *machine) WARN_UNUSED;

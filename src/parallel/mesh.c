@@ -214,6 +214,10 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does nothing: model.layers names no moe, as in gqa/moe; leave it out",
                     ep);
+    if (mesh_cp(m) > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d beside parallel.context %d is not built: set one of them to 1", ep,
+                    mesh_cp(m));
     if (m->dp % ep != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does not divide the %d data-parallel ranks; use a divisor of %d, or "

@@ -65,13 +65,15 @@ static void add_mesh(struct line *l, const struct run_spec *r, const struct mesh
     };
     if (m->tp != r->parallel_tensor) add(l, " --parallel.tensor=%d", m->tp);
     if (m->pp != r->parallel_pipeline) add(l, " --parallel.pipeline=%d", m->pp);
+    if (mesh_cp(m) != r->parallel_context) add(l, " --parallel.context=%d", mesh_cp(m));
+    if (mesh_ep(m) != r->parallel_expert) add(l, " --parallel.expert=%d", mesh_ep(m));
     if (m->pp > 1 && m->schedule != (enum pipeline_kind)r->parallel_schedule)
         add(l, " --parallel.schedule=%s", schedules[m->schedule]);
     if (m->pp > 1 && m->chunks != r->parallel_chunks) add(l, " --parallel.chunks=%d", m->chunks);
     if (m->layers[0] > 0 && !r->parallel_stages[0])
         for (int i = 0; i < m->pp * m->chunks; i++) add(l, i ? ",%d" : " --parallel.stages=%d", m->layers[i]);
     if (m->zero != r->parallel_zero) add(l, " --parallel.zero=%d", m->zero);
-    if (m->zero > 0 && m->shard < m->dp && m->shard != r->parallel_shard)
+    if (m->zero > 0 && m->shard < mesh_dp_cp(m) && m->shard != r->parallel_shard)
         add(l, " --parallel.shard=%d", m->shard);
 }
 

@@ -35,6 +35,11 @@ static double filled(const struct layer_shape *s, double rows, double columns)
     return s->machine->multiprocessors ? fmin(1, tiles / s->machine->multiprocessors) : 1;
 }
 
+static double experts_here(const struct layer_shape *s)
+{
+    return (double)(s->experts > 0 ? s->experts : s->model->moe_experts);
+}
+
 /* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones of an expert's rows
  * (docs/perf-log), and all wait for the fullest expert. */
 struct gemm_s {
@@ -43,7 +48,7 @@ struct gemm_s {
 static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm *p)
 {
     const double tokens = (double)s->tokens * p->copies, in = (double)p->in, out = (double)p->out;
-    const double rows = p->grouped ? tokens / (double)s->model->moe_experts : tokens;
+    const double rows = p->grouped ? tokens / experts_here(s) : tokens;
     const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), rows));
     const double grouped = p->grouped ? 0.85 / fmax(1, s->imbalance) : 1;
     const double t = 2 * tokens * in * out / (rate * grouped);
@@ -194,6 +199,9 @@ double layer_times_codes(const struct machine *m, double count)
     return count * (amax + codes) / m->stream_rate + kernels * m->gap;
 }
 
+/* Of latent attention's GEMMs, without a latent of queries: the one that forms keys and values (nn/mla.c). */
+enum { MLA_KEYS = 2 };
+
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
 {
     const struct model_spec *m = s->model;
@@ -204,14 +212,15 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     double weights = 0;
     const int n = layer_gemms(m, layer, gemms);
     for (int i = 0; i < n; i++) {
+        const bool keys = l.mixer == MIXER_MLA && i == MLA_KEYS + (m->mla_q_rank > 0);
+        if (keys && s->context > 1) gemms[i].copies *= s->context;
         const struct gemm_s p = gemm_s(s, &gemms[i]);
         if (gemms[i].in == m->hidden_size) add_edge(&t.enter, &p);
         if (gemms[i].out == m->hidden_size) add_edge(&t.leave, &p);
         t.forward.gemms += p.forward;
         t.backward.gemms += p.dgrad + p.wgrad;
         t.wgrad += p.wgrad;
-        weights +=
-            (double)gemms[i].in * (double)gemms[i].out * (gemms[i].grouped ? (double)m->moe_experts : 1);
+        weights += (double)gemms[i].in * (double)gemms[i].out * (gemms[i].grouped ? experts_here(s) : 1);
     }
     const double flops = plan_layer_flops(m, layer, s->sequence).scores * (double)s->tokens;
     const struct machine *machine = s->machine;

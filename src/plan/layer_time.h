@@ -44,6 +44,8 @@ struct layer_shape {
     double imbalance;               /* moe: tokens of the fullest expert over the mean; 0: 1 */
     int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
     int64_t stream;                 /* residual stream rows of this rank: tokens / tp with sequence parallelism */
+    int context;                    /* context-parallel ranks: latent attention forms keys of all their rows; 0: 1 */
+    int experts;                    /* of this rank; 0: all of the model's */
 };
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
 /* head and loss, all in backward; heads: 1 + MTP modules */

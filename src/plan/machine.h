@@ -34,6 +34,8 @@ struct machine {
     double host_bytes, host_memory_rate;    /* of the host's memory, a device's share: bytes; bytes/s, read and
                                                written; 0: no limit is known */
     int pod;                        /* devices behind one spine switch layer; 0: the network has one */
+    bool rails;                     /* a NIC only reaches those of its own place in other nodes: what goes to another
+                                       place crosses the node's links first */
     double spine;                   /* bandwidth out of a pod over that of its devices' NICs; 0: 1 */
     double latency_base, latency_hop, latency_net; /* seconds: start, hop in a node, hop between nodes */
     double gap;                     /* seconds between two kernels of a replayed CUDA graph */

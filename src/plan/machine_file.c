@@ -28,6 +28,7 @@ static const struct field FIELDS[] = {
     ONE(node, WHOLE, true),
     ONE(pod, WHOLE, false),
     ONE(overlap, SWITCH, false),
+    ONE(rails, SWITCH, false),
     ONE(measured_8, SWITCH, false),
     ONE(memory_bytes, REAL, true),
     ONE(memory_rate, REAL, true),

@@ -2,23 +2,16 @@
 #include "base/text.h"
 #include "plan/mesh_plan_int.h"
 
-static bool is_given(const struct run_spec *r)
-{
-    return r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0;
-}
-
 static status does_not_fit(const char *what, const struct mesh_result *r)
 {
-    char bytes[32];
-    const struct mesh_shape *m = &r->variant.mesh;
-    return FAIL(STATUS_FIT,
-                "%s: dp %d x tp %d x pp %d needs %s per device; `ingot plan --machine` says of what", what,
-                m->dp, m->tp, m->pp, text_bytes(bytes, mesh_result_bytes(r)));
+    char bytes[32], axes[MESH_AXES];
+    return FAIL(STATUS_FIT, "%s: %s needs %s per device; `ingot plan --machine` says of what", what,
+                mesh_axes(axes, &r->variant.mesh), text_bytes(bytes, mesh_result_bytes(r)));
 }
 
 status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
 {
-    if (is_given(&p->spec.run)) {
+    if (mesh_plan_is_given(&p->spec.run)) {
         TRY(mesh_plan_given(p, r));
         return r->fits ? STATUS_OK : does_not_fit("the mesh of parallel.* does not fit", r);
     }

@@ -59,19 +59,11 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     return st;
 }
 
-static void forget_walk(struct mesh_walk *w)
-{
-    if (w->schedule.ranks > 0) pipeline_schedule_free(&w->schedule);
-    if (w->longer.ranks > 0) pipeline_schedule_free(&w->longer);
-    free(w->times);
-    *w = (struct mesh_walk){0};
-}
-
 void mesh_plan_close(struct mesh_plan *p)
 {
     if (p == NULL) return;
     for (int i = 0; i < p->share_count; i++) rank_share_close(p->shares[i]);
-    forget_walk(&p->walk);
+    mesh_walk_forget(&p->walk);
     free(p);
 }
 
@@ -169,23 +161,37 @@ double mesh_result_bytes(const struct mesh_result *r)
     return mesh_memory_sum(&r->stages[r->fullest].memory);
 }
 
-static bool fits(const struct mesh_plan *p, const struct mesh_result *r)
+bool mesh_fits(const struct mesh_plan *p, const struct mesh_result *r)
 {
     return mesh_result_bytes(r) + (on_host(p) ? mesh_copies_bytes(p) : 0) <= p->bytes &&
            mesh_host_bytes(p, r) <= mesh_host_max(p);
+}
+
+bool mesh_plan_is_given(const struct run_spec *r)
+{
+    return r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0 ||
+           r->parallel_context > 1 || r->parallel_expert > 1;
+}
+
+const char *mesh_axes(char buf[MESH_AXES], const struct mesh_shape *m)
+{
+    char ep[32] = "", cp[32] = "";
+    if (mesh_ep(m) > 1) snprintf(ep, sizeof ep, " (ep %d)", m->ep);
+    if (mesh_cp(m) > 1) snprintf(cp, sizeof cp, " x cp %d", m->cp);
+    snprintf(buf, MESH_AXES, "dp %d%s%s x tp %d x pp %d", m->dp, ep, cp, m->tp, m->pp);
+    return buf;
 }
 
 /* Checks what depends on the batch and the machine; mesh_check checks what depends on the model. */
 static status check_variant(const struct mesh_plan *p, const struct mesh_variant *v)
 {
     const int64_t sequences = step_sequences(p);
-    const struct model_spec *m = &p->spec.model;
-    const int64_t attention = model_mixer_count(m, MIXER_GQA) + model_mixer_count(m, MIXER_SWA);
-    if (mesh_cp(&v->mesh) > 1 && (v->mesh.context_kind != CONTEXT_ALL_GATHER || attention < m->layer_count))
-        return FAIL(STATUS_CONFIG,
-                    "parallel.context %d: a plan for a mesh knows gqa and swa layers under "
-                    "parallel.context_kind all_gather so far",
-                    v->mesh.cp);
+    if (p->spec.run.train_sequence_length % (2 * mesh_cp(&v->mesh)) != 0 && mesh_cp(&v->mesh) > 1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.context %d: train.sequence_length %lld is no multiple of %d, two chunks for each "
+            "rank",
+            v->mesh.cp, (long long)p->spec.run.train_sequence_length, 2 * v->mesh.cp);
     if (v->mesh.tp > p->cluster.node)
         return FAIL(STATUS_CONFIG, "tp %d goes beyond a node of %d devices", v->mesh.tp, p->cluster.node);
     if (v->mesh.zero > 0 && mesh_dp_cp(&v->mesh) == 1)
@@ -210,11 +216,35 @@ static struct range stage_range(const struct mesh_shape *m, int64_t layers, int 
     return r;
 }
 
-/* Parameters of a unit as ZeRO pads it: a whole number of optimizer chunks per rank (tensor/params.h). */
+/* Parameters of a unit as ZeRO pads it over `shards`: a whole number of optimizer chunks per rank (tensor/params.h). */
+static double padded_over(const struct mesh_shape *m, int shards, double count)
+{
+    const double grid = (double)shards * PARAMS_GRID;
+    return m->zero > 0 ? ceil(count / grid) * grid : count;
+}
+
 static double padded(const struct mesh_shape *m, double count)
 {
-    const double grid = (double)m->shard * PARAMS_GRID;
-    return m->zero > 0 ? ceil(count / grid) * grid : count;
+    return padded_over(m, m->shard, count);
+}
+
+/* Ranks that shard experts that others share out; 1 without ZeRO. */
+static int expert_shards(const struct mesh_shape *m)
+{
+    return m->zero > 0 && m->shard >= mesh_ep(m) ? m->shard / mesh_ep(m) : 1;
+}
+
+static double padded_experts(const struct mesh_shape *m, double count)
+{
+    return padded_over(m, expert_shards(m), count);
+}
+
+/* Scratch of the reduction of a unit over `ranks` data-parallel ranks (parallel/sync.h). */
+static double reduction_scratch(const struct mesh_shape *m, int ranks, int shards, double count)
+{
+    const int64_t part = (int64_t)count / shards;
+    return fmax((double)comm_reduce_scratch(m->zero > 0 ? shards : 1, part, DTYPE_F32),
+                (double)comm_sum_scratch(m->zero > 0 ? ranks / shards : ranks, part, DTYPE_F32));
 }
 
 /* Buffers of Muon's GEMMs. A rank's part of a layer bounds its part of a matrix. */
@@ -228,13 +258,17 @@ static double muon_scratch(const struct mesh_shape *m, const struct rank_share *
 
 /* Muon's communication for a layer's matrices (optim/muon.h): gradients and updates; without ZeRO and tensor
  * parallelism updates only. */
+struct muon_share {
+    double matrices;
+    int shard, stride; /* the data-parallel ranks that they are dealt to */
+};
 static double muon_communication_s(const struct mesh_plan *p, const struct mesh_shape *m,
-                                   const struct rank_share *s, double matrices)
+                                   const struct rank_share *s, const struct muon_share *of)
 {
-    const int shard = m->zero > 0 ? m->shard : mesh_dp_cp(m);
-    const struct axis dp = traffic_axis(&p->cluster, shard, m->tp), tp = traffic_axis(&p->cluster, m->tp, 1);
-    const double there_and_back = (4 + s->weight_bytes) * matrices / shard;
-    if (matrices == 0) return 0;
+    if (of->matrices == 0) return 0;
+    const struct axis dp = traffic_axis(&p->cluster, of->shard, of->stride),
+                      tp = traffic_axis(&p->cluster, m->tp, 1);
+    const double matrices = of->matrices, there_and_back = (4 + s->weight_bytes) * matrices / of->shard;
     return traffic_gather_s(&dp, m->zero > 0 ? there_and_back : s->weight_bytes * matrices) +
            traffic_gather_s(&tp, there_and_back);
 }
@@ -256,6 +290,66 @@ static void overlay(struct mesh_memory *m, const struct mesh_variant *v, const s
     m->grads -= grads;
 }
 
+/* Of a layer. */
+static double muon_s(const struct mesh_plan *p, const struct mesh_shape *m, const struct rank_share *s,
+                     const struct rank_share_layer *l)
+{
+    const int ep = mesh_ep(m), all = m->zero > 0 ? m->shard : mesh_dp_cp(m);
+    const struct muon_share dense = {l->matrices, all, m->tp},
+                            experts = {l->expert_matrices, all / ep, m->tp * ep};
+    return muon_communication_s(p, m, s, &dense) + muon_communication_s(p, m, s, &experts);
+}
+
+/* Parameters of the largest unit of each kind that a stage holds; dense: of tables with dense gradients. */
+struct largest {
+    double layer, experts, table, dense, front, back, unit;
+};
+
+/* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, and the ends of
+ * the model, which share a slot unless both are in use at once (parallel/zero.h). */
+static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, const struct rank_share *s,
+                         const struct largest *most)
+{
+    const double slots =
+        2 * most->layer + (s->stays ? most->front + most->back : fmax(most->front, most->back));
+    const int ranks = mesh_dp_cp(m), shards = m->zero > 0 ? m->shard : 1;
+    if (ranks > 1)
+        stage->memory.buffers = fmax(reduction_scratch(m, ranks, shards, most->unit),
+                                     reduction_scratch(m, ranks / s->ep, expert_shards(m), most->experts));
+    if (m->zero >= 2) stage->memory.buffers += (slots + most->dense) * 4;
+    if (m->zero >= 3) stage->unit_weights = (slots + most->table) * s->weight_bytes;
+    stage->memory.buffers += stage->unit_weights;
+}
+
+/* Weights, gradients and moments, and the data of a step; summed: parameters with partial gradients. */
+static void fill_state(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct rank_share *s,
+                       double summed)
+{
+    const struct mesh_variant *v = &r->variant;
+    struct mesh_stage *stage = &r->stages[rank];
+    struct mesh_memory *m = &stage->memory;
+    const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard),
+                            e = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero,
+                                              expert_shards(&v->mesh));
+    const double dense = stage->count - stage->experts;
+    m->weights = dense * (b.weight + b.master) + stage->experts * (e.weight + e.master) + s->param_other +
+                 stage->codes;
+    m->grads = (dense - stage->tables) * b.grad + stage->experts * e.grad + stage->row_bytes + s->grad_other;
+    if (s->tp > 1)
+        m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
+    if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL)
+        overlay(m, v, s, (stage->count - stage->tables) * b.grad);
+    const double part = stage->count / s->count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
+    m->optim = dense * b.moments + stage->experts * e.moments + rank_share_norm(s, &v->mesh, part);
+    stage->host = dense * b.host + stage->experts * e.host;
+    struct feed_shape feed = s->feed;
+    feed.micro_count = r->micros;
+    m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+    const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
+    m->grads +=
+        sync_pending(groups) * ((dense - stage->tables) * b.grad + stage->experts * e.grad); /* of the tree */
+}
+
 /* Sums over a rank's layers, chunk by chunk. */
 static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *p, const struct rank_share *s)
 {
@@ -263,11 +357,14 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
-    double act = 0, set = 0, store = 0, kept = 0, layer_max = 0, table_max = 0, dense_max = 0,
+    double act = 0, set = 0, store = 0, kept = 0,
            summed = last ? s->summed_last + (double)s->modules * s->summed_module : 0;
     const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
                  module = padded(&v->mesh, s->count_module);
+    const double module_experts = padded_experts(&v->mesh, s->experts_module);
+    struct largest most = {0};
     stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
+    if (last) stage->experts = (double)s->modules * module_experts, most.experts = module_experts;
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
     if (last) stage->codes += (double)s->modules * s->codes_module;
     if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
@@ -281,17 +378,20 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             store += l->store;
             kept += l->kept;
             stage->count += padded(&v->mesh, l->count) + padded(&v->mesh, l->table);
+            const double experts = padded_experts(&v->mesh, l->experts);
+            stage->experts += experts;
+            most.experts = fmax(most.experts, experts);
             summed += l->summed;
             stage->layers++;
             stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : mesh_dp_cp(&v->mesh));
-            stage->communication += muon_communication_s(p, &v->mesh, s, l->matrices);
+            stage->communication += muon_s(p, &v->mesh, s, l);
             m->scratch = fmax(m->scratch, l->scratch);
-            layer_max = fmax(layer_max, padded(&v->mesh, l->count));
-            table_max = fmax(table_max, padded(&v->mesh, l->table));
+            most.layer = fmax(most.layer, padded(&v->mesh, l->count));
+            most.table = fmax(most.table, padded(&v->mesh, l->table));
             if (l->row_bytes > 0)
                 stage->tables += padded(&v->mesh, l->table);
             else
-                dense_max = fmax(dense_max, padded(&v->mesh, l->table));
+                most.dense = fmax(most.dense, padded(&v->mesh, l->table));
             stage->rows += l->rows, stage->row_bytes += l->row_bytes;
             stage->codes += l->codes, stage->codes_s += l->codes_s;
         }
@@ -302,37 +402,21 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
      * each layer is stored once. */
     m->act = s->act_fixed + (last ? s->act_last : 0) +
              (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store + s->once - s->sum_bytes : act);
-    const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard);
-    m->weights = stage->count * (b.weight + b.master) + s->param_other + stage->codes;
-    m->grads = (stage->count - stage->tables) * b.grad + stage->row_bytes + s->grad_other;
-    if (s->tp > 1)
-        m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
-    if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL)
-        overlay(m, v, s, (stage->count - stage->tables) * b.grad);
-    m->optim = stage->count * b.moments;
-    stage->host = stage->count * b.host;
-    struct feed_shape feed = s->feed;
-    feed.micro_count = r->micros;
-    m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
-    const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
-    m->grads += sync_pending(groups) * (stage->count - stage->tables) * b.grad; /* partial sums of the tree */
-    /* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, and the ends of
-     * the model, which share a slot unless both are in use at once (parallel/zero.h). */
-    if (last) layer_max = fmax(layer_max, module);
-    const double unit = fmax(fmax(layer_max, dense_max), fmax(first ? front : 0, last ? back : 0));
-    const double slots = 2 * layer_max + (s->stays ? front + back : fmax(front, back));
-    if (mesh_dp_cp(&v->mesh) > 1) m->buffers += (v->mesh.zero > 0 ? 1 : 2) * unit * 4;
-    if (v->mesh.zero >= 2) m->buffers += (slots + dense_max) * 4;
-    if (v->mesh.zero >= 2) m->buffers += stage->stores * kept * 4;
-    if (v->mesh.zero >= 3) m->buffers += (slots + table_max) * s->weight_bytes;
+    stage->count += stage->experts;
+    fill_state(r, rank, p, s, summed);
+    if (last) most.layer = fmax(most.layer, module);
+    most.front = front, most.back = back;
+    most.unit = fmax(fmax(most.layer, most.dense), fmax(first ? front : 0, last ? back : 0));
+    fill_buffers(stage, &v->mesh, s, &most);
+    m->buffers += v->mesh.zero >= 2 ? stage->stores * kept * 4 : 0;
     m->communication = (double)(s->kind == DEV_CUDA ? r->room.device : r->room.host);
-    if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, layer_max));
+    if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, most.layer));
 }
 
 /* Seconds of one micro-batch on a rank. */
 struct passes {
     double forward, backward, wgrad;
-    double tp_exposed, cp_exposed;
+    double tp_exposed, cp_exposed, ep_exposed;
     struct layer_time compute;
 };
 
@@ -341,7 +425,7 @@ enum { MODULE_TRANSFERS = 14 }; /* of the residual stream, per MTP module */
 static void passes_add(struct passes *sum, const struct passes *t)
 {
     sum->forward += t->forward, sum->backward += t->backward, sum->wgrad += t->wgrad;
-    sum->tp_exposed += t->tp_exposed, sum->cp_exposed += t->cp_exposed;
+    sum->tp_exposed += t->tp_exposed, sum->cp_exposed += t->cp_exposed, sum->ep_exposed += t->ep_exposed;
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
@@ -380,14 +464,17 @@ static struct passes layer_passes(const struct mesh_variant *v, const struct ran
     const struct layer_times *l = &s->layer[layer].times;
     const double again = v->recompute == RECOMPUTE_FULL;
     const double forward = sp_exposed_forward(s, layer),
-                 backward = sp_exposed_backward(s, layer) + again * forward,
-                 keys = s->layer[layer].keys_s; /* nothing overlaps the exchange of keys and values */
-    struct passes t = {.forward = layer_time_sum(&l->forward) + forward + keys,
+                 backward = sp_exposed_backward(s, layer) + again * forward;
+    const struct exchange *cp = &s->layer[layer].context, *ep = &s->layer[layer].dispatch;
+    const double cp_forward = cp->exposed * cp->forward, cp_backward = cp->exposed * cp->backward,
+                 ep_forward = ep->exposed * ep->forward, ep_backward = ep->exposed * ep->backward;
+    struct passes t = {.forward = layer_time_sum(&l->forward) + forward + cp_forward + ep_forward,
                        .backward = layer_time_sum(&l->backward) + layer_time_sum(&l->recompute) + backward +
-                                   (2 + again) * keys,
+                                   cp_backward + ep_backward,
                        .wgrad = l->wgrad,
                        .tp_exposed = forward + backward,
-                       .cp_exposed = (3 + again) * keys,
+                       .cp_exposed = cp_forward + cp_backward,
+                       .ep_exposed = ep_forward + ep_backward,
                        .compute = l->forward};
     layer_time_add(&t.compute, &l->backward, 1);
     layer_time_add(&t.compute, &l->recompute, 1);
@@ -409,7 +496,10 @@ static struct passes end_passes(const struct rank_share *s, bool first, bool las
         layer_time_add(&t.compute, &ends[k]->backward, 1);
     }
     if (last) { /* of MTP; their compute is counted in the head */
-        t.backward += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
+        const double dispatch =
+            s->dispatch_modules.exposed * (s->dispatch_modules.forward + s->dispatch_modules.backward);
+        t.backward += (double)s->modules * MODULE_TRANSFERS * s->gather_s + dispatch;
+        t.ep_exposed += dispatch;
         t.tp_exposed += (double)s->modules * MODULE_TRANSFERS * s->gather_s;
     }
     return t;
@@ -476,10 +566,11 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
 static double optim_s(const struct mesh_plan *p, const struct rank_share *s, const struct mesh_variant *v,
                       const struct mesh_stage *stage)
 {
-    const double count = stage->count - stage->tables + stage->rows;
+    const double dense = stage->count - stage->experts - stage->tables + stage->rows;
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, 0, 1);
     const double bytes = 2 * (b.weight + b.master + b.moments + b.grad);
-    const double own = count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
+    const double own =
+        dense / (v->mesh.zero > 0 ? v->mesh.shard : 1) + stage->experts / expert_shards(&v->mesh);
     if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
     return own * bytes / p->cluster.machine->stream_rate;
 }
@@ -499,8 +590,34 @@ static double uncovered(double transfer, double pass, int layers, double overlap
     return layers > 0 ? paid(transfer, overlap * fmin(transfer, pass) * (layers - 1) / layers) : transfer;
 }
 
-/* ZeRO shards a copy over `shard` neighbours of dp (parallel/mesh.h). All-reduces over copies follow each
- * reduce-scatter. Each unit of the parameter table is one collective. */
+/* Parameters that the same ranks sum and shard: every rank of dp x cp, or of experts that others share out, edp. */
+struct data_axis {
+    double count, summed; /* summed: without sparse tables */
+    int ranks, shard, stride;
+};
+/* Per sum of gradients, and per gather of weights. */
+struct data_traffic {
+    double sum_s, gather_s, sum_bytes, gather_bytes;
+};
+
+/* ZeRO shards a copy over `shard` neighbours (parallel/mesh.h). All-reduces over copies follow each reduce-scatter.
+ * Each unit of the parameter table is one collective. */
+static struct data_traffic data_traffic(const struct mesh_plan *p, int zero, const struct data_axis *d,
+                                        int units, double weight)
+{
+    if (d->count <= 0 || d->ranks <= 1) return (struct data_traffic){0};
+    const struct axis inner = traffic_axis(&p->cluster, d->shard, d->stride),
+                      outer = traffic_axis(&p->cluster, d->ranks / d->shard, d->stride * d->shard);
+    const double scatter = p->assume.grad_bytes * d->summed,
+                 gather = traffic_state(zero, d->count, weight).gather;
+    return (struct data_traffic){.sum_s = units * (traffic_gather_s(&inner, scatter / units) +
+                                                   traffic_sum_s(&outer, scatter / units / d->shard)),
+                                 .gather_s = units * traffic_gather_s(&inner, gather / units),
+                                 .sum_bytes = traffic_gather_bytes(&inner, scatter) +
+                                              traffic_sum_bytes(&outer, scatter / d->shard),
+                                 .gather_bytes = traffic_gather_bytes(&inner, gather)};
+}
+
 static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
                               const struct rank_share *s, const struct passes *t)
 {
@@ -508,19 +625,18 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const struct mesh_stage *stage = &r->stages[rank];
     struct dp_cost c = {0};
     if (mesh_dp_cp(v) == 1) return c;
-    const int shard = v->zero > 0 ? v->shard : 1, copies = mesh_dp_cp(v) / shard;
-    const struct axis inner = traffic_axis(&p->cluster, shard, v->tp),
-                      outer = traffic_axis(&p->cluster, copies, v->tp * shard);
-    struct state_traffic bytes = traffic_state(v->zero, stage->count, s->weight_bytes);
-    bytes.scatter = p->assume.grad_bytes * (stage->count - stage->tables);
-    const int units = stage->layers + (rank == 0) + (rank == v->pp - 1);
-    const double sums = bytes.each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
-    const double sum = units * (traffic_gather_s(&inner, bytes.scatter / units) +
-                                traffic_sum_s(&outer, bytes.scatter / units / shard)),
-                 gather = units * traffic_gather_s(&inner, bytes.gather / units);
-    c.sum.bytes = sums * (traffic_gather_bytes(&inner, bytes.scatter) +
-                          traffic_sum_bytes(&outer, bytes.scatter / shard)) +
-                  gathers * traffic_gather_bytes(&inner, bytes.gather);
+    const double dense = stage->count - stage->experts;
+    const struct data_axis all = {dense, dense - stage->tables, mesh_dp_cp(v), v->zero > 0 ? v->shard : 1,
+                                  v->tp},
+                           own = {stage->experts, stage->experts, mesh_dp_cp(v) / s->ep, expert_shards(v),
+                                  v->tp * mesh_cp(v) * s->ep};
+    const int ends = (rank == 0) + (rank == v->pp - 1);
+    const struct data_traffic x = data_traffic(p, v->zero, &all, stage->layers + ends, s->weight_bytes),
+                              y = data_traffic(p, v->zero, &own, stage->layers, s->weight_bytes);
+    const bool each_micro = v->zero >= 2;
+    const double sums = each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
+    const double sum = x.sum_s + y.sum_s, gather = x.gather_s + y.gather_s;
+    c.sum.bytes = sums * (x.sum_bytes + y.sum_bytes) + gathers * (x.gather_bytes + y.gather_bytes);
     c.sum.seconds = sums * sum + gathers * gather;
     /* The first stages finish last: later stages reduce while earlier ones still compute. */
     const double slack = s->overlap_dp * rank * t->backward / v->chunks;
@@ -536,94 +652,12 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
         c.once = v->zero == 2 ? moved : 0;
     }
     /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */
-    const struct axis all = traffic_axis(&p->cluster, mesh_dp_cp(v), v->tp);
+    const struct axis every = traffic_axis(&p->cluster, mesh_dp_cp(v), v->tp);
     const double reads = stage->row_bytes - stage->rows * 4,
-                 read_s = reads > 0 ? traffic_gather_s(&all, reads) : 0;
-    c.sum.bytes += traffic_gather_bytes(&all, reads), c.sum.seconds += read_s, c.once += read_s;
+                 read_s = reads > 0 ? traffic_gather_s(&every, reads) : 0;
+    c.sum.bytes += traffic_gather_bytes(&every, reads), c.sum.seconds += read_s, c.once += read_s;
     c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
     return c;
-}
-
-/* Once a pipeline is full, each group of micro-batches takes as long as the last one. So of very many, FIRST per rank are
- * simulated, and then MORE: the same groups with the same remainder. Returns `micros` if all are needed. */
-enum { WALK_FIRST = 4, WALK_MORE = 2, WALK_MOST = 8 };
-static int walked_micros(const struct mesh_shape *m, int micros, int least)
-{
-    const int group = m->chunks > 1 ? pipeline_schedule_group(m->pp, micros) : 1;
-    if (micros <= WALK_MOST * m->pp || group > WALK_FIRST * m->pp || m->schedule == PIPELINE_GPIPE)
-        return micros;
-    int few = micros % group + group * ((least + group - 1) / group);
-    while (few < micros && m->chunks > 1 && pipeline_schedule_group(m->pp, few) != group) few += group;
-    return few < micros ? few : micros;
-}
-
-static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
-{
-    const struct mesh_shape *m = &r->variant.mesh;
-    const struct pipeline_schedule *s = &w->schedule;
-    if (s->ranks == m->pp && w->micros == r->micros && s->chunks == m->chunks && s->kind == m->schedule)
-        return STATUS_OK;
-    forget_walk(w);
-    w->micros = r->micros;
-    const int few = walked_micros(m, r->micros, WALK_FIRST * m->pp),
-              more = walked_micros(m, r->micros, few + WALK_MORE * m->pp);
-    status st =
-        pipeline_schedule_build(&w->schedule, m->schedule, m->pp, more > few ? few : r->micros, m->chunks);
-    if (st == STATUS_OK) st = pipeline_schedule_depth(&w->schedule, &w->depth);
-    if (st == STATUS_OK && more > few)
-        st = pipeline_schedule_build(&w->longer, m->schedule, m->pp, more, m->chunks);
-    if (st != STATUS_OK) forget_walk(w);
-    return st;
-}
-
-static status makespan_of(const struct mesh_walk *w, double message, double *makespan)
-{
-    const struct pipeline_simulate_args a = {.stages = w->times, .message = message};
-    struct pipeline_simulated few, more;
-    TRY(pipeline_simulate(&w->schedule, &a, &few));
-    *makespan = few.makespan;
-    if (w->longer.ranks == 0) return STATUS_OK;
-    TRY(pipeline_simulate(&w->longer, &a, &more));
-    *makespan += (more.makespan - few.makespan) * (w->micros - w->schedule.micros) /
-                 (w->longer.micros - w->schedule.micros);
-    return STATUS_OK;
-}
-
-/* Takes ownership of `times`. */
-static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *times, size_t count,
-                            double message)
-{
-    if (w->times && w->message == message && memcmp(w->times, times, count * sizeof *times) == 0) {
-        free(times);
-        return STATUS_OK;
-    }
-    free(w->times);
-    w->times = times, w->message = message;
-    TRY(makespan_of(w, message, &w->with));
-    return makespan_of(w, 0, &w->without);
-}
-
-/* Takes ownership of `times`. */
-static status walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct rank_share *s,
-                            struct pipeline_stage_time *times, double message, double *makespan)
-{
-    const struct mesh_shape *m = &r->variant.mesh;
-    struct mesh_walk *w = &p->walk;
-    status st = build_schedule(w, r);
-    if (st != STATUS_OK) free(times);
-    TRY(st);
-    TRY(walk_schedule(w, times, (size_t)m->pp * (size_t)m->chunks, message));
-    for (int i = 0; i < m->pp; i++) {
-        r->stages[i].slots = w->schedule.rank[i].slots;
-        r->stages[i].stores = w->schedule.rank[i].stores;
-    }
-    const double sends = 2.0 * r->micros * m->chunks;
-    r->pp = (struct mesh_traffic){.bytes = sends * traffic_stage_bytes(s->stream_bytes, m->tp),
-                                  .seconds = sends * message,
-                                  .exposed = w->with - w->without};
-    r->bubble = w->without;
-    *makespan = w->with;
-    return STATUS_OK;
 }
 
 /* Times of all stages, each micro-batch with its part of dp's communication; then simulates the schedule. */
@@ -660,7 +694,8 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
             r->compute = (struct layer_time){0};
             layer_time_add(&r->compute, &all.compute, r->micros);
             r->tp.exposed = r->micros * all.tp_exposed;
-            r->cp.exposed = r->cp.seconds = r->micros * all.cp_exposed;
+            r->cp.exposed = r->micros * all.cp_exposed;
+            r->ep.exposed = r->micros * all.ep_exposed;
         }
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
@@ -671,7 +706,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
     status st = STATUS_OK;
     for (int i = 0; i < v->mesh.pp; i++) r->stages[i].slots = v->mesh.chunks;
     if (v->mesh.pp > 1) {
-        st = walk_pipeline(p, r, s, times, message, &makespan);
+        st = mesh_walk_pipeline(p, r, s, times, message, &makespan);
         r->bubble -= r->micros * slowest;
     } else {
         free(times);
@@ -706,19 +741,24 @@ static void count_tp(const struct mesh_plan *p, const struct rank_share *s, stru
         v->mesh.tp > 1 ? r->tp.bytes / traffic_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
 }
 
-/* Keys and values of the slowest stage's layers: gathered forward and backward, their gradients scattered; gathered once
- * more by full recompute. */
-static void count_cp(const struct rank_share *s, struct mesh_result *r)
+static void count_exchange(struct mesh_traffic *t, int micros, const struct exchange *x)
+{
+    t->bytes += micros * (x->forward_bytes + x->backward_bytes);
+    t->seconds += micros * (x->forward + x->backward);
+}
+
+/* What ranks of the slowest stage exchange (plan/exchange.h). */
+static void count_exchanges(const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    const int cp = mesh_cp(&v->mesh);
-    const double times = v->recompute == RECOMPUTE_FULL ? 4 : 3;
-    double bytes = 0;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct range at = stage_range(&v->mesh, s->layers, c * v->mesh.pp + r->slowest);
-        for (int64_t i = at.begin; i < at.end; i++) bytes += s->layer[i].keys_bytes;
+        for (int64_t i = at.begin; i < at.end; i++) {
+            count_exchange(&r->cp, r->micros, &s->layer[i].context);
+            count_exchange(&r->ep, r->micros, &s->layer[i].dispatch);
+        }
     }
-    r->cp.bytes = r->micros * times * bytes * (cp - 1) / cp;
+    if (r->slowest == v->mesh.pp - 1) count_exchange(&r->ep, r->micros, &s->dispatch_modules);
 }
 
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r)
@@ -726,12 +766,6 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     const struct rank_share *s;
     *r = (struct mesh_result){.variant = *v};
     TRY(mesh_check(&p->spec, &v->mesh));
-    if (mesh_ep(&v->mesh) > 1)
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.expert %d: no plan counts what ranks send to experts so far; leave it out of the "
-            "plan, which is then that of whole experts on each rank",
-            v->mesh.ep);
     TRY(check_variant(p, v));
     TRY(find_share(p, v, &s));
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));
@@ -748,8 +782,8 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
         if (mesh_memory_sum(&r->stages[i].memory) > mesh_result_bytes(r)) r->fullest = i;
     }
     count_tp(p, s, r);
-    count_cp(s, r);
-    r->fits = fits(p, r);
+    count_exchanges(s, r);
+    r->fits = mesh_fits(p, r);
     const double tokens = (double)p->spec.run.train_batch_tokens;
     r->tokens_per_s = tokens / r->step;
     r->mfu = r->tokens_per_s * plan_model_flops(&p->spec.model, p->spec.run.train_sequence_length) /

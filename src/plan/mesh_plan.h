@@ -1,4 +1,5 @@
-/* Plans for many devices: memory, traffic and step time of each mesh dp x tp x pp, and the fastest mesh that fits.
+/* Plans for many devices: memory, traffic and step time of each mesh dp x cp x tp x pp, with experts shared out over ep
+ * ranks of dp, and the fastest mesh that fits.
  *
  * Memory comes from the run's own layout code at a position of the mesh (plan_lay, block_lay), layer by layer: one
  * layout gives all stages. The state is then divided as ZeRO divides it. For one device the result equals plan_lay's
@@ -8,7 +9,7 @@
  *     dp, ZeRO 0 and 1: the gradient reductions overlap the last micro-batch's backward, except that of the last layer;
  *         weight gathers overlap the first forward, except that of the first layer
  *     dp, ZeRO 2 and 3: the same in each micro-batch
- *     cp: nothing overlaps the exchange of keys and values
+ *     cp, ep: nothing overlaps what ranks exchange (plan/exchange.h)
  *     pp: messages overlap another micro-batch's compute, except at the start and end of the pipeline
  * On a host nothing overlaps. */
 #ifndef INGOT_PLAN_MESH_PLAN_H
@@ -52,12 +53,14 @@ double mesh_memory_sum(const struct mesh_memory *m);
 struct mesh_stage {
     int layers;                 /* sum over its chunks */
     int slots, stores;          /* activation sets of a chunk that it holds; deferred GEMMs (zb_h1) */
-    double count;               /* parameters before sharding over dp */
+    double count, experts;      /* parameters before sharding over dp; of them, experts that ranks share out */
     double tables, rows, row_bytes; /* parameters with sparse gradients; those that a step may read; bytes kept:
                                        rank_share.h */
     double host;                /* bytes of optimizer state in host memory */
     double codes, codes_s;      /* FP8: bytes of the codes of its weights; seconds per step to make them */
     struct mesh_memory memory;
+    double first_bytes;         /* of its first rank, of mesh_plan_lay; the memory is of its fullest */
+    double unit_weights;        /* of memory.buffers: whole weights of units (ZeRO 3) */
     double forward, backward;   /* seconds of a micro-batch, including communication that is not overlapped */
     double ortho, communication;     /* seconds per step of Muon's GEMMs, and of communication for them */
 };
@@ -76,11 +79,14 @@ struct mesh_result {
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */
     double bubble;              /* seconds that the slowest stage waits for others */
-    struct mesh_traffic tp, cp, dp, pp;
+    struct mesh_traffic tp, cp, ep, dp, pp;
     double step;                /* seconds */
     double tokens_per_s, mfu;   /* all devices; model FLOPs */
 };
 double mesh_result_bytes(const struct mesh_result *r); /* of its fullest stage */
+/* "dp 8 (ep 4) x cp 2 x tp 1 x pp 1": ep and cp where they are more than one. Returns buf. */
+enum { MESH_AXES = 96 };
+const char *mesh_axes(char buf[MESH_AXES], const struct mesh_shape *m);
 
 /* A search with its caches. Spec, machine and assumptions are copied. */
 struct mesh_plan;
@@ -88,11 +94,20 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
 void mesh_plan_close(struct mesh_plan *p);
 /* Plans one variant. STATUS_CONFIG, in one line: the model cannot run this way. Else *r, whether it fits or not. */
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r) WARN_UNUSED;
+/* Replaces the memory of r's stages by what the run's own layout code takes for the fullest rank of each stage, byte
+ * for byte; the search's numbers come from one layout of the whole model, and are near it. */
+status mesh_plan_lay(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
+/* The same for the fullest stage alone: whether the variant fits. */
+status mesh_plan_lay_fullest(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
+/* The same for one rank of the mesh. */
+status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                          struct mesh_memory *out) WARN_UNUSED;
 /* Plans the mesh of the spec's own keys: parallel.*, train.recompute and train.micro_batch (auto: the fastest that
  * fits). */
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
 
-/* The fastest variant (ZeRO, schedule, chunks, recompute, micro_batch) of each dp x tp x pp, fastest first. */
+/* The fastest variant (dp and its ep, cp, ZeRO, schedule, chunks, recompute, micro_batch) of each tp x pp, fastest
+ * first. Context ranks are looked at where fewer of them leave little to do or no room (mesh_search.c). */
 struct mesh_list {
     int legal, fit;             /* examined variants; those that fit */
     int count, capacity;
@@ -102,8 +117,11 @@ struct mesh_list {
 /* STATUS_CONFIG, with the reason of the first, if no mesh is possible. With count == 0 none fits: `least` is the
  * closest. */
 status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list) WARN_UNUSED;
-/* The same for one tp x pp, which multiply to a divisor of the devices: count is 1 or, when it does not fit, 0. */
-status mesh_plan_search_one(struct mesh_plan *p, int tp, int pp, struct mesh_list *list) WARN_UNUSED;
+/* The same for one tp x pp, which multiply to a divisor of the devices: count is 1 or, when it does not fit, 0. cp, ep
+ * 0: any. */
+struct mesh_asked { int tp, pp, cp, ep; };
+status mesh_plan_search_one(struct mesh_plan *p, const struct mesh_asked *asked,
+                            struct mesh_list *list) WARN_UNUSED;
 void mesh_list_free(struct mesh_list *list);
 
 /* `ingot plan RUN.yaml --machine 64xB200`: prints the best meshes and what limits the first, or the mesh of

@@ -13,6 +13,7 @@ struct mesh_walk {
     struct pipeline_stage_time *times;    /* [p v], owned: stage times of the last simulation; NULL: none */
     double message, with, without; /* makespans with message times, and without */
 };
+void mesh_walk_forget(struct mesh_walk *w);
 /* A model's rank shares are computed once per tp, recompute policy and micro-batch. */
 enum { MESH_SHARES_MAX = 1024 };
 struct mesh_plan {
@@ -28,12 +29,19 @@ struct mesh_plan {
     int share_count;
     struct rank_share *shares[MESH_SHARES_MAX]; /* owned */
 };
+/* Simulates the pipeline of r with these stage times, of which it takes ownership: the stages' slots and stores, pp and
+ * bubble of *r (bubble: with compute), and the seconds of all micro-batches. */
+status mesh_walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const struct rank_share *s,
+                          struct pipeline_stage_time *times, double message, double *makespan) WARN_UNUSED;
 /* Distributes layers over the stages of v's pipeline (one chunk per rank) such that the slowest stage is fastest.
  * STATUS_CONFIG as in mesh_plan_one. */
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;
+/* Whether the run says its mesh, by a key of parallel.*. */
+bool mesh_plan_is_given(const struct run_spec *r);
 /* Bytes of host memory that a rank of the fullest stage needs; the most that it may. */
 double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
 double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
+bool mesh_fits(const struct mesh_plan *p, const struct mesh_result *r); /* the devices and their host hold it */
 #endif

@@ -29,9 +29,8 @@ static const char *recompute_word(enum recompute policy)
 static const char *variant_text(char buf[192], const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    int used = snprintf(buf, 192, "dp %d x ", v->mesh.dp);
-    if (mesh_cp(&v->mesh) > 1) used += snprintf(buf + used, (size_t)(192 - used), "cp %d x ", v->mesh.cp);
-    used += snprintf(buf + used, (size_t)(192 - used), "tp %d x pp %d", v->mesh.tp, v->mesh.pp);
+    char axes[MESH_AXES];
+    int used = snprintf(buf, 192, "%s", mesh_axes(axes, &v->mesh));
     if (v->mesh.pp > 1) used += snprintf(buf + used, (size_t)(192 - used), ", %s", schedule_word(v));
     if (v->mesh.chunks > 1)
         used += snprintf(buf + used, (size_t)(192 - used), " of %d chunks", v->mesh.chunks);
@@ -56,6 +55,7 @@ static bool is_fp8(const struct mesh_plan *p)
     X(bubble, "pipeline bubble", r->bubble)                                                                  \
     X(tp, "tp, what it costs", r->tp.exposed)                                                                \
     X(cp, "cp, what it costs", r->cp.exposed)                                                                \
+    X(ep, "ep, what it costs", r->ep.exposed)                                                                \
     X(dp, "dp, what it costs", r->dp.exposed)                                                                \
     X(pp, "pp, what it costs", r->pp.exposed)
 
@@ -88,33 +88,56 @@ static void print_head(const struct mesh_plan *p)
         printf("note         this build has no CUDA: activations are laid out as the CPU lays them out\n");
 }
 
-static void print_row(const struct mesh_result *r)
+/* Which columns of the table are needed beside dp, tp and pp. */
+struct columns {
+    bool cp, ep;
+};
+static struct columns columns_of(const struct mesh_list *list)
+{
+    struct columns c = {0};
+    for (int i = 0; i < list->count && i < ROWS; i++) {
+        c.cp |= mesh_cp(&list->best[i].variant.mesh) > 1;
+        c.ep |= mesh_ep(&list->best[i].variant.mesh) > 1;
+    }
+    return c;
+}
+
+static void print_row(const struct mesh_result *r, struct columns c)
 {
     const struct mesh_variant *v = &r->variant;
     char a[32], b[32], time[32], schedule[32], zero[32];
-    snprintf(zero, sizeof zero, v->mesh.shard < v->mesh.dp ? "%d/%d" : "%d", v->mesh.zero, v->mesh.shard);
+    snprintf(zero, sizeof zero, v->mesh.shard < mesh_dp_cp(&v->mesh) ? "%d/%d" : "%d", v->mesh.zero,
+             v->mesh.shard);
     if (v->mesh.chunks > 1)
         snprintf(schedule, sizeof schedule, "%s %d", schedule_word(v), v->mesh.chunks);
     else
         snprintf(schedule, sizeof schedule, "%s%s", schedule_word(v), v->mesh.layers[0] ? " uneven" : "");
-    printf("%5d %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %10s %9s %5.1f %6.1f %5.1f %5.1f %5.1f\n",
-           v->mesh.dp, v->mesh.tp, v->mesh.pp, zero, schedule, recompute_word(v->recompute),
-           (long long)v->micro_batch, r->micros, text_bytes(a, mesh_result_bytes(r)),
-           text_time(time, r->step), text_count(b, r->tokens_per_s), 100 * r->mfu, 100 * r->bubble / r->step,
-           100 * r->tp.exposed / r->step, 100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
+    printf("%5d", v->mesh.dp);
+    if (c.ep) printf(" %3d", mesh_ep(&v->mesh));
+    if (c.cp) printf(" %3d", mesh_cp(&v->mesh));
+    printf(" %3d %3d %5s  %-14s %-9s %5lld x %-5d %10s %10s %9s %5.1f %6.1f %5.1f %5.1f %5.1f", v->mesh.tp,
+           v->mesh.pp, zero, schedule, recompute_word(v->recompute), (long long)v->micro_batch, r->micros,
+           text_bytes(a, mesh_result_bytes(r)), text_time(time, r->step), text_count(b, r->tokens_per_s),
+           100 * r->mfu, 100 * r->bubble / r->step, 100 * r->tp.exposed / r->step,
+           100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
+    if (c.ep) printf(" %5.1f", 100 * r->ep.exposed / r->step);
+    if (c.cp) printf(" %5.1f", 100 * r->cp.exposed / r->step);
+    printf("\n");
 }
 
 static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
 {
     char a[32];
-    printf("meshes       %d variants of dp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
+    const struct columns c = columns_of(list);
+    printf("meshes       %d variants of dp x cp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
            "predicted:\n\n",
            list->legal, list->fit, text_bytes(a, p->bytes));
-    printf("%5s %3s %3s %5s  %-14s %-9s %5s x %-5s %10s %10s %9s %5s %6s %5s %5s %5s\n", "dp", "tp", "pp",
-           "zero", "schedule", "recompute", "micro", "m", "memory", "step", "tokens/s", "MFU", "bubble", "tp",
-           "dp", "pp");
-    for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i]);
-    printf("%93s\n", "(last columns: % of the step; tp, dp, pp: what communication costs)");
+    printf("%5s%s%s %3s %3s %5s  %-14s %-9s %5s x %-5s %10s %10s %9s %5s %6s %5s %5s %5s%s%s\n", "dp",
+           c.ep ? "  ep" : "", c.cp ? "  cp" : "", "tp", "pp", "zero", "schedule", "recompute", "micro", "m",
+           "memory", "step", "tokens/s", "MFU", "bubble", "tp", "dp", "pp", c.ep ? "    ep" : "",
+           c.cp ? "    cp" : "");
+    for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i], c);
+    printf("%93s\n", "(last columns: % of the step; tp, dp, pp ...: what communication costs)");
     printf("%93s\n", "(zero 3/8: the state is sharded over groups of 8 ranks: parallel.shard)");
 }
 
@@ -221,10 +244,11 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
         const struct mesh_traffic *t;
     } axes[] = {{"tp", r->variant.mesh.tp, &r->tp},
                 {"cp", mesh_cp(&r->variant.mesh), &r->cp},
+                {"ep", mesh_ep(&r->variant.mesh), &r->ep},
                 {"dp", mesh_dp_cp(&r->variant.mesh), &r->dp},
                 {"pp", r->variant.mesh.pp, &r->pp}};
     printf("\nsent         per rank and step; cost: what is not behind compute, and what it slows there\n");
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
         if (axes[i].ranks > 1)
             printf("  %-4s %4d ranks %12s %12s, costs %10s\n", axes[i].name, axes[i].ranks,
                    text_bytes(a, axes[i].t->bytes), text_time(b, axes[i].t->seconds),
@@ -235,6 +259,8 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     const struct plan_devices d = devices_of(p);
     char command[PLAN_COMMAND];
     duration_print(&p->spec, r->step, &d);
+    if (p->cluster.machine->kind == DEV_CUDA && mesh_cp(&r->variant.mesh) * mesh_ep(&r->variant.mesh) > 1)
+        printf("note         `ingot train` has context and expert parallelism on CPU ranks so far\n");
     printf("start        %s\n", start_command(command, p, r));
 }
 
@@ -255,25 +281,27 @@ static json_t *result_json(const struct mesh_result *r)
         MESH_MEMORY(X)
 #undef X
         if (s->codes > 0) json_object_set_new(memory, "fp8_codes_in_weights", json_real(s->codes));
-        json_array_append_new(
-            stages, json_pack("{s:i, s:i, s:f, s:f, s:o, s:f, s:f, s:f}", "layers", s->layers, "slots",
-                              s->slots, "parameters", s->count, "host_bytes", s->host, "memory_bytes", memory,
-                              "memory_bytes_sum", mesh_memory_sum(&s->memory), "forward_seconds", s->forward,
-                              "backward_seconds", s->backward));
+        json_array_append_new(stages,
+                              json_pack("{s:i, s:i, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "layers", s->layers,
+                                        "slots", s->slots, "parameters", s->count, "host_bytes", s->host,
+                                        "memory_bytes", memory, "memory_bytes_sum",
+                                        mesh_memory_sum(&s->memory), "first_rank_bytes", s->first_bytes,
+                                        "forward_seconds", s->forward, "backward_seconds", s->backward));
     }
 #define X(name, text, seconds) json_object_set_new(parts, #name, json_real(seconds));
     STEP_PARTS(X)
 #undef X
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, s:o, "
-        "s:o, s:o, s:o, s:o}",
-        "dp", v->mesh.dp, "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero,
-        "shard", v->mesh.shard, "schedule", schedule_word(v), "chunks", v->mesh.chunks, "recompute",
-        recompute_word(v->recompute), "micro_batch", (json_int_t)v->micro_batch, "micro_batches", r->micros,
-        "fits", r->fits, "memory_bytes_max", mesh_result_bytes(r), "communication_host_bytes",
-        (json_int_t)r->room.host, "step_seconds", r->step, "tokens_per_s", r->tokens_per_s, "mfu", r->mfu,
-        "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp), "sent_cp", traffic_json(&r->cp),
-        "sent_dp", traffic_json(&r->dp), "sent_pp", traffic_json(&r->pp), "stages", stages);
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, "
+        "s:o, s:o, s:o, s:o, s:o, s:o}",
+        "dp", v->mesh.dp, "ep", mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp",
+        v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard, "schedule", schedule_word(v), "chunks",
+        v->mesh.chunks, "recompute", recompute_word(v->recompute), "micro_batch", (json_int_t)v->micro_batch,
+        "micro_batches", r->micros, "fits", r->fits, "memory_bytes_max", mesh_result_bytes(r),
+        "communication_host_bytes", (json_int_t)r->room.host, "step_seconds", r->step, "tokens_per_s",
+        r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp),
+        "sent_cp", traffic_json(&r->cp), "sent_ep", traffic_json(&r->ep), "sent_dp", traffic_json(&r->dp),
+        "sent_pp", traffic_json(&r->pp), "stages", stages);
 }
 
 static json_t *machine_json(const struct mesh_plan *p)
@@ -287,8 +315,9 @@ static json_t *machine_json(const struct mesh_plan *p)
     return o;
 }
 
-static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
+static status print_json(const struct mesh_plan *p, const struct mesh_list *list)
 {
+    for (int i = 0; i < list->count && i < ROWS; i++) TRY(mesh_plan_lay(p, &list->best[i]));
     json_t *best = json_array(), *root = machine_json(p);
     for (int i = 0; i < list->count && i < ROWS; i++)
         json_array_append_new(best, result_json(&list->best[i]));
@@ -302,6 +331,7 @@ static void print_json(const struct mesh_plan *p, const struct mesh_list *list)
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
+    return STATUS_OK;
 }
 
 /* Says what would make the nearest candidate fit. */
@@ -339,13 +369,13 @@ static status print_search(struct mesh_plan *p, bool json)
     status st = STATUS_OK;
     TRY(mesh_plan_search(p, &list));
     if (json) {
-        print_json(p, &list);
+        st = print_json(p, &list);
     } else {
         print_head(p);
         if (list.count > 0) print_table(p, &list);
         print_details(p, list.count > 0 ? &list.best[0] : &list.least);
     }
-    if (list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
+    if (st == STATUS_OK && list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
     mesh_list_free(&list);
     return st;
 }
@@ -390,14 +420,11 @@ status mesh_plan_print(const struct spec *s, const char *machine, const struct p
 {
     struct cluster c;
     struct mesh_plan *p;
-    const struct run_spec *r = &s->run;
-    const bool given =
-        r->parallel_tensor > 1 || r->parallel_pipeline > 1 || r->parallel_zero > 0 || r->parallel_context > 1;
     TRY(cluster_parse(machine, &c));
     c.assume = command->assume;
     TRY(mesh_plan_open(&p, s, &c));
     p->command = *command;
-    status st = given ? print_given(p, json) : print_search(p, json);
+    status st = mesh_plan_is_given(&s->run) ? print_given(p, json) : print_search(p, json);
     mesh_plan_close(p);
     return st;
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MICRO_TOKENS = 1 << 17, CHUNKS_MAX = 16 };
+enum { MICRO_TOKENS = 1 << 17, CHUNKS_MAX = 16, CONTEXT_TOKENS_MIN = 1024 };
 
 struct search {
     struct mesh_plan *plan;
@@ -23,6 +23,9 @@ static double cost(const struct search *s, const struct mesh_result *r)
     return r->step * (1 + 1e-3 * (v->mesh.zero + (double)v->recompute + (v->mesh.chunks > 1) + 3 * full));
 }
 
+/* Above this share of the memory the search's bytes do not tell whether a variant fits: they are near a run's. */
+#define NEAR_FULL 0.97
+
 static status look_at(struct search *s, const struct mesh_variant *v)
 {
     const status st = mesh_plan_one(s->plan, v, s->one);
@@ -35,18 +38,20 @@ static status look_at(struct search *s, const struct mesh_variant *v)
         list->least = *s->one;
     if (!s->one->fits) return STATUS_OK;
     list->fit++;
-    if (s->mesh->step == 0 || cost(s, s->one) < cost(s, s->mesh)) *s->mesh = *s->one;
+    if (s->mesh->step > 0 && cost(s, s->one) >= cost(s, s->mesh)) return STATUS_OK;
+    if (mesh_result_bytes(s->one) > NEAR_FULL * s->plan->bytes) TRY(mesh_plan_lay_fullest(s->plan, s->one));
+    if (s->one->fits) *s->mesh = *s->one;
     return STATUS_OK;
 }
 
-/* One sharded copy over all of dp. If dp spans nodes, also one copy per node (parallel.shard), whose links
+/* One sharded copy over all of dp x cp. If they span nodes, also one copy per node (parallel.shard), whose links
  * are fast. */
 static status look_at_zeros(struct search *s, struct mesh_variant v)
 {
-    const int node = s->plan->cluster.node / v.mesh.tp;
-    v.mesh.shard = v.mesh.dp;
-    for (v.mesh.zero = 0; v.mesh.zero <= (v.mesh.dp > 1 ? 3 : 0); v.mesh.zero++) TRY(look_at(s, &v));
-    if (node == 1 || node >= v.mesh.dp || v.mesh.dp % node != 0) return STATUS_OK;
+    const int node = s->plan->cluster.node / v.mesh.tp, ranks = mesh_dp_cp(&v.mesh);
+    v.mesh.shard = ranks;
+    for (v.mesh.zero = 0; v.mesh.zero <= (ranks > 1 ? 3 : 0); v.mesh.zero++) TRY(look_at(s, &v));
+    if (node <= 1 || node >= ranks || ranks % node != 0) return STATUS_OK;
     v.mesh.shard = node;
     for (v.mesh.zero = 1; v.mesh.zero <= 3; v.mesh.zero++) TRY(look_at(s, &v));
     return STATUS_OK;
@@ -57,7 +62,7 @@ static status look_at_uneven(struct search *s, struct mesh_variant v)
 {
     const struct mesh_shape even = v.mesh;
     bool differ = false;
-    v.mesh.shard = v.mesh.dp;
+    v.mesh.shard = mesh_dp_cp(&v.mesh);
     if (mesh_check(&s->plan->spec, &v.mesh) != STATUS_OK) return STATUS_OK; /* reported for the even ones */
     const status st = mesh_plan_balance(s->plan, &v);
     if (st == STATUS_CONFIG) return STATUS_OK;
@@ -98,6 +103,7 @@ static status keep_best(struct search *s)
 {
     struct mesh_list *list = s->list;
     if (s->mesh->step == 0) return STATUS_OK;
+    TRY(mesh_plan_lay_fullest(s->plan, s->mesh));
     if (list->count == list->capacity) {
         const int capacity = list->capacity ? 2 * list->capacity : 16;
         struct mesh_result *more = realloc(list->best, (size_t)capacity * sizeof *more);
@@ -112,13 +118,11 @@ static status keep_best(struct search *s)
     return STATUS_OK;
 }
 
-static status look_at_mesh(struct search *s, int tp, int pp)
+static status look_at_axes(struct search *s, struct mesh_variant v)
 {
     const struct run_spec *r = &s->plan->spec.run;
-    struct mesh_variant v = {.mesh = {.tp = tp, .pp = pp, .dp = s->plan->cluster.devices / tp / pp}};
     const int64_t sequences = r->train_batch_tokens / r->train_sequence_length;
     const struct plan_command *given = &s->plan->command;
-    s->mesh->step = 0;
     for (v.micro_batch = 1; v.micro_batch * v.mesh.dp <= sequences; v.micro_batch++) {
         if (sequences % (v.micro_batch * v.mesh.dp) != 0) continue;
         const bool wanted = given->micro_batch && r->train_micro_batch == v.micro_batch;
@@ -130,6 +134,43 @@ static status look_at_mesh(struct search *s, int tp, int pp)
             TRY(look_at_schedules(s, v));
         }
     }
+    return STATUS_OK;
+}
+
+/* Ranks that share out the experts: 1, and what divides both them and dp. */
+static status look_at_experts(struct search *s, struct mesh_variant v, int asked)
+{
+    const int64_t experts =
+        model_ffn_count(&s->plan->spec.model, FFN_MOE) > 0 ? s->plan->spec.model.moe_experts : 1;
+    for (int ep = 1; ep <= experts && ep <= v.mesh.dp; ep++) {
+        if (experts % ep != 0 || v.mesh.dp % ep != 0 || (asked > 0 && ep != asked)) continue;
+        v.mesh.ep = ep;
+        TRY(look_at_axes(s, v));
+    }
+    return STATUS_OK;
+}
+
+/* Whether more context ranks may help the best so far: it has few micro-batches for its stages, computes activations again,
+ * or nothing fits. */
+static bool crowded(const struct search *s, int64_t tokens)
+{
+    const struct mesh_result *r = s->mesh;
+    if (tokens < CONTEXT_TOKENS_MIN) return false;
+    if (r->step == 0) return true;
+    return r->micros < 4 * r->variant.mesh.pp * (r->variant.mesh.pp > 1) ||
+           (r->variant.recompute != RECOMPUTE_NONE && r->variant.micro_batch == 1);
+}
+
+static status look_at_mesh(struct search *s, const struct mesh_asked *a)
+{
+    const int64_t length = s->plan->spec.run.train_sequence_length;
+    const int ranks = s->plan->cluster.devices / a->tp / a->pp;
+    s->mesh->step = 0;
+    for (int cp = a->cp > 0 ? a->cp : 1; ranks % cp == 0; cp *= 2) {
+        struct mesh_variant v = {.mesh = {.tp = a->tp, .pp = a->pp, .cp = cp, .dp = ranks / cp}};
+        TRY(look_at_experts(s, v, a->ep));
+        if (a->cp > 0 || !crowded(s, length / cp / 2)) break;
+    }
     return keep_best(s);
 }
 
@@ -140,7 +181,8 @@ static status look_at_all(struct search *s)
     for (int tp = 1; tp <= c->node; tp++) {
         if (s->plan->cluster.devices % tp != 0) continue;
         for (int pp = 1; pp <= s->plan->cluster.devices / tp && pp <= PIPELINE_RANKS_MAX; pp++)
-            if (s->plan->cluster.devices / tp % pp == 0) TRY(look_at_mesh(s, tp, pp));
+            if (s->plan->cluster.devices / tp % pp == 0)
+                TRY(look_at_mesh(s, &(struct mesh_asked){.tp = tp, .pp = pp}));
     }
     if (s->list->legal > 0) return STATUS_OK;
     if (sequences < s->plan->cluster.devices)
@@ -160,7 +202,7 @@ static status look_at_all(struct search *s)
                 s->reason);
 }
 
-status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
+static status plan_given(struct mesh_plan *p, struct mesh_result *r)
 {
     const struct run_spec *run = &p->spec.run;
     struct mesh_variant v = {.recompute = (enum recompute)run->train_recompute,
@@ -188,16 +230,24 @@ status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
                       (long long)sequences, v.mesh.dp);
 }
 
-/* tp 0: all meshes. */
-static status search_over(struct mesh_plan *p, int tp, int pp, struct mesh_list *list)
+status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
+{
+    TRY(plan_given(p, r));
+    return mesh_plan_lay(p, r);
+}
+
+/* `asked` NULL: all meshes. */
+static status search_over(struct mesh_plan *p, const struct mesh_asked *asked, struct mesh_list *list)
 {
     *list = (struct mesh_list){0};
     struct search s = {.plan = p, .list = list, .one = malloc(sizeof *s.one), .mesh = malloc(sizeof *s.mesh)};
     MEMORY_CHECK(s.one && s.mesh, "no memory to plan with");
-    status st = tp > 0 ? look_at_mesh(&s, tp, pp) : look_at_all(&s);
-    if (st == STATUS_OK && tp > 0 && list->legal == 0)
+    status st = asked ? look_at_mesh(&s, asked) : look_at_all(&s);
+    if (st == STATUS_OK && asked && list->legal == 0)
         st = FAIL(STATUS_CONFIG, "%s",
                   s.reason[0] ? s.reason : "no micro-batch divides train.batch_tokens over dp");
+    if (st == STATUS_OK && list->legal > 0) st = mesh_plan_lay(p, &list->least);
+    if (st == STATUS_OK && list->count > 0) st = mesh_plan_lay(p, &list->best[0]);
     free(s.one);
     free(s.mesh);
     if (st != STATUS_OK) mesh_list_free(list);
@@ -206,12 +256,12 @@ static status search_over(struct mesh_plan *p, int tp, int pp, struct mesh_list 
 
 status mesh_plan_search(struct mesh_plan *p, struct mesh_list *list)
 {
-    return search_over(p, 0, 0, list);
+    return search_over(p, NULL, list);
 }
 
-status mesh_plan_search_one(struct mesh_plan *p, int tp, int pp, struct mesh_list *list)
+status mesh_plan_search_one(struct mesh_plan *p, const struct mesh_asked *asked, struct mesh_list *list)
 {
-    return search_over(p, tp, pp, list);
+    return search_over(p, asked, list);
 }
 
 void mesh_list_free(struct mesh_list *list)

@@ -26,7 +26,7 @@ struct step_part {
     const char *name, *keys;
     double seconds;
 };
-enum { PARTS = 8 };
+enum { PARTS = 10 };
 static void parts_of(const struct mesh_result *r, struct step_part out[PARTS])
 {
     const struct step_part parts[PARTS] = {
@@ -36,12 +36,14 @@ static void parts_of(const struct mesh_result *r, struct step_part out[PARTS])
         {"optimizer", "parallel.zero, optim.state", r->optim},
         {"pipeline bubble", "train.micro_batch, parallel.schedule, parallel.chunks", r->bubble},
         {"tp", "parallel.tensor", r->tp.exposed},
+        {"cp", "parallel.context, parallel.context_kind", r->cp.exposed},
+        {"ep", "parallel.expert", r->ep.exposed},
         {"dp", "parallel.zero, parallel.shard, train.micro_batch", r->dp.exposed},
         {"pp", "parallel.chunks, parallel.schedule", r->pp.exposed}};
     memcpy(out, parts, sizeof parts);
 }
 
-static const char *variant_of(char buf[160], const struct mesh_result *r)
+static const char *variant_of(char buf[192], const struct mesh_result *r)
 {
     static const char *const schedules[] = {
 #define WORD(prefix, value, word) [prefix##_##value] = (word),
@@ -54,33 +56,37 @@ static const char *variant_of(char buf[160], const struct mesh_result *r)
 #undef WORD
     };
     const struct mesh_variant *v = &r->variant;
-    snprintf(buf, 160, "dp %d x tp %d x pp %d, %s of %d chunk%s, ZeRO %d, recompute %s, %d x %lld sequences",
-             v->mesh.dp, v->mesh.tp, v->mesh.pp, v->mesh.pp > 1 ? schedules[v->mesh.schedule] : "no pipeline",
+    char axes[MESH_AXES];
+    snprintf(buf, 192, "%s, %s of %d chunk%s, ZeRO %d, recompute %s, %d x %lld sequences",
+             mesh_axes(axes, &v->mesh), v->mesh.pp > 1 ? schedules[v->mesh.schedule] : "no pipeline",
              v->mesh.chunks, v->mesh.chunks > 1 ? "s" : "", v->mesh.zero, policies[v->recompute], r->micros,
              (long long)v->micro_batch);
     return buf;
 }
 
-/* "tp4.pp2.dp8": 0 for an axis that is not named. */
-static status read_mesh(const char *text, int devices, int *tp, int *pp)
+/* "tp4.pp2.dp8.cp2.ep4": cp and ep 0 where they are not named. */
+static status read_mesh(const char *text, int devices, struct mesh_asked *m)
 {
     int dp = 0;
-    *tp = *pp = 1;
+    *m = (struct mesh_asked){.tp = 1, .pp = 1};
     for (const char *at = text;;) {
-        int *to = strncmp(at, "tp", 2) == 0   ? tp
-                  : strncmp(at, "pp", 2) == 0 ? pp
+        int *to = strncmp(at, "tp", 2) == 0   ? &m->tp
+                  : strncmp(at, "pp", 2) == 0 ? &m->pp
                   : strncmp(at, "dp", 2) == 0 ? &dp
+                  : strncmp(at, "cp", 2) == 0 ? &m->cp
+                  : strncmp(at, "ep", 2) == 0 ? &m->ep
                                               : NULL;
         char *end = NULL;
         const bool digit = to && at[2] >= '1' && at[2] <= '9';
         const long n = digit ? strtol(at + 2, &end, 10) : 0;
         if (n < 1 || n > INT32_MAX || (*end != 0 && *end != '.'))
-            return FAIL(STATUS_CONFIG, "plan: --why %s: \"best\", or a mesh such as tp4.pp2.dp8", text);
+            return FAIL(STATUS_CONFIG,
+                        "plan: --why %s: \"best\", or a mesh such as tp4.pp2.dp8 (also cp, ep)", text);
         *to = (int)n;
         if (*end == 0) break;
         at = end + 1;
     }
-    const int64_t product = (int64_t)*tp * *pp;
+    const int64_t product = (int64_t)m->tp * m->pp * (m->cp > 0 ? m->cp : 1);
     if (product <= devices && devices % product == 0 && (dp == 0 || dp * product == devices))
         return STATUS_OK;
     return FAIL(STATUS_CONFIG, "plan: --why %s: its axes do not multiply to the %d devices of the machine",
@@ -116,14 +122,33 @@ static void add_numbers(struct why *w, const struct mesh_variant *v)
             const int was = *to;
             *to = k ? 2 * was : was / 2;
             n.mesh.dp = k ? n.mesh.dp / 2 : n.mesh.dp * 2;
-            n.mesh.shard = n.mesh.dp, n.mesh.layers[0] = 0;
+            n.mesh.shard = mesh_dp_cp(&n.mesh), n.mesh.layers[0] = 0;
             if (v->mesh.pp == 1) n.mesh.schedule = PIPELINE_1F1B;
-            if (n.mesh.dp == 1) n.mesh.zero = 0;
+            if (mesh_dp_cp(&n.mesh) == 1) n.mesh.zero = 0;
             snprintf(key, sizeof key, "%s %d -> %d, dp %d -> %d", axis ? "pipeline" : "tensor", was, *to,
                      v->mesh.dp, n.mesh.dp);
             if (*to > 0 && was % (k ? 1 : 2) == 0 && n.mesh.dp > 0 && (!k || v->mesh.dp % 2 == 0))
                 add(w, key, &n);
         }
+    }
+}
+
+/* ep takes ranks of dp; cp takes them from it. */
+static void add_exchanges(struct why *w, const struct mesh_variant *v)
+{
+    char key[64];
+    for (int k = 0; k < 2; k++) {
+        struct mesh_variant n = *v;
+        const int ep = mesh_ep(&v->mesh), cp = mesh_cp(&v->mesh);
+        n.mesh.ep = k ? 2 * ep : ep / 2;
+        snprintf(key, sizeof key, "expert %d -> %d", ep, n.mesh.ep);
+        if (model_ffn_count(&w->plan->spec.model, FFN_MOE) > 0 && n.mesh.ep > 0 && ep % (k ? 1 : 2) == 0)
+            add(w, key, &n);
+        n = *v;
+        n.mesh.cp = k ? 2 * cp : cp / 2;
+        n.mesh.dp = k ? v->mesh.dp / 2 : 2 * v->mesh.dp;
+        snprintf(key, sizeof key, "context %d -> %d, dp %d -> %d", cp, n.mesh.cp, v->mesh.dp, n.mesh.dp);
+        if (n.mesh.cp > 0 && n.mesh.dp > 0 && (k ? v->mesh.dp % 2 == 0 : cp % 2 == 0)) add(w, key, &n);
     }
 }
 
@@ -141,7 +166,7 @@ static void add_words(struct why *w, const struct mesh_variant *v)
         struct mesh_variant n = *v;
         n.mesh.zero = zero;
         snprintf(key, sizeof key, "zero %d -> %d", v->mesh.zero, zero);
-        if (zero != v->mesh.zero && v->mesh.dp > 1) add(w, key, &n);
+        if (zero != v->mesh.zero && mesh_dp_cp(&v->mesh) > 1) add(w, key, &n);
     }
     if (v->mesh.pp == 1 || v->mesh.chunks > 1) return;
     struct mesh_variant n = *v;
@@ -159,15 +184,15 @@ static int by_step(const void *a, const void *b)
 static status look(struct why *w, const char *mesh)
 {
     struct mesh_list list;
-    int tp = 1, pp = 1;
+    struct mesh_asked asked;
     const bool best = strcmp(mesh, "best") == 0;
-    if (!best) TRY(read_mesh(mesh, w->plan->cluster.devices, &tp, &pp));
+    if (!best) TRY(read_mesh(mesh, w->plan->cluster.devices, &asked));
     const status st = mesh_choose(w->plan, &w->best);
     w->any = st == STATUS_OK;
     if (st != STATUS_OK && st != STATUS_FIT) return st;
     w->asked = w->best, w->chosen = w->any;
     if (!best) {
-        const status one = mesh_plan_search_one(w->plan, tp, pp, &list);
+        const status one = mesh_plan_search_one(w->plan, &asked, &list);
         if (one == STATUS_CONFIG) return status_wrap(one, "plan: --why %s: the model cannot run so", mesh);
         TRY(one);
         w->asked = list.count > 0 ? list.best[0] : list.least;
@@ -175,6 +200,7 @@ static status look(struct why *w, const char *mesh)
         mesh_list_free(&list);
     }
     add_numbers(w, &w->asked.variant);
+    add_exchanges(w, &w->asked.variant);
     add_words(w, &w->asked.variant);
     qsort(w->near, (size_t)w->count, sizeof *w->near, by_step);
     return STATUS_OK;
@@ -183,7 +209,7 @@ static status look(struct why *w, const char *mesh)
 static void print_difference(const struct why *w)
 {
     struct step_part mine[PARTS], others[PARTS];
-    char a[160], b[32];
+    char a[192], b[32];
     parts_of(&w->asked, mine);
     parts_of(&w->best, others);
     printf("chosen       %s: %s, %+.1f %%\n", variant_of(a, &w->best), text_time(b, w->best.step),
@@ -199,7 +225,7 @@ static void print_difference(const struct why *w)
 static void print_text(const struct why *w)
 {
     struct step_part parts[PARTS];
-    char a[160], b[32], c[32], d[32];
+    char a[192], b[32], c[32], d[32];
     printf("mesh         %s: %s, %s of %s per device%s\n", variant_of(a, &w->asked),
            text_time(b, w->asked.step), text_bytes(c, mesh_result_bytes(&w->asked)),
            text_bytes(d, w->plan->bytes), w->asked.fits ? "" : ": does not fit");
@@ -231,10 +257,11 @@ static void print_text(const struct why *w)
 static json_t *variant_json(const struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:b}", "dp", v->mesh.dp, "tp", v->mesh.tp,
-                     "pp", v->mesh.pp, "zero", v->mesh.zero, "chunks", v->mesh.chunks, "micro_batches",
-                     r->micros, "micro_batch", (json_int_t)v->micro_batch, "step_seconds", r->step,
-                     "memory_bytes", mesh_result_bytes(r), "fits", r->fits);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:b}", "dp", v->mesh.dp, "ep",
+                     mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp", v->mesh.pp, "zero",
+                     v->mesh.zero, "chunks", v->mesh.chunks, "micro_batches", r->micros, "micro_batch",
+                     (json_int_t)v->micro_batch, "step_seconds", r->step, "memory_bytes",
+                     mesh_result_bytes(r), "fits", r->fits);
 }
 
 static void print_json(const struct why *w)

@@ -50,7 +50,8 @@ static status count_sets(const struct plan_lay_args *args, struct lay *l, int *d
 {
     struct pipeline_schedule s;
     const struct mesh *mesh = args->mesh;
-    if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN) return STATUS_OK;
+    l->sets = args->sets, l->stores = args->stores;
+    if (mesh == NULL || mesh->shape.pp == 1 || args->use != PLAN_TRAIN || args->sets > 0) return STATUS_OK;
     status st = pipeline_schedule_build(&s, mesh->shape.schedule, mesh->shape.pp,
                                         args->micro_count ? args->micro_count : 1, mesh->shape.chunks);
     l->sets = s.rank[mesh->pp_rank].slots;
@@ -148,6 +149,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                                                  .host = train && args->offload ? &m->host : NULL}}));
     if (recipe == RECIPE_FP8) fp8_lay(&d->params, ranks_of(args->mesh), &m->param);
     lay_rank_state(rank, m, d, l.stores, args);
+    if (args->state_alone) return STATUS_OK;
     TRY(activations_lay(a, d, &l));
     if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
     return STATUS_OK;

@@ -54,6 +54,8 @@ struct plan_lay_args {
     int64_t gradient_groups;   /* train.gradient_groups */
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
+    int sets, stores;      /* of a pipeline rank (struct lay); sets 0: as its schedule says */
+    bool state_alone;      /* no activations: for the differences between ranks that share the state */
     bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
     bool z_loss;           /* train.z_loss is not 0 */
     bool offload;          /* memory.offload_optimizer; STATUS_CONFIG on a CPU */

@@ -206,12 +206,13 @@ static void write_table(const struct page *p)
             const struct purchase_offer *o = &p->answers[k].tried[i];
             const struct outlook *l = &o->outlook;
             const struct mesh_shape *m = &o->mesh.variant.mesh;
+            char axes[MESH_AXES];
             fprintf(p->f, "<tr><td>%s%d x %s<td>%s<td>%s<td>%s", i == p->answers[k].best ? "* " : "",
                     o->cluster.devices, o->cluster.machine->name, text_time(a, l->step),
                     text_time(b, l->seconds), text_count(c, l->device_hours));
-            fprintf(p->f, "<td>%s<td>%.1f<td>%.1f %%<td>%s<td>dp %d x tp %d x pp %d, ZeRO %d",
+            fprintf(p->f, "<td>%s<td>%.1f<td>%.1f %%<td>%s<td>%s, ZeRO %d",
                     l->money > 0 ? text_count(a, l->money) : "-", l->failures, 100 * l->goodput.trains,
-                    text_bytes(d, mesh_result_bytes(&o->mesh)), m->dp, m->tp, m->pp, m->zero);
+                    text_bytes(d, mesh_result_bytes(&o->mesh)), mesh_axes(axes, m), m->zero);
         }
     fprintf(p->f, "</table></div>");
 }

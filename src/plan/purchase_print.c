@@ -25,7 +25,8 @@ static const char *purchase_mesh(char buf[128], const struct mesh_result *r)
 #undef WORD
     };
     const struct mesh_variant *v = &r->variant;
-    int used = snprintf(buf, 128, "dp %d x tp %d x pp %d", v->mesh.dp, v->mesh.tp, v->mesh.pp);
+    char axes[MESH_AXES];
+    int used = snprintf(buf, 128, "%s", mesh_axes(axes, &v->mesh));
     if (v->mesh.pp > 1)
         used += snprintf(buf + used, (size_t)(128 - used), ", %s", schedules[v->mesh.schedule]);
     if (v->mesh.chunks > 1) used += snprintf(buf + used, (size_t)(128 - used), " %d", v->mesh.chunks);
@@ -141,10 +142,11 @@ static json_t *offer_json(const struct purchase_offer *o)
                   "step_seconds", l->step, "seconds", l->seconds, "device_hours", l->device_hours,
                   "tokens_per_s", o->mesh.tokens_per_s, "mfu", o->mesh.mfu, "goodput", l->goodput.trains);
     json_object_set_new(j, "mesh",
-                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:I}", "dp", v->mesh.dp, "tp",
-                                  v->mesh.tp, "pp", v->mesh.pp, "zero", v->mesh.zero, "chunks",
-                                  v->mesh.chunks, "recompute", recompute_of(v), "micro_batches",
-                                  o->mesh.micros, "micro_batch", (json_int_t)v->micro_batch));
+                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:I}", "dp", v->mesh.dp,
+                                  "ep", mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp",
+                                  v->mesh.pp, "zero", v->mesh.zero, "chunks", v->mesh.chunks, "recompute",
+                                  recompute_of(v), "micro_batches", o->mesh.micros, "micro_batch",
+                                  (json_int_t)v->micro_batch));
     json_object_set_new(j, "memory_bytes", json_real(mesh_result_bytes(&o->mesh)));
     json_object_set_new(j, "device_bytes", json_real(o->device_bytes));
     if (l->money > 0) json_object_set_new(j, "money", json_real(l->money));

@@ -11,7 +11,8 @@
 
 bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v)
 {
-    return s->tp == v->mesh.tp && s->cp == mesh_cp(&v->mesh) && s->recompute == v->recompute &&
+    return s->tp == v->mesh.tp && s->cp == mesh_cp(&v->mesh) && s->ep == mesh_ep(&v->mesh) &&
+           s->context_kind == v->mesh.context_kind && s->recompute == v->recompute &&
            s->micro_batch == v->micro_batch && s->staged == (s->fp8 && v->mesh.pp > 1);
 }
 
@@ -53,12 +54,28 @@ static void divide(struct model_spec *m, int tp)
     m->engram_dim /= tp, m->vocab_size /= tp;
 }
 
+/* A row of a unit of experts, of a block or of an MTP module. */
+static void count_experts(struct rank_share *s, const struct param *r, int block)
+{
+    const double count = (double)params_room(r);
+    if (block > s->layers) {
+        if (block == s->layers + 2) s->experts_module += count;
+        return;
+    }
+    s->layer[block - 1].experts += count;
+    if (r->ortho) s->layer[block - 1].expert_matrices += (double)r->count;
+}
+
 static void count_rows(struct rank_share *s, const struct decoder *d)
 {
     for (int i = 0; i < d->params.count; i++) {
         const struct param *r = &d->params.rows[i];
         const double count = (double)params_room(r),
                      summed = (double)(r->count - params_summed(&d->params, i));
+        if (d->params.units[r->unit].experts) {
+            count_experts(s, r, params_block(&d->params, r->unit));
+            continue;
+        }
         if (r->unit == 0) s->count_first += count;
         if (r->unit > 0 && r->unit <= s->layers)
             s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
@@ -239,6 +256,8 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
         count_codes(s, &d, machine);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
+        s->pieces = (double)(d.params.chunks_model + rank.sparse_grad.chunks_model);
+        s->sparse = a->sparse;
         s->act_front = (double)act.act_front;
         st = lay_stores(s, &d, a);
     }
@@ -247,12 +266,22 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     return st;
 }
 
-/* Scratch of the all-reduce of the largest unit over cp (parallel/sync.h). */
-static double sum_scratch(const struct rank_share *s)
+/* Scratch of the all-reduce of the largest unit over the ranks of the layout (parallel/sync.h), of which none has another's
+ * experts. */
+static double sum_scratch(const struct rank_share *s, bool sparse)
 {
     double most = fmax(s->count_first, fmax(s->count_last, s->count_module));
-    for (int64_t i = 0; i < s->layers; i++) most = fmax(most, s->layer[i].count);
-    return (double)comm_sum_scratch(s->cp, (int64_t)most, DTYPE_F32);
+    for (int64_t i = 0; i < s->layers; i++)
+        most = fmax(most, fmax(s->layer[i].count, sparse ? 0 : s->layer[i].table));
+    return (double)comm_sum_scratch(s->cp * s->ep, (int64_t)most, DTYPE_F32);
+}
+
+double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, double part)
+{
+    if (m->tp == 1 && m->pp == 1 && m->zero == 0 && mesh_ep(m) == 1 && !s->sparse) return 0;
+    const double all = m->tp * mesh_ep(m) * s->pieces;
+    return sizeof(double) * (part * s->pieces + all) +
+           (double)comm_sum_scratch(mesh_ranks(m), (int64_t)all, DTYPE_F64);
 }
 
 static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,
@@ -269,23 +298,26 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
     s->modules = spec->model.mtp_depth;
     s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
-    double count = s->count_first + s->count_last + (double)s->modules * s->count_module, layers = 0,
-           tables = 0, row_bytes = 0, matrices = 0, codes = (double)s->modules * s->codes_module,
+    double count =
+               s->count_first + s->count_last + (double)s->modules * (s->count_module + s->experts_module),
+           layers = 0, tables = 0, row_bytes = 0, matrices = 0, codes = (double)s->modules * s->codes_module,
            summed = s->summed_last + (double)s->modules * s->summed_module;
     for (int64_t i = 0; i < s->layers; i++) {
-        count += s->layer[i].count + s->layer[i].table;
+        count += s->layer[i].count + s->layer[i].table + s->layer[i].experts;
         layers += s->layer[i].act, summed += s->layer[i].summed;
         row_bytes += s->layer[i].row_bytes;
-        matrices += s->layer[i].matrices;
+        matrices += s->layer[i].matrices + s->layer[i].expert_matrices;
         codes += s->layer[i].codes;
         if (a->sparse) tables += s->layer[i].table;
     }
     s->moments.second = 1 - matrices / count;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master) - codes;
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
-    s->grad_other -= sum_scratch(s); /* of cp ranks: fill_stage counts it for dp x cp */
+    s->grad_other -= sum_scratch(s, a->sparse); /* fill_stage counts it for all ranks */
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
-    s->moments.bytes = (double)m.optim.peak / count; /* with its tables, and with slots of offloaded state */
+    /* With its tables, and with slots of offloaded state. */
+    s->moments.bytes = ((double)m.optim.peak - rank_share_norm(s, &a->mesh->shape, 1)) / count;
+    s->count = count;
     s->act_fixed = (double)without.act.peak - layers - (s->staged ? s->stream_codes : 0);
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
@@ -306,7 +338,8 @@ static struct layer_fp8 fp8_now(const struct layer_fp8 *layer, const struct spec
     return now;
 }
 
-static void time_layers(struct rank_share *s, const struct spec *spec, const struct cluster *c)
+static void time_layers(struct rank_share *s, const struct spec *spec, const struct cluster *c,
+                        const struct mesh_shape *mesh)
 {
     const int64_t tokens = s->micro_batch * spec->run.train_sequence_length / s->cp;
     const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
@@ -317,14 +350,19 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
                                 .imbalance = c->assume->imbalance,
                                 .tokens = tokens,
                                 .sequence = spec->run.train_sequence_length,
-                                .stream = tokens / s->tp};
-    const struct axis cp = traffic_axis(c, s->cp, s->tp);
+                                .stream = tokens / s->tp,
+                                .context = s->cp,
+                                .experts = (int)spec->model.moe_experts / s->ep};
+    const struct exchange_args exchange = {.cluster = c,
+                                           .model = &spec->model,
+                                           .mesh = mesh,
+                                           .recompute = s->recompute,
+                                           .tokens = (double)tokens,
+                                           .element = s->weight_bytes, /* of activations' type */
+                                           .sequence = spec->run.train_sequence_length};
     for (int64_t i = 0; i < s->layers; i++) {
-        const struct mixer_flow w =
-            mixer_traits(model_layer(&spec->model, i).mixer)->mixer_flow(&spec->model);
-        s->layer[i].keys_bytes =
-            s->cp > 1 ? 2 * w.key * (double)tokens * s->cp * s->weight_bytes : 0; /* of activations' type */
-        s->layer[i].keys_s = traffic_gather_s(&cp, s->layer[i].keys_bytes);
+        s->layer[i].context = exchange_context(&exchange, i);
+        s->layer[i].dispatch = exchange_experts(&exchange, i);
         shape.fp8 = fp8_now(&s->layer[i].fp8, spec, tokens);
         const struct layer_times t = layer_times_of(&shape, i);
         struct layer_times *sum = &s->layer[i].times;
@@ -343,6 +381,10 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
         layer_time_add(&s->head.backward, &t.backward, 1);
         layer_time_add(&s->head.backward, &t.recompute, 1);
         s->head.wgrad += t.wgrad;
+        const struct exchange x = exchange_experts(&exchange, s->layers + i);
+        s->dispatch_modules.forward_bytes += x.forward_bytes, s->dispatch_modules.forward += x.forward;
+        s->dispatch_modules.backward_bytes += x.backward_bytes, s->dispatch_modules.backward += x.backward;
+        s->dispatch_modules.exposed = x.exposed;
     }
     const struct axis tp = traffic_axis(c, s->tp, 1);
     s->gather_s = traffic_gather_s(&tp, s->stream_bytes);
@@ -351,8 +393,15 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a)
 {
     struct spec spec = *a->spec, local;
-    const struct mesh_shape shape = {
-        .pp = 1, .dp = 1, .cp = v->mesh.cp, .tp = v->mesh.tp, .chunks = 1, .shard = 1};
+    const int ep = mesh_ep(&v->mesh); /* as few data-parallel ranks as share out the experts */
+    const struct mesh_shape shape = {.pp = 1,
+                                     .dp = ep,
+                                     .cp = v->mesh.cp,
+                                     .context_kind = v->mesh.context_kind,
+                                     .ep = v->mesh.ep,
+                                     .tp = v->mesh.tp,
+                                     .chunks = 1,
+                                     .shard = ep};
     const struct mesh mesh = mesh_place(&shape, 0);
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;
@@ -368,6 +417,8 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     const bool fp8 = spec.run.train_precision == PRECISION_FP8;
     *s = (struct rank_share){.tp = v->mesh.tp,
                              .cp = mesh_cp(&v->mesh),
+                             .ep = ep,
+                             .context_kind = v->mesh.context_kind,
                              .fp8 = fp8,
                              .staged = fp8 && v->mesh.pp > 1,
                              .recompute = v->recompute,
@@ -389,7 +440,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     status st = lay_bytes(s, &spec, &args, a->cluster->machine);
     local = spec;
     divide(&local.model, v->mesh.tp);
-    if (st == STATUS_OK) time_layers(s, &local, a->cluster);
+    if (st == STATUS_OK) time_layers(s, &local, a->cluster, &shape);
     if (st == STATUS_OK)
         *out = s;
     else

@@ -3,6 +3,7 @@
 #ifndef INGOT_PLAN_RANK_SHARE_H
 #define INGOT_PLAN_RANK_SHARE_H
 #include "optim/muon.h"
+#include "plan/exchange.h"
 #include "plan/mesh_plan.h"
 
 struct rank_share_layer {
@@ -19,12 +20,15 @@ struct rank_share_layer {
     struct layer_fp8 fp8;       /* its linears that read codes */
     double codes, codes_s;      /* bytes of its weights' codes, which every rank has whole; seconds per step to make
                                    them */
-    double keys_bytes, keys_s;  /* of keys and values that cp ranks exchange, all of a micro-batch's; seconds to gather
-                                   them */
+    double experts;             /* parameters of experts that ranks share out, which are a separate unit; else 0 */
+    struct exchange context, dispatch; /* between context-parallel ranks; between expert-parallel ranks */
     double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
+    double expert_matrices;     /* the same of `experts` */
 };
 struct rank_share {
-    int tp, cp;
+    int tp, cp, ep;
+    enum context_kind context_kind;
+    bool sparse;                /* tables have sparse gradients */
     bool staged, fp8;           /* staged: in a pipeline, which differs with train.precision=fp8 */
     enum recompute recompute;
     int64_t micro_batch;
@@ -34,8 +38,10 @@ struct rank_share {
     struct rank_share_layer *layer; /* [layers], owned */
     double count_first, count_last, count_tied; /* parameters: embedding; norm and head; the table shared with the
                                                    head */
+    double count;               /* parameters of the whole model's layout */
     int64_t modules;
-    double count_module;        /* of each MTP module */
+    double count_module, experts_module; /* of each MTP module; of its experts that ranks share out */
+    struct exchange dispatch_modules;    /* of all MTP modules */
     struct layer_fp8 fp8_module;
     double codes_module, codes_module_s; /* as of a layer */
     double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
@@ -46,6 +52,7 @@ struct rank_share {
     double stream_codes;        /* part of act_fixed without a pipeline: FP8 codes of the stream's gradient */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: RoPE and other tables, ends of arenas */
+    double pieces;              /* of which the gradient's norm is the sum, of the whole model */
     struct mesh_moments moments; /* of the optimizer, per parameter */
     struct muon_most ortho;     /* largest sizes for Muon's matrices; else 0 */
     struct feed_shape feed;     /* of one micro-batch's data */
@@ -64,5 +71,8 @@ struct rank_share_args {
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v,
                        const struct rank_share_args *a) WARN_UNUSED;
 void rank_share_close(struct rank_share *s);
+/* Bytes of the tables of the gradient's norm on a rank of the mesh that has `part` of the parameters
+ * (optim/grad_norm.h). */
+double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, double part);
 bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v);
 #endif

@@ -37,8 +37,10 @@ status simulate_plan_open(struct simulate_plan *s, struct mesh_plan *p, const st
         simulate_plan_close(s);
         return st;
     }
-    /* Ranks of a sequence, and those that share the state, exchange it in each action: they wait for each other. */
-    const int shared = m->zero >= 2 && m->shard > mesh_cp(m) ? m->shard : mesh_cp(m);
+    /* Ranks of a sequence, those that share out experts, and those that share the state, exchange in each action: they
+     * wait for each other. */
+    const int exchange = mesh_cp(m) * mesh_ep(m),
+              shared = m->zero >= 2 && m->shard > exchange ? m->shard : exchange;
     const double makespan =
         m->pp > 1 ? p->walk.with : again.micros * (again.stages[0].forward + again.stages[0].backward);
     s->args = (struct simulate_step_args){.schedule = &s->schedule,
@@ -203,8 +205,9 @@ static void print_text(const struct outcome *o)
     const struct interval stalls = RUNS_INTERVAL(o, stalls, 100), detects = RUNS_INTERVAL(o, detects, 100),
                           restarts = RUNS_INTERVAL(o, restarts, 100),
                           repeats = RUNS_INTERVAL(o, repeats, 100);
-    printf("simulated    %s: dp %d x tp %d x pp %d, %d micro-batches of %lld; seed %llu\n",
-           cluster_text(text, &o->plan->cluster), m->dp, m->tp, m->pp, o->mesh.micros,
+    char axes[MESH_AXES];
+    printf("simulated    %s: %s, %d micro-batches of %lld; seed %llu\n",
+           cluster_text(text, &o->plan->cluster), mesh_axes(axes, m), o->mesh.micros,
            (long long)o->mesh.variant.micro_batch, (unsigned long long)o->a->spread.seed);
     print_steps(o, step);
     print_failures(o, RUNS_INTERVAL(o, failures, 1));

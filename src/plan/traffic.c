@@ -12,6 +12,11 @@ struct spread {
 static struct spread spread_from(const struct cluster *c, int64_t first, int ranks, int stride)
 {
     struct spread s = {0, ranks};
+    if (stride % c->node == 0) return (struct spread){ranks, 1};
+    if (c->node % stride == 0 && first < stride) { /* node / stride of them in each node, from the first on */
+        const int each = c->node / stride, rest = ranks % each;
+        return (struct spread){(ranks + each - 1) / each, rest > 0 ? rest : each};
+    }
     for (int i = 0; i < ranks; s.nodes++) {
         const int64_t at = first + (int64_t)i * stride, next = (at / c->node + 1) * c->node;
         int64_t here = (next - at + stride - 1) / stride; /* ranks before the next node */
@@ -88,15 +93,38 @@ double traffic_sum_s(const struct axis *a, double bytes)
     return a->tree_latency > 0 && tree < ring ? tree : ring;
 }
 
+/* What a NIC keeps of its rate if `ranks` of a pod send to another pod at once. */
+static double uplink_share(const struct cluster *c, double ranks)
+{
+    const struct machine *m = c->machine;
+    if (m->pod <= 0 || m->spine <= 0 || c->devices <= m->pod) return 1;
+    return fmin(1, m->spine * m->pod / fmin(ranks, m->pod));
+}
+
 double traffic_send_s(const struct cluster *c, const struct axis *a, double bytes)
 {
     const struct machine *m = c->machine;
     if (a->nodes == 1) return m->latency_base + bytes / m->link_rate;
     /* Some neighbours are on different nodes, and all wait for them. */
-    double share = 1;
-    if (m->pod > 0 && m->spine > 0 && c->devices > m->pod)
-        share = fmin(1, m->spine * m->pod / fmin(a->stride, m->pod));
-    return m->latency_base + m->latency_net + bytes / (m->net_rate * share);
+    return m->latency_base + m->latency_net + bytes / (m->net_rate * uplink_share(c, a->stride));
+}
+
+double traffic_shift_s(const struct cluster *c, const struct axis *a, int step, double bytes)
+{
+    return traffic_send_s(c, &(struct axis){.nodes = a->nodes, .stride = a->stride * step}, bytes);
+}
+
+double traffic_exchange_s(const struct cluster *c, const struct axis *a, double bytes, double crossing)
+{
+    const struct machine *m = c->machine;
+    if (a->ranks <= 1) return 0;
+    const double part = bytes / a->ranks, others = a->nodes > 1 ? a->ranks - a->inside : 0;
+    double net = others * part;
+    if (crossing > 0) net = fmin(net, bytes * crossing * (a->nodes - 1) / a->nodes);
+    const bool pods = m->pod > 0 && (int64_t)a->ranks * a->stride > m->pod;
+    const double rate = m->net_rate * (pods ? uplink_share(c, m->pod) : 1);
+    const double link = (a->ranks - 1 - (m->rails ? 0 : others)) * part / m->link_rate;
+    return m->latency_base + (a->nodes > 1 ? m->latency_net : m->latency_hop) + fmax(link, net / rate);
 }
 
 double traffic_tensor_bytes(const struct axis *tp, double bytes)

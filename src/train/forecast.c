@@ -52,8 +52,9 @@ static status machine_of_run(const struct trainer *t, struct machine *m)
     return STATUS_OK;
 }
 
-/* The run's mesh with micro-batches of train.micro_batch or, with `best`, of the size that is predicted to be fastest. */
-static status predict(const struct trainer *t, bool best, struct mesh_result *r)
+/* The run's mesh with micro-batches of train.micro_batch or, with `best`, of the size that is predicted to be fastest.
+ * *memory: of this rank. */
+static status predict(const struct trainer *t, bool best, struct mesh_result *r, struct mesh_memory *memory)
 {
     struct machine m;
     struct mesh_plan *p;
@@ -66,7 +67,8 @@ static status predict(const struct trainer *t, bool best, struct mesh_result *r)
     const struct mesh_variant v = {.mesh = *shape,
                                    .recompute = (enum recompute)s.run.train_recompute,
                                    .micro_batch = s.run.train_micro_batch};
-    const status st = best ? mesh_plan_given(p, r) : mesh_plan_one(p, &v, r);
+    status st = best ? mesh_plan_given(p, r) : mesh_plan_one(p, &v, r);
+    if (st == STATUS_OK) st = mesh_plan_lay_rank(p, r, comm_rank(t->mesh.world), memory);
     mesh_plan_close(p);
     return st;
 }
@@ -75,9 +77,9 @@ static status predict(const struct trainer *t, bool best, struct mesh_result *r)
 static void advise(const struct trainer *t, const struct mesh_result *now)
 {
     struct mesh_result best;
-    if (t->dev.kind == DEV_CPU || now->micros < 2 || predict(t, true, &best) != STATUS_OK || !best.fits)
-        return;
-    if (best.step > 0.9 * now->step) return;
+    struct mesh_memory memory;
+    if (t->dev.kind == DEV_CPU || now->micros < 2 || predict(t, true, &best, &memory) != STATUS_OK) return;
+    if (!best.fits || best.step > 0.9 * now->step) return;
     log_warn("train.micro_batch %lld: %.0f ms per step; %lld would take %.0f ms (predicted): "
              "--train.micro_batch=auto takes what fits",
              (long long)t->spec.run.train_micro_batch, 1e3 * now->step, (long long)best.variant.micro_batch,
@@ -87,7 +89,8 @@ static void advise(const struct trainer *t, const struct mesh_result *now)
 double forecast_predict(const struct trainer *t)
 {
     struct mesh_result r;
-    if (predict(t, false, &r) == STATUS_OK) {
+    struct mesh_memory memory;
+    if (predict(t, false, &r, &memory) == STATUS_OK) {
         advise(t, &r);
         return r.step;
     }
@@ -98,21 +101,22 @@ double forecast_predict(const struct trainer *t)
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o)
 {
     struct mesh_result r;
+    struct mesh_memory memory;
     char a[32], b[32];
     const double measured = forecast_measured(f);
     if (isnan(measured)) {
         log_detail("forecast  none: a step is measured from the %dth of a process on", FORECAST_SKIP + 1);
         return;
     }
-    if (predict(t, false, &r) != STATUS_OK) {
+    if (predict(t, false, &r, &memory) != STATUS_OK) {
         log_detail("forecast  none: %s", status_message());
         return;
     }
     log_detail("forecast  step %.4g s predicted, %.4g s measured (%+.0f %%); %s predicted, %s planned%s",
-               r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_result_bytes(&r)),
+               r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_memory_sum(&memory)),
                text_bytes(b, (double)memory_peak(&t->memory)),
                t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
     observe_fact(o, "predicted_step_s", r.step);
     observe_fact(o, "measured_step_s", measured);
-    observe_fact(o, "predicted_bytes", mesh_result_bytes(&r));
+    observe_fact(o, "predicted_bytes", mesh_memory_sum(&memory));
 }

@@ -47,8 +47,18 @@ says "wrong.machine:2: a machine has no 'net_rates'"
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1
 check "a mesh with context ranks" grep -q '^dp 1 x cp 2 x tp 8 x pp 4, 1f1b, ZeRO 1 over 2' out
 check "what cp costs" grep -qE '^  cp +2 ranks' out
-run 2 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.context_kind=ring
-says "knows gqa and swa layers under parallel.context_kind all_gather so far"
+check "and how to start it" grep -q 'has context and expert parallelism on CPU ranks so far' out
+run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring --json
+check "a ring" awk '/"sent_cp"/ { getline; found = $2 + 0 > 1e9 } END { exit !found }' out
+mixture=(plan --model.preset=7b --model.layers=gqa/moe --model.moe_experts=64 --model.moe_top_k=4 --model.moe_size=4096 --train.batch_tokens=2097152 --train.steps=1)
+run 0 "${mixture[@]}" --machine 64xH100 --parallel.tensor=2 --parallel.pipeline=4 --parallel.expert=8 --parallel.zero=1 --train.recompute=full
+check "experts that ranks share out" grep -q '^dp 8 (ep 8) x tp 2 x pp 4, 1f1b, ZeRO 1 over 8' out
+check "what ep costs" grep -qE '^  ep +8 ranks' out
+run 0 "${mixture[@]}" --machine 64xH100
+check "the search has a column of them" grep -qE '^   dp  ep .* ep$' out
+run 0 "${mixture[@]}" --machine 64xH100 --why tp2.pp4.ep8
+check "why this one" grep -q '^mesh         dp 8 (ep 8) x tp 2 x pp 4' out
+check "what half of them changes" grep -qE '^  expert 8 -> 4 ' out
 run 2 "${seventy[@]}" --machine 64xB200 --assume imbalanced=2
 says "the names are compute, attention"
 run 2 "${seventy[@]}" --assume compute=2

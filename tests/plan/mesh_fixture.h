@@ -47,9 +47,9 @@ static inline struct mesh_variant variant(int dp, int tp, int pp, int zero)
         .micro_batch = 1};
 }
 
-/* Ranks of every stage of a variant compared with plan_lay: act and scratch byte for byte. The optimizer's
- * tables and tensor-parallel gradient reductions are spread evenly here, which is the only difference of the
- * others. */
+/* Ranks of every stage of a variant compared with plan_lay: as the search takes them, act and scratch byte for byte, and the
+ * state, whose optimizer's tables and tensor-parallel gradient reductions it spreads evenly, nearly; as the plan prints
+ * them, every byte. */
 static inline void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v,
                                           const char *what)
 {
@@ -57,7 +57,10 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
     struct ops ops;
     assert_int_equal(ops_cpu(&ops, NULL), STATUS_OK);
     struct mesh_plan *p = open_plan(s, "16xcpu");
+    struct mesh_result printed;
     if (mesh_plan_one(p, v, &r) != STATUS_OK) fail_msg("%s: %s", what, status_message());
+    printed = r;
+    assert_int_equal(mesh_plan_lay(p, &printed), STATUS_OK);
     for (int rank = 0; rank < v->mesh.pp; rank++) {
         const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * mesh_dp_cp(&v->mesh));
         const struct mesh_memory *mine = &r.stages[rank].memory;
@@ -77,6 +80,10 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
         const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
         if (fabs(state_bytes - laid) > 0.02 * laid)
             fail_msg("%s, rank %d: state %.0f, plan_lay %.0f", what, rank, state_bytes, laid);
+        const double whole = laid + (double)(m.act.peak + m.scratch.peak + m.input.peak) + mine->communication;
+        if (printed.stages[rank].first_bytes != whole || mesh_memory_sum(&printed.stages[rank].memory) < whole)
+            fail_msg("%s, rank %d: printed %.0f, plan_lay %.0f", what, rank, printed.stages[rank].first_bytes,
+                     whole);
         activations_fini(&a);
         decoder_fini(&d);
     }

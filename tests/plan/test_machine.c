@@ -166,6 +166,30 @@ static void a_group_across_a_domains_border_uses_the_network(void **state)
     assert_int_equal(a.inside, 1);
 }
 
+static void an_all_to_all_uses_links_and_nics_at_once(void **state)
+{
+    (void)state;
+    struct cluster c;
+    assert_int_equal(cluster_parse("4x8xh100", &c), STATUS_OK);
+    struct machine m = *c.machine;
+    c.machine = &m;
+    m.latency_base = m.latency_hop = m.latency_net = 0;
+    const struct axis inside = traffic_axis(&c, 8, 1), all = traffic_axis(&c, 32, 1);
+    near(traffic_exchange_s(&c, &inside, 8e9, 0), 7e9 / m.link_rate, 1e-12);
+    near(traffic_exchange_s(&c, &all, 32e9, 0), 24e9 / m.net_rate,
+         1e-12); /* a NIC carries what leaves the node */
+    near(traffic_exchange_s(&c, &all, 32e9, 0.5), 12e9 / m.net_rate,
+         1e-12); /* rows cross it half as often: of 3 / 4 */
+    m.net_rate = 10 * m.link_rate;
+    near(traffic_exchange_s(&c, &all, 32e9, 0), 7e9 / m.link_rate, 1e-12);
+    m.rails = true; /* to the NIC of its place first */
+    near(traffic_exchange_s(&c, &all, 32e9, 0), 31e9 / m.link_rate, 1e-12);
+    assert_true(traffic_exchange_s(&c, &(struct axis){.ranks = 1}, 1e9, 0) == 0);
+    m = *c.machine;
+    near(traffic_shift_s(&c, &inside, 3, 1e9), 1e9 / m.link_rate, 1e-12);
+    near(traffic_shift_s(&c, &all, 3, 1e9), 1e9 / m.net_rate, 1e-12);
+}
+
 /* Worked sizes of Llama3-70B and 8B at 370 GB/s: bytes exactly, seconds to two digits. */
 static void traffic_has_its_worked_sizes(void **state)
 {
@@ -428,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_ring_starts_as_late_as_nccl_says),
         cmocka_unit_test(the_place_of_an_axis_decides_its_rate),
         cmocka_unit_test(a_group_across_a_domains_border_uses_the_network),
+        cmocka_unit_test(an_all_to_all_uses_links_and_nics_at_once),
         cmocka_unit_test(traffic_has_its_worked_sizes),
         cmocka_unit_test(flops_are_those_of_published_rates),
         cmocka_unit_test(gemms_are_those_that_are_counted),

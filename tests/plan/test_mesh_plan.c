@@ -475,39 +475,6 @@ static void axes_cost_and_save(void **state)
     mesh_plan_close(p);
 }
 
-/* Ranks of a sequence: memory as a run lays it out, an equal part of the compute, keys and values on the wire, and a state that dp x cp ranks
- * share. */
-static void context_ranks_share_sequences(void **state)
-{
-    (void)state;
-    struct spec s = spec_of("nano", 512, 8);
-    struct mesh_variant v = variant(1, 1, 1, 1);
-    v.mesh.cp = v.mesh.shard = 2;
-    laid_out_as_a_run_does(&s, &v, "cp 2");
-    v = variant(1, 1, 2, 1);
-    v.mesh.cp = v.mesh.shard = 2;
-    laid_out_as_a_run_does(&s, &v, "cp 2 beside pp");
-
-    s = spec_of("7b", 8192, 8);
-    struct mesh_plan *p = open_plan(&s, "16xh100");
-    struct mesh_result without, with;
-    v = variant(4, 4, 1, 1);
-    assert_int_equal(mesh_plan_one(p, &v, &without), STATUS_OK);
-    v = variant(2, 4, 1, 1);
-    v.mesh.cp = 2, v.mesh.shard = 4;
-    assert_int_equal(mesh_plan_one(p, &v, &with), STATUS_OK);
-    assert_int_equal(with.micros, 2 * without.micros); /* of half the tokens */
-    near(with.compute.mixing, without.compute.mixing, 1e-9);
-    near(with.dp.bytes, without.dp.bytes, 1e-9);
-    near(with.stages[0].memory.optim, without.stages[0].memory.optim, 1e-3);
-    assert_true(with.stages[0].memory.act < 0.6 * without.stages[0].memory.act);
-    /* 32 layers; k and v of 8 heads of 128 in bf16; gathered twice, scattered once; 4 micro-batches */
-    near(with.cp.bytes, 4 * 3 * 32 * 2.0 * 8 * 128 * 8192 * 2 / 2, 1e-9);
-    assert_true(with.cp.exposed > 0 && with.cp.exposed < 0.2 * with.step && without.cp.bytes == 0);
-    near(with.mfu * with.step, without.mfu * without.step, 1e-9);
-    mesh_plan_close(p);
-}
-
 /* Two nodes, between which the network is slow: of copies that each node holds, sums of an eighth of the gradients cross it, and nothing else. */
 static void copies_of_a_node_spare_the_network(void **state)
 {
@@ -647,7 +614,7 @@ static void a_search_lists_what_fits_by_time(void **state)
     assert_true(list.count > 3 && list.fit > list.count && list.legal > list.fit);
     for (int i = 0; i < list.count; i++) {
         const struct mesh_shape *m = &list.best[i].variant.mesh;
-        assert_true(list.best[i].fits && m->dp * m->tp * m->pp == 8);
+        assert_true(list.best[i].fits && mesh_ranks(m) == 8);
         assert_true(i == 0 || list.best[i].step > 0.98 * list.best[i - 1].step);
         assert_true(mesh_result_bytes(&list.best[i]) >= mesh_result_bytes(&list.least));
         for (int k = 0; k < i; k++) {
@@ -746,7 +713,6 @@ int main(void)
         cmocka_unit_test(thousands_of_micro_batches_take_what_a_walk_of_all_takes),
         cmocka_unit_test(layers_need_not_divide_by_chunks),
         cmocka_unit_test(axes_cost_and_save),
-        cmocka_unit_test(context_ranks_share_sequences),
         cmocka_unit_test(copies_of_a_node_spare_the_network),
         cmocka_unit_test(muon_takes_its_gemms),
         cmocka_unit_test(muon_takes_its_memory),

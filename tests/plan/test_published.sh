@@ -21,5 +21,5 @@ check "its reason" grep -q "7 x 8 cannot be made of 12288 ranks" err
 
 run 0 plan --model.preset=70b --model.layer_count=126 --model.hidden_size=16384 --model.head_count=128 --model.ffn_size=53248 --model.vocab_size=128256 \
     --model.context_length=8192 --train.sequence_length=8192 --train.batch_tokens=16777216 --train.steps=1 --machine 16384xH100
-check "a 405B on 16384 GPUs" grep -qE '^ +128 +8 +16 .* interleaved' out
+check "a 405B on 16384 GPUs" grep -qE '^ +64 +2 +8 +16 .* interleaved' out
 exit $failed

@@ -31,6 +31,7 @@ train() { # train RANKS KEYS...
     else
         over_mpi "$n" "$ingot" train mesh.yaml "$@" || fail "$n ranks of mpirun, $*: exit $?"
     fi
+    planned_is_measured mesh.yaml "$n" "$@"
 }
 
 # A tied table is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages are their reference.

@@ -28,6 +28,7 @@ ranks() { # ranks RUN N KEYS...
     run 0 launch -n "$n" -- train context.yaml --run.dir="runs/$name" "$@"
     grep -oE 'planned [0-9]+ bytes, measured [0-9]+' "runs/$name/log.txt" | awk '{ if ($2 != $5) exit 1; n++ } END { exit n != 1 }' ||
         fail "$name: memory is not what was planned"
+    planned_is_measured context.yaml "$n" --run.dir="runs/$name" "$@"
 }
 equal() { # equal NAME A B: the losses, norms and state of one
     local key
@@ -164,6 +165,7 @@ refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_he
     --parallel.context=2 --parallel.tensor=2
 refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
 refused "model.moe_aux" $moe --model.moe_aux=0.01
+refused "parallel.expert 2 beside parallel.context 2 is not built" $moe --parallel.context=2 --parallel.expert=2
 refused "model.moe_capacity" $moe --model.moe_capacity=1.5
 refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
 refused "log.sample_prompt" --log.sample_prompt=the
