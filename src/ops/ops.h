@@ -36,7 +36,7 @@ struct stream;                      /* dev/dev.h */
 typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the call returns when the op is complete */
 
 #define OPS(X)                                                                                                         \
-    X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound)                                                         \
+    X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound) X(quantize_blocks)                                      \
     X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \

@@ -45,7 +45,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 /* clang-format off */
 #define CUDA_FILES(X) \
     X(gemm) X(norm) X(rope) X(act) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \
-    X(attn) X(mla) X(fp8) X(generate) \
+    X(attn) X(mla) X(fp8) X(blocks) X(generate) \
     X(gdn) \
     X(moe)
 /* clang-format on */
