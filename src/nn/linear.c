@@ -4,6 +4,8 @@
 #include "parallel/fp8.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
                  int64_t in, enum bias bias)
@@ -35,7 +37,8 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
 {
     *s = (struct linear_saved){0};
     switch (l->recipe) {
-    case RECIPE_PLAIN: return;
+    case RECIPE_PLAIN:
+    case RECIPE_CURRENT: return; /* params.current has its memory */
     case RECIPE_FP8: break;
     }
     if (fp8_of(m, l->params) < 0) return;
@@ -62,6 +65,62 @@ struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, voi
                                   const struct params *p)
 {
     return fp8_of(m, p) < 0 ? (struct quantized){0} : fp8_quantized(&p->fp8, t, fp8_of(m, p), codes, codes_t);
+}
+
+/* ---- current scaling */
+
+bool linear_current(const struct linear *m, int64_t rows, const struct exec *r)
+{
+    return r->params->current.count > 0 && m->w >= 0 && m->out > 0 && r->params->rows[m->w].current &&
+           rows % 16 == 0;
+}
+
+/* Where random rounding of a gradient begins in the stream of its weight: apart for every micro-batch, dgrad and wgrad.
+ */
+static uint64_t random_first(enum gemm_pass pass, const struct exec *r)
+{
+    return (uint64_t)r->micro << 41 | (uint64_t)(pass == GEMM_WGRAD) << 40;
+}
+
+/* t rounded to codes, in blocks along the k of the GEMM that reads it. */
+static status current_values(const struct linear *m, enum gemm_pass pass, enum fp8_tensor what,
+                             struct tensor t, bf16 *to, const struct exec *r)
+{
+    const struct current_linears *c = &r->params->current;
+    const char *name = r->params->rows[m->w].name;
+    const bool dy = what == FP8_DY, w = what == FP8_W, wgrad = pass == GEMM_WGRAD;
+    CHECK(t.shape[0] * t.shape[1] <= (to == c->a ? c->a_count : c->b_count),
+          "an operand of %lld x %lld of %s", (long long)t.shape[0], (long long)t.shape[1], name);
+    return r->ops->quantize_blocks(
+        &(struct quantize_blocks_args){.x = t.data,
+                                       .values = to,
+                                       .tensor = c->scale,
+                                       .rows = t.shape[0],
+                                       .n = t.shape[1],
+                                       .format = dy  ? c->dy
+                                                 : w ? c->w
+                                                     : c->x,
+                                       .columns = wgrad || (w && pass == GEMM_DGRAD),
+                                       .square = w && c->square,
+                                       .hadamard = wgrad && c->hadamard,
+                                       .stochastic = dy && c->stochastic,
+                                       .seed = c->seed ^ XXH64(name, strlen(name), 0),
+                                       .first = random_first(pass, r),
+                                       .scalars = r->scalars,
+                                       .dt = t.dt},
+        r->stream);
+}
+
+/* Both operands of forward or dgrad; weight_operand gives the second. */
+static status current_operands(const struct linear *m, enum gemm_pass pass, struct tensor t,
+                               struct operand *out, const struct exec *r)
+{
+    const struct current_linears *c = &r->params->current;
+    const struct tensor w = {
+        .data = params_weight(r->params, m->w), .dt = r->params->dt, .rank = 2, .shape = {m->out, m->in}};
+    *out = operand_at(c->a, DTYPE_BF16, false);
+    TRY(current_values(m, pass, pass == GEMM_FWD ? FP8_X : FP8_DY, t, c->a, r));
+    return current_values(m, pass, FP8_W, w, c->b, r);
 }
 
 /* ---- operands */
@@ -117,6 +176,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
                          struct operand *out, const struct exec *r)
 {
     struct quantized q;
+    if (linear_current(m, dy.shape[0], r)) return current_operands(m, GEMM_DGRAD, dy, out, r);
     *out = operand_of(dy);
     if (fp8_of(m, r->params) < 0) return STATUS_OK;
     TRY(dy_codes(m, s, GEMM_DGRAD, dy, &q, r));
@@ -127,6 +187,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
 static struct operand weight_operand(const struct linear *m, enum gemm_pass pass, int64_t rows,
                                      const struct exec *r)
 {
+    if (linear_current(m, rows, r)) return operand_at(r->params->current.b, DTYPE_BF16, pass == GEMM_FWD);
     return linear_fp8(m, rows, r) ? params_operand_fp8(r->params, m->w, pass)
                                   : params_operand(r->params, m->w, pass);
 }
@@ -155,6 +216,7 @@ struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct
                              const struct exec *r)
 {
     const bool fp8 = linear_fp8(m, in.shape[0], r);
+    CHECK(!linear_current(m, in.shape[0], r), "a GEMM of operands that are still to be made");
     check_width(m, in, pass == GEMM_FWD ? m->in : m->out);
     CHECK(!fp8 || linear_codes(in), "a GEMM in FP8 of a tensor without codes");
     return gemm_of(m, pass, fp8 ? codes_of(in.q) : operand_of(in), out, r);
@@ -179,6 +241,7 @@ static status rows_operand(const struct linear *m, const struct linear_saved *s,
     struct quantized q =
         linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, first), NULL, r->params);
     const bool given = linear_codes(t), reads = linear_fp8(m, t.shape[0], r);
+    if (linear_current(m, t.shape[0], r)) return current_operands(m, pass, rows, out, r);
     *out = operand_of(rows);
     if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
     if (given) q = *t.q, q.codes = codes_at(q.codes, t, first);
@@ -323,6 +386,16 @@ static status wgrad_fp8(const struct linear *m, struct linear_saved *s, struct t
     return bias_gradient(m, dy.data, dy.shape[0], r);
 }
 
+static status wgrad_current(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
+{
+    const struct current_linears *c = &r->params->current;
+    TRY(current_values(m, GEMM_WGRAD, FP8_X, x, c->a, r));
+    TRY(current_values(m, GEMM_WGRAD, FP8_DY, dy, c->b, r));
+    TRY(weight_gradient(m, operand_at(c->a, DTYPE_BF16, false), operand_at(c->b, DTYPE_BF16, true),
+                        x.shape[0], r));
+    return bias_gradient(m, dy.data, dy.shape[0], r);
+}
+
 /* ---- deferred wgrad (ZB-H1), of plain tensors: mesh_check refuses it with FP8 */
 
 static void *take_copy(struct arena *a, int64_t rows, int64_t width, dtype dt, bool input)
@@ -352,6 +425,7 @@ status linear_wgrad(const struct linear *m, struct linear_saved *s, struct tenso
     TRY(sp_wait(x, r));
     TRY(sp_wait(dy, r));
     if (linear_fp8_all(m, x.shape[0], r)) return wgrad_fp8(m, s, x, dy, r);
+    if (linear_current(m, x.shape[0], r) && !r->params->current.wgrad_bf16) return wgrad_current(m, x, dy, r);
     return r->defer ? defer(r->defer, m, x, dy, r->stream) : wgrad(m, x.data, dy.data, x.shape[0], r);
 }
 

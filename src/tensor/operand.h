@@ -25,7 +25,8 @@ struct operand {
  * it. */
 enum recipe {
     RECIPE_PLAIN,               /* an operand is the tensor itself */
-    RECIPE_FP8                  /* codes with one scale per tensor: tensor/quantized.h */
+    RECIPE_FP8,                 /* codes with one scale per tensor: tensor/quantized.h */
+    RECIPE_CURRENT              /* codes with scales of their own: tensor/current_linears.h */
 };
 /* The three GEMMs of a linear: y = x W^T, dx = dy W, dW = dy^T x. */
 enum gemm_pass { GEMM_FWD, GEMM_DGRAD, GEMM_WGRAD };
