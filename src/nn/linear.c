@@ -1,11 +1,10 @@
 #include "nn/linear.h"
 #include "dev/dev.h"
+#include "nn/linear_current.h"
 #include "nn/sequence_parallel.h"
 #include "parallel/fp8.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <xxhash.h>
 
 void linear_init(struct linear *m, struct params *p, const char *name, enum role role, int64_t out,
                  int64_t in, enum bias bias)
@@ -67,62 +66,6 @@ struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, voi
     return fp8_of(m, p) < 0 ? (struct quantized){0} : fp8_quantized(&p->fp8, t, fp8_of(m, p), codes, codes_t);
 }
 
-/* ---- current scaling */
-
-bool linear_current(const struct linear *m, int64_t rows, const struct exec *r)
-{
-    return r->params->current.count > 0 && m->w >= 0 && m->out > 0 && r->params->rows[m->w].current &&
-           rows % 16 == 0;
-}
-
-/* Where random rounding of a gradient begins in the stream of its weight: apart for every micro-batch, dgrad and wgrad.
- */
-static uint64_t random_first(enum gemm_pass pass, const struct exec *r)
-{
-    return (uint64_t)r->micro << 41 | (uint64_t)(pass == GEMM_WGRAD) << 40;
-}
-
-/* t rounded to codes, in blocks along the k of the GEMM that reads it. */
-static status current_values(const struct linear *m, enum gemm_pass pass, enum fp8_tensor what,
-                             struct tensor t, bf16 *to, const struct exec *r)
-{
-    const struct current_linears *c = &r->params->current;
-    const char *name = r->params->rows[m->w].name;
-    const bool dy = what == FP8_DY, w = what == FP8_W, wgrad = pass == GEMM_WGRAD;
-    CHECK(t.shape[0] * t.shape[1] <= (to == c->a ? c->a_count : c->b_count),
-          "an operand of %lld x %lld of %s", (long long)t.shape[0], (long long)t.shape[1], name);
-    return r->ops->quantize_blocks(
-        &(struct quantize_blocks_args){.x = t.data,
-                                       .values = to,
-                                       .tensor = c->scale,
-                                       .rows = t.shape[0],
-                                       .n = t.shape[1],
-                                       .format = dy  ? c->dy
-                                                 : w ? c->w
-                                                     : c->x,
-                                       .columns = wgrad || (w && pass == GEMM_DGRAD),
-                                       .square = w && c->square,
-                                       .hadamard = wgrad && c->hadamard,
-                                       .stochastic = dy && c->stochastic,
-                                       .seed = c->seed ^ XXH64(name, strlen(name), 0),
-                                       .first = random_first(pass, r),
-                                       .scalars = r->scalars,
-                                       .dt = t.dt},
-        r->stream);
-}
-
-/* Both operands of forward or dgrad; weight_operand gives the second. */
-static status current_operands(const struct linear *m, enum gemm_pass pass, struct tensor t,
-                               struct operand *out, const struct exec *r)
-{
-    const struct current_linears *c = &r->params->current;
-    const struct tensor w = {
-        .data = params_weight(r->params, m->w), .dt = r->params->dt, .rank = 2, .shape = {m->out, m->in}};
-    *out = operand_at(c->a, DTYPE_BF16, false);
-    TRY(current_values(m, pass, pass == GEMM_FWD ? FP8_X : FP8_DY, t, c->a, r));
-    return current_values(m, pass, FP8_W, w, c->b, r);
-}
-
 /* ---- operands */
 
 static void check_width(const struct linear *m, struct tensor t, int64_t width)
@@ -141,11 +84,11 @@ static status quantize(struct tensor t, const struct quantized *q, const struct 
 /* Codes of x or dy, contiguous along the k of forward or dgrad; and of their transpose, along that of wgrad. */
 static struct operand codes_of(const struct quantized *q)
 {
-    return (struct operand){q->codes, q->dt, SCALES_TENSOR, q->scale_inv, false};
+    return operand_codes(q->codes, q->dt, q->scale_inv, false);
 }
 static struct operand codes_t_of(const struct quantized *q)
 {
-    return (struct operand){q->codes_t, q->dt, SCALES_TENSOR, q->scale_inv, false};
+    return operand_codes(q->codes_t, q->dt, q->scale_inv, false);
 }
 
 /* The FP8 form of a whole dy: as the tensor brings it, or made by dgrad or wgrad, whichever is called first, for both. */
@@ -176,7 +119,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
                          struct operand *out, const struct exec *r)
 {
     struct quantized q;
-    if (linear_current(m, dy.shape[0], r)) return current_operands(m, GEMM_DGRAD, dy, out, r);
+    if (linear_current(m, dy.shape[0], r)) return linear_current_operands(m, GEMM_DGRAD, dy, out, r);
     *out = operand_of(dy);
     if (fp8_of(m, r->params) < 0) return STATUS_OK;
     TRY(dy_codes(m, s, GEMM_DGRAD, dy, &q, r));
@@ -187,7 +130,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
 static struct operand weight_operand(const struct linear *m, enum gemm_pass pass, int64_t rows,
                                      const struct exec *r)
 {
-    if (linear_current(m, rows, r)) return operand_at(r->params->current.b, DTYPE_BF16, pass == GEMM_FWD);
+    if (linear_current(m, rows, r)) return linear_current_form(m, pass, FP8_W, rows, r);
     return linear_fp8(m, rows, r) ? params_operand_fp8(r->params, m->w, pass)
                                   : params_operand(r->params, m->w, pass);
 }
@@ -241,7 +184,7 @@ static status rows_operand(const struct linear *m, const struct linear_saved *s,
     struct quantized q =
         linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, first), NULL, r->params);
     const bool given = linear_codes(t), reads = linear_fp8(m, t.shape[0], r);
-    if (linear_current(m, t.shape[0], r)) return current_operands(m, pass, rows, out, r);
+    if (linear_current(m, t.shape[0], r)) return linear_current_operands(m, pass, rows, out, r);
     *out = operand_of(rows);
     if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
     if (given) q = *t.q, q.codes = codes_at(q.codes, t, first);
@@ -388,12 +331,12 @@ static status wgrad_fp8(const struct linear *m, struct linear_saved *s, struct t
 
 static status wgrad_current(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
 {
-    const struct current_linears *c = &r->params->current;
-    TRY(current_values(m, GEMM_WGRAD, FP8_X, x, c->a, r));
-    TRY(current_values(m, GEMM_WGRAD, FP8_DY, dy, c->b, r));
-    TRY(weight_gradient(m, operand_at(c->a, DTYPE_BF16, false), operand_at(c->b, DTYPE_BF16, true),
-                        x.shape[0], r));
-    return bias_gradient(m, dy.data, dy.shape[0], r);
+    const int64_t rows = x.shape[0];
+    struct operand made_x, made_dy;
+    TRY(linear_current_make(m, GEMM_WGRAD, FP8_X, x, rows, &made_x, r));
+    TRY(linear_current_make(m, GEMM_WGRAD, FP8_DY, dy, rows, &made_dy, r));
+    TRY(weight_gradient(m, made_x, made_dy, rows, r));
+    return bias_gradient(m, dy.data, rows, r);
 }
 
 /* ---- deferred wgrad (ZB-H1), of plain tensors: mesh_check refuses it with FP8 */

@@ -107,13 +107,16 @@ struct gemm_args {
  * b.trans: both operands are contiguous along k. k and n are multiples of 16. On a GPU m is, too, or the GEMM is slow.
  * Epilogues: NONE, BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
 
-/* True for FP8; false: both operands are plain. */
+/* SCALES_BLOCKS (ops.reads_blocks): both operands are contiguous along k, in the same format. */
+
+/* True for codes; false: both operands are plain. */
 static inline bool gemm_fp8(const struct gemm_args *g)
 {
     switch (g->a.scales) {
     case SCALES_NONE: break;
     case SCALES_TENSOR:
-        CHECK(g->b.scales == SCALES_TENSOR, "one operand of a GEMM has a scale");
+    case SCALES_BLOCKS:
+        CHECK(g->b.scales == g->a.scales, "operands of a GEMM with different scales");
         return true;
     }
     return false;
@@ -575,6 +578,9 @@ struct ops {
     bool (*gemm_supports)(const struct gemm_args *a, dev_stream s);
     bool (*attn_bwd_supports)(const struct attn_bwd_args *a, dev_stream s);        /* attn_bwd with `rope`; NULL:
                                                                                       never */
+    /* True if GEMMs of this size read codes of the format: as operands with SCALES_BLOCKS, of formats without blocks
+     * with SCALES_TENSOR. NULL: never; then they read decoded values. */
+    bool (*reads_blocks)(enum block_format f, int64_t m, int64_t n, int64_t k, dev_stream s);
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);

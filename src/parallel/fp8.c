@@ -123,14 +123,14 @@ void current_lay(struct params *p, int64_t rows, struct arena *a)
     struct current_linears *c = &p->current;
     for (int i = 0; i < p->count; i++) {
         const int64_t out = p->rows[i].shape[0], in = p->rows[i].shape[1], wide = out > in ? out : in,
-                      w = out * in > rows * out ? out * in : rows * out;
+                      w = out * in > rows * in ? out * in : rows * in;
         if (!p->rows[i].current) continue;
         if (rows * wide > c->a_count) c->a_count = rows * wide;
         if (w > c->b_count) c->b_count = w;
     }
     c->a = arena_take(a, (size_t)c->a_count * sizeof *c->a, "operand of a GEMM, rounded to codes");
     c->b = arena_take(a, (size_t)c->b_count * sizeof *c->b, "operand of a GEMM, rounded to codes");
-    c->scale = arena_take(a, 2 * sizeof *c->scale, "scale of a tensor");
+    c->scale = arena_take(a, 12 * sizeof *c->scale, "scales of two tensors");
 }
 
 void fp8_lay(struct params *p, int ranks, struct arena *a)

@@ -16,8 +16,9 @@ struct current_linears {
                                    outside of blocks; 0: none */
     uint64_t seed;              /* of random rounding */
     int count;                  /* claimed linears, param.current; 0: the model computes in another precision */
-    bf16 *a, *b;                /* operands of the GEMM that runs, of all linears; `a_count`, `b_count` elements */
+    bf16 *a, *b;                /* operands of the GEMM that runs, of all linears; `a_count`, `b_count` elements. Codes
+                                   take a half of that at most, and their scales lie behind them */
     int64_t a_count, b_count;
-    float *scale;               /* [2]: quantize_blocks_args.tensor */
+    float *scale;               /* quantize_blocks_args.tensor of a from [3] on, of b from [7] on */
 };
 #endif

@@ -176,9 +176,8 @@ static inline struct operand params_operand_fp8(const struct params *p, int row,
 {
     const struct param *r = &p->rows[row];
     const enum derived which = pass == GEMM_FWD ? DERIVED_F8 : DERIVED_F8_T;
-    struct operand o = {(char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3, SCALES_TENSOR,
-                        fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true};
-    return o;
+    return operand_codes((char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3,
+                         fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true);
 }
 static inline void *params_grad(const struct params *p, int row)
 {
