@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum rng_stream { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_ROUND = 4, RNG_TEST = 5, RNG_SYNTH = 6,
-    RNG_HASH = 7, RNG_HALT = 8, RNG_PLAN = 9 };
+    RNG_HASH = 7, RNG_HALT = 8, RNG_PLAN = 9, RNG_CODES = 10 };
 
 struct rng_block { uint32_t u[4]; };
 

@@ -30,6 +30,17 @@ struct options {
     char **rest;
 };
 
+/* Whether fp8.recipe names one that has no warm-up. */
+static bool other_recipe(const struct options *o)
+{
+    static const char name[] = "--fp8.recipe=";
+    bool other = false;
+    for (int i = 0; i < o->rest_count; i++)
+        if (strncmp(o->rest[i], name, sizeof name - 1) == 0)
+            other = strcmp(o->rest[i] + sizeof name - 1, "bound") != 0;
+    return other;
+}
+
 static status make_spec(const struct options *o, struct spec *s)
 {
     enum { OWN = 13, ALL = 64 };
@@ -48,7 +59,7 @@ static status make_spec(const struct options *o, struct spec *s)
     snprintf(text[n++], 96, "machine.device=%s", o->device);
     snprintf(text[n++], 96, "train.graph=%s", o->eager ? "false" : "true");
     if (o->layers) snprintf(text[n++], 96, "model.layer_count=%lld", (long long)o->layers);
-    if (strcmp(o->precision, "fp8") == 0) snprintf(text[n++], 96, "fp8.warmup=1");
+    if (strcmp(o->precision, "fp8") == 0 && !other_recipe(o)) snprintf(text[n++], 96, "fp8.warmup=1");
     if (o->rest_count > ALL - OWN) return FAIL(STATUS_CONFIG, "more than %d keys", ALL - OWN);
     for (int i = 0; i < o->rest_count; i++) keys[n++] = o->rest[i];
     TRY(spec_load(s, NULL, n, keys, NULL));

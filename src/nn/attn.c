@@ -119,7 +119,8 @@ static status project_fused(const struct attn *m, struct attn_saved *s, const st
 {
     *done = false;
     if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_slices(r->params) > 1) return STATUS_OK;
-    if (r->params->rows[m->qkv.w].fp8 >= 0) return STATUS_OK; /* codes of y are made, or amax is measured */
+    if (r->params->rows[m->qkv.w].fp8 >= 0 || linear_current(&m->qkv, y.shape[0], r))
+        return STATUS_OK; /* codes of y are made, or amax is measured */
     struct gemm_args g = linear_gemm(&m->qkv, GEMM_FWD, y, s->qkv, r);
     g.epilogue = (struct epilogue){
         .kind = EPILOGUE_ROPE,

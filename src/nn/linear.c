@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 #include "dev/dev.h"
+#include "nn/linear_current.h"
 #include "nn/sequence_parallel.h"
 #include "parallel/fp8.h"
 
@@ -35,7 +36,8 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
 {
     *s = (struct linear_saved){0};
     switch (l->recipe) {
-    case RECIPE_PLAIN: return;
+    case RECIPE_PLAIN:
+    case RECIPE_CURRENT: return; /* params.current has its memory */
     case RECIPE_FP8: break;
     }
     if (fp8_of(m, l->params) < 0) return;
@@ -82,11 +84,11 @@ static status quantize(struct tensor t, const struct quantized *q, const struct 
 /* Codes of x or dy, contiguous along the k of forward or dgrad; and of their transpose, along that of wgrad. */
 static struct operand codes_of(const struct quantized *q)
 {
-    return (struct operand){q->codes, q->dt, SCALES_TENSOR, q->scale_inv, false};
+    return operand_codes(q->codes, q->dt, q->scale_inv, false);
 }
 static struct operand codes_t_of(const struct quantized *q)
 {
-    return (struct operand){q->codes_t, q->dt, SCALES_TENSOR, q->scale_inv, false};
+    return operand_codes(q->codes_t, q->dt, q->scale_inv, false);
 }
 
 /* The FP8 form of a whole dy: as the tensor brings it, or made by dgrad or wgrad, whichever is called first, for both. */
@@ -117,6 +119,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
                          struct operand *out, const struct exec *r)
 {
     struct quantized q;
+    if (linear_current(m, dy.shape[0], r)) return linear_current_operands(m, GEMM_DGRAD, dy, out, r);
     *out = operand_of(dy);
     if (fp8_of(m, r->params) < 0) return STATUS_OK;
     TRY(dy_codes(m, s, GEMM_DGRAD, dy, &q, r));
@@ -127,6 +130,7 @@ static status dy_operand(const struct linear *m, struct linear_saved *s, struct 
 static struct operand weight_operand(const struct linear *m, enum gemm_pass pass, int64_t rows,
                                      const struct exec *r)
 {
+    if (linear_current(m, rows, r)) return linear_current_form(m, pass, FP8_W, rows, r);
     return linear_fp8(m, rows, r) ? params_operand_fp8(r->params, m->w, pass)
                                   : params_operand(r->params, m->w, pass);
 }
@@ -155,6 +159,7 @@ struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct
                              const struct exec *r)
 {
     const bool fp8 = linear_fp8(m, in.shape[0], r);
+    CHECK(!linear_current(m, in.shape[0], r), "a GEMM of operands that are still to be made");
     check_width(m, in, pass == GEMM_FWD ? m->in : m->out);
     CHECK(!fp8 || linear_codes(in), "a GEMM in FP8 of a tensor without codes");
     return gemm_of(m, pass, fp8 ? codes_of(in.q) : operand_of(in), out, r);
@@ -179,6 +184,7 @@ static status rows_operand(const struct linear *m, const struct linear_saved *s,
     struct quantized q =
         linear_quantized(m, what, codes_at(pass == GEMM_FWD ? s->x : s->dy, t, first), NULL, r->params);
     const bool given = linear_codes(t), reads = linear_fp8(m, t.shape[0], r);
+    if (linear_current(m, t.shape[0], r)) return linear_current_operands(m, pass, rows, out, r);
     *out = operand_of(rows);
     if (fp8_of(m, r->params) < 0 || (given && !reads)) return STATUS_OK;
     if (given) q = *t.q, q.codes = codes_at(q.codes, t, first);
@@ -323,6 +329,16 @@ static status wgrad_fp8(const struct linear *m, struct linear_saved *s, struct t
     return bias_gradient(m, dy.data, dy.shape[0], r);
 }
 
+static status wgrad_current(const struct linear *m, struct tensor x, struct tensor dy, const struct exec *r)
+{
+    const int64_t rows = x.shape[0];
+    struct operand made_x, made_dy;
+    TRY(linear_current_make(m, GEMM_WGRAD, FP8_X, x, rows, &made_x, r));
+    TRY(linear_current_make(m, GEMM_WGRAD, FP8_DY, dy, rows, &made_dy, r));
+    TRY(weight_gradient(m, made_x, made_dy, rows, r));
+    return bias_gradient(m, dy.data, rows, r);
+}
+
 /* ---- deferred wgrad (ZB-H1), of plain tensors: mesh_check refuses it with FP8 */
 
 static void *take_copy(struct arena *a, int64_t rows, int64_t width, dtype dt, bool input)
@@ -352,6 +368,7 @@ status linear_wgrad(const struct linear *m, struct linear_saved *s, struct tenso
     TRY(sp_wait(x, r));
     TRY(sp_wait(dy, r));
     if (linear_fp8_all(m, x.shape[0], r)) return wgrad_fp8(m, s, x, dy, r);
+    if (linear_current(m, x.shape[0], r) && !r->params->current.wgrad_bf16) return wgrad_current(m, x, dy, r);
     return r->defer ? defer(r->defer, m, x, dy, r->stream) : wgrad(m, x.data, dy.data, x.shape[0], r);
 }
 

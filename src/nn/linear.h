@@ -15,7 +15,11 @@
  * tensor without them takes a pass of the op `quantize`, into memory of this linear:
  *   codes of x, then their transpose    [N, in], [in, N]      scratch
  *   codes of dy, their transpose        [N, out], [out, N]    scratch
- * While a linear computes in bf16, the pass measures amax alone. */
+ * While a linear computes in bf16, the pass measures amax alone.
+ *
+ * With RECIPE_CURRENT the GEMMs of a weight with param.current read x, W and dy rounded to codes whose scales come from
+ * themselves (tensor/current_linears.h): the op `quantize_blocks` writes the decoded codes in bf16, once for each GEMM,
+ * into memory that all linears share. */
 #ifndef INGOT_NN_LINEAR_H
 #define INGOT_NN_LINEAR_H
 #include "parallel/exec.h"
@@ -51,6 +55,8 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
 /* True if forward and dgrad read codes for so many rows; if all three GEMMs do: then nothing reads the values of x. */
 bool linear_fp8(const struct linear *m, int64_t rows, const struct exec *r);
 bool linear_fp8_all(const struct linear *m, int64_t rows, const struct exec *r);
+/* True if GEMMs of so many rows read operands of RECIPE_CURRENT: then linear_gemm is not for it. */
+bool linear_current(const struct linear *m, int64_t rows, const struct exec *r);
 /* The FP8 form of its x or dy, for the op that writes that tensor; none if its GEMMs never read codes. */
 struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, void *codes, void *codes_t,
                                   const struct params *p);

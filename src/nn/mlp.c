@@ -89,6 +89,7 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
     if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_slices(r->params) > 1) return STATUS_OK;
     const bool codes = writes_codes(m, r->params);
     if (codes && !(fwd && linear_fp8(&m->up, in.shape[0], r) && linear_codes(in))) return STATUS_OK;
+    if (linear_current(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
     if (!codes && linear_fp8(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
     if (codes) codes_fwd(m, s, r);
     struct gemm_args g =

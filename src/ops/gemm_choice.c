@@ -38,18 +38,19 @@ static bool same_place(const struct gemm_place *a, const struct gemm_place *b)
 void gemm_choice_print(FILE *out, const struct gemm_place *p, const struct gemm_choice *c)
 {
     const struct gemm_key *k = &c->key;
-    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1], added[8] = "", other[16] = "";
+    char line[LINE_MAX_BYTES], algo[2 * GEMM_ALGO_BYTES + 1], added[8] = "", other[16] = "", scales[12] = "";
     if (k->align[3]) snprintf(added, sizeof added, ",%d", k->align[3]);
     if (k->dt_b != k->dt) snprintf(other, sizeof other, ",%s", dtype_name((dtype)k->dt_b));
+    if (k->scales) snprintf(scales, sizeof scales, " scales=%d", k->scales);
     for (int i = 0; i < GEMM_ALGO_BYTES; i++) snprintf(algo + 2 * i, 3, "%02x", c->algo[i]);
     int bytes = snprintf(
         line, sizeof line,
         "gemm gpu=%s sms=%lld lt=%lld m=%lld n=%lld k=%lld ta=%d tb=%d dt=%s%s cdt=%s add=%d bias=%d "
-        "tf32=%d%s align=%d,%d,%d%s way=%s algo=%s ns=%lld",
+        "tf32=%d%s%s align=%d,%d,%d%s way=%s algo=%s ns=%lld",
         p->gpu, (long long)p->sms, (long long)p->library, (long long)k->m, (long long)k->n, (long long)k->k,
         k->trans_a, k->trans_b, dtype_name((dtype)k->dt), other, dtype_name((dtype)k->cdt), k->add, k->bias,
-        k->tf32, k->fast ? " fast=1" : "", k->align[0], k->align[1], k->align[2], added, way_names[c->way],
-        algo, (long long)c->time_ns);
+        k->tf32, k->fast ? " fast=1" : "", scales, k->align[0], k->align[1], k->align[2], added,
+        way_names[c->way], algo, (long long)c->time_ns);
     CHECK(bytes > 0 && bytes < LINE_MAX_BYTES, "a line of %d bytes", bytes);
     fprintf(out, "%s crc=%08x\n", line, crc32c(0, line, (size_t)bytes));
 }
@@ -109,13 +110,14 @@ static void types(struct reader *r, struct gemm_key *k)
     r->bad |= comma && k->dt_b == k->dt;
 }
 
-/* A field that older lines lack: 1, or absent for 0. */
-static uint8_t optional(struct reader *r, const char *name)
+/* A field that older lines lack: up to `max`, or absent for 0. */
+static uint8_t optional(struct reader *r, const char *name, int64_t max)
 {
     const size_t length = strlen(name);
     if (strncmp(r->at, name, length) != 0 || r->at[length] != '=') return 0;
-    r->bad |= number(r, name, 1) != 1;
-    return 1;
+    const int64_t v = number(r, name, max);
+    r->bad |= v == 0;
+    return (uint8_t)v;
 }
 
 /* Of a, b and c, and of the addend if there is one. */
@@ -196,7 +198,8 @@ bool gemm_choice_parse(const char *line, size_t bytes, struct gemm_place *p, str
     k->add = (uint8_t)number(&r, "add", 2);
     k->bias = (uint16_t)number(&r, "bias", 256);
     k->tf32 = (uint8_t)number(&r, "tf32", 1);
-    k->fast = optional(&r, "fast");
+    k->fast = optional(&r, "fast", 1);
+    k->scales = optional(&r, "scales", 63);
     alignments(&r, k->align, k->add == 2);
     c->way = way_of(&r);
     algorithm(&r, c->algo);

@@ -3,7 +3,8 @@
  *
  *   gemm gpu=NVIDIA_H200 sms=132 lt=130100 m=8192 n=3072 k=2048 ta=0 tb=1 dt=BF16 cdt=BF16 add=0 bias=0 tf32=0
  *        align=256,256,256 way=library algo=<128 hex digits> ns=133300 crc=89abcdef      (one line, one space each)
- *   FP8: dt=F8_E5M2,F8_E4M3 names the types of a and b if they differ; fast=1 follows tf32=0 for fast accumulation
+ *   FP8: dt=F8_E5M2,F8_E4M3 names the types of a and b if they differ; fast=1 follows tf32=0 for fast accumulation,
+ *        then scales=N for scales of blocks
  *
  * The crc is CRC-32C of everything before " crc=": a truncated or edited line is ignored. An algorithm is valid for
  * one GPU model, number of multiprocessors and library version (struct gemm_place). Lines of other places are kept. */
@@ -24,7 +25,8 @@ struct gemm_key {
                                alignment itself below 16 */
     uint8_t dt_b;           /* of b: dt, or the other FP8 type */
     uint8_t fast;           /* FP8: fast accumulation */
-    uint8_t unused[6];      /* 0 */
+    uint8_t scales;         /* 8 * mode of a + mode of b, of codes with scales of blocks: cublasLtMatmulMatrixScale_t */
+    uint8_t unused[5];      /* 0 */
 };
 
 /* Whether the GEMM has a part that a separate op can do: see GEMM_UNFUSED. */

@@ -38,6 +38,7 @@ void ops_oracle(struct ops *o)
     oracle_normal(o);
     oracle_optim(o);
     oracle_fp8(o);
+    oracle_blocks(o);
 }
 
 status ops_check(const struct ops *o)

@@ -36,7 +36,7 @@ struct stream;                      /* dev/dev.h */
 typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the call returns when the op is complete */
 
 #define OPS(X)                                                                                                         \
-    X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound)                                                         \
+    X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound) X(quantize_blocks)                                      \
     X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
@@ -107,13 +107,16 @@ struct gemm_args {
  * b.trans: both operands are contiguous along k. k and n are multiples of 16. On a GPU m is, too, or the GEMM is slow.
  * Epilogues: NONE, BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
 
-/* True for FP8; false: both operands are plain. */
+/* SCALES_BLOCKS (ops.reads_blocks): both operands are contiguous along k, in the same format. */
+
+/* True for codes; false: both operands are plain. */
 static inline bool gemm_fp8(const struct gemm_args *g)
 {
     switch (g->a.scales) {
     case SCALES_NONE: break;
     case SCALES_TENSOR:
-        CHECK(g->b.scales == SCALES_TENSOR, "one operand of a GEMM has a scale");
+    case SCALES_BLOCKS:
+        CHECK(g->b.scales == g->a.scales, "operands of a GEMM with different scales");
         return true;
     }
     return false;
@@ -577,6 +580,9 @@ struct ops {
     bool (*gemm_supports)(const struct gemm_args *a, dev_stream s);
     bool (*attn_bwd_supports)(const struct attn_bwd_args *a, dev_stream s);        /* attn_bwd with `rope`; NULL:
                                                                                       never */
+    /* True if GEMMs of this size read codes of the format: as operands with SCALES_BLOCKS, of formats without blocks
+     * with SCALES_TENSOR. NULL: never; then they read decoded values. */
+    bool (*reads_blocks)(enum block_format f, int64_t m, int64_t n, int64_t k, dev_stream s);
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);

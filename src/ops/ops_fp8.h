@@ -1,6 +1,7 @@
 /* Ops of FP8 training: codes of a tensor, and the scales of the next step. Included by ops.h: its conventions apply. */
 #ifndef INGOT_OPS_OPS_FP8_H
 #define INGOT_OPS_OPS_FP8_H
+#include "tensor/block_format.h"
 #include "tensor/dtype.h"
 #include "tensor/quantized.h"
 #include <math.h>
@@ -57,4 +58,38 @@ struct fp8_bound_args {
     dtype dt;                   /* of w and b */
     dtype codes;                /* F8_E4M3 or F8_E5M2 */
 };
+
+/* Encodes x with scales of its own (tensor/block_format.h; the arithmetic: ops/block_scale.h), and writes what of
+ * `values`, `codes` and `scales` is not NULL. Lines are rows, or columns with `columns`. The last block of a line may
+ * be short.
+ *
+ * hadamard: NV; before all else, groups of 16 elements of a line are rotated (block_rotate), and the values are those
+ * of the rotated tensor. Lines are multiples of 16.
+ * stochastic: NV; codes are rounded up with the probability that makes the mean exact. Element i of line j takes half
+ * word i % 8 of rng_at(seed, RNG_CODES, scalars->step, first + (j ld + i) / 8), ld the length rounded up to 16. */
+struct quantize_blocks_args {
+    const void *x;              /* [rows, n] dt */
+    bf16 *values;               /* [rows, n] =: the decoded codes */
+    uint8_t *codes;             /* [lines, block_ld] = */
+    void *scales;               /* block_scale_bytes = */
+    float *tensor;              /* [2] =: the largest magnitude, and the scale; formats with one */
+    int64_t rows, n;
+    enum block_format format;
+    bool columns;
+    bool square;                /* B128, NV: blocks are as high as long */
+    bool hadamard, stochastic;
+    bool exact;                 /* NV: the tensor's scale is no power of two; without `values` */
+    uint64_t seed, first;
+    const struct step_scalars *scalars; /* in the set's memory; read with `stochastic` */
+    dtype dt;                   /* BF16 or F32 (F64 in the oracle) */
+};
+static inline int64_t quantize_blocks_lines(const struct quantize_blocks_args *a)
+{
+    return a->columns ? a->n : a->rows;
+}
+static inline int64_t quantize_blocks_length(const struct quantize_blocks_args *a)
+{
+    return a->columns ? a->rows : a->n;
+}
+void quantize_blocks_check(const struct quantize_blocks_args *a);
 #endif

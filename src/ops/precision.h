@@ -3,6 +3,7 @@
 #ifndef INGOT_OPS_PRECISION_H
 #define INGOT_OPS_PRECISION_H
 #include "spec/keys.h"
+#include "tensor/current_linears.h"
 #include "tensor/operand.h"
 
 struct precision_types {
@@ -21,8 +22,33 @@ static inline struct precision_types precision_of(enum precision precision)
     case PRECISION_TF32: t.tf32 = true; break;
     case PRECISION_BF16: t.act = DTYPE_BF16, t.split = true; break;
     case PRECISION_FP8: t.act = DTYPE_BF16, t.split = true, t.recipe = RECIPE_FP8; break;
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4: t.act = DTYPE_BF16, t.split = true, t.recipe = RECIPE_CURRENT; break;
     }
     return t;
+}
+/* The recipe of a run, which depends on fp8.recipe, too. */
+static inline enum recipe precision_recipe(const struct run_spec *r)
+{
+    if (r->train_precision == PRECISION_FP8 && r->fp8_recipe != FP8_RECIPE_BOUND) return RECIPE_CURRENT;
+    return precision_of((enum precision)r->train_precision).recipe;
+}
+/* How operands of RECIPE_CURRENT are made. block: DeepSeek-V3 (arXiv:2412.19437); mxfp8: arXiv:2506.08027; nvfp4:
+ * arXiv:2509.25149. */
+static inline struct current_linears precision_current(const struct run_spec *r)
+{
+    struct current_linears c = {.x = BLOCKS_E4M3, .w = BLOCKS_E4M3, .dy = BLOCKS_E5M2, .seed = (uint64_t)r->run_seed};
+    c.wgrad_bf16 = r->fp8_wgrad == FP8_WGRAD_BF16;
+    if (r->train_precision == PRECISION_FP8 && r->fp8_recipe == FP8_RECIPE_BLOCK)
+        c.x = c.w = c.dy = BLOCKS_B128, c.square = true;
+    if (r->train_precision == PRECISION_MXFP8) c.x = c.w = c.dy = BLOCKS_MX;
+    if (r->train_precision != PRECISION_NVFP4) return c;
+    c.x = c.w = c.dy = BLOCKS_NV;
+    c.square = true;
+    c.hadamard = r->nvfp4_hadamard;
+    c.stochastic = r->nvfp4_stochastic;
+    c.keep = r->nvfp4_keep_bf16;
+    return c;
 }
 /* The word that configurations use: "bf16". */
 static inline const char *precision_name(enum precision precision)

@@ -2,6 +2,7 @@
 #include "dev/dev.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,9 +60,38 @@ static status check_widths(const struct param *row)
         row->shape[0] == row->global[0] && row->shape[1] == row->global[1] ? "" : " on each rank", WIDTH);
 }
 
+/* Of "layers.7.mlp.up.weight": 7; -1: not in a block. */
+static int64_t block_of(const char *name)
+{
+    return strncmp(name, "layers.", 7) == 0 ? strtoll(name + 7, NULL, 10) : -1;
+}
+
+/* The first of the last blocks that stay in bf16; all of them: the number of blocks. */
+static int64_t kept_from(const struct params *p)
+{
+    int64_t blocks = 0;
+    for (int i = 0; i < p->count; i++) {
+        const int64_t b = block_of(p->rows[i].name);
+        if (b >= blocks) blocks = b + 1;
+    }
+    return blocks - (int64_t)ceil(p->current.keep * (double)blocks);
+}
+
+static bool kept(const struct params *p, const char *name)
+{
+    if (p->current.keep <= 0) return false;
+    const int64_t b = block_of(name);
+    return b < 0 || b >= kept_from(p);
+}
+
 static void claim(struct params *p, int i)
 {
     struct param *row = &p->rows[i];
+    if (p->recipe == RECIPE_CURRENT) {
+        row->current = true;
+        p->current.count++;
+        return;
+    }
     row->fp8 = p->fp8.count;
     row->derived[DERIVED_F8] = row->derived[DERIVED_F8_T] = true;
     p->fp8.row[p->fp8.count++] = i;
@@ -69,7 +99,7 @@ static void claim(struct params *p, int i)
 
 status fp8_claim(struct params *p, const char *exclude)
 {
-    if (p->fp8.count > 0) return STATUS_OK;
+    if (p->fp8.count > 0 || p->current.count > 0) return STATUS_OK;
     TRY(check_patterns(p, exclude));
     p->fp8.use = calloc((size_t)p->count, sizeof *p->fp8.use);
     p->fp8.row = calloc((size_t)p->count, sizeof *p->fp8.row);
@@ -77,10 +107,30 @@ status fp8_claim(struct params *p, const char *exclude)
         return FAIL(STATUS_FIT, "no memory for the list of FP8 linears");
     for (int i = 0; i < p->count; i++) {
         if (!may_read_codes(&p->rows[i]) || excluded(exclude, p->rows[i].name)) continue;
+        if (kept(p, p->rows[i].name)) continue;
         TRY(check_widths(&p->rows[i]));
         claim(p, i);
     }
+    if (p->recipe == RECIPE_CURRENT && p->current.count == 0)
+        return FAIL(STATUS_CONFIG,
+                    "no linear is left that computes with codes: fp8.exclude and nvfp4.keep_bf16 keep all in "
+                    "bf16; use train.precision: bf16");
     return STATUS_OK;
+}
+
+void current_lay(struct params *p, int64_t rows, struct arena *a)
+{
+    struct current_linears *c = &p->current;
+    for (int i = 0; i < p->count; i++) {
+        const int64_t out = p->rows[i].shape[0], in = p->rows[i].shape[1], wide = out > in ? out : in,
+                      w = out * in > rows * in ? out * in : rows * in;
+        if (!p->rows[i].current) continue;
+        if (rows * wide > c->a_count) c->a_count = rows * wide;
+        if (w > c->b_count) c->b_count = w;
+    }
+    c->a = arena_take(a, (size_t)c->a_count * sizeof *c->a, "operand of a GEMM, rounded to codes");
+    c->b = arena_take(a, (size_t)c->b_count * sizeof *c->b, "operand of a GEMM, rounded to codes");
+    c->scale = arena_take(a, 12 * sizeof *c->scale, "scales of two tensors");
 }
 
 void fp8_lay(struct params *p, int ranks, struct arena *a)

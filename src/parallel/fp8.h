@@ -12,11 +12,15 @@
 #include "parallel/mesh.h"
 
 /* Numbers the linears whose GEMMs may read codes: all weights of nn/linear except rows of gates and routers, and those
- * that `fp8.exclude` names (patterns as in a shell, separated by commas). Each begins with FP8_USE_BF16. Idempotent.
+ * that `fp8.exclude` names (patterns as in a shell, separated by commas). With params.recipe RECIPE_FP8 each begins
+ * with FP8_USE_BF16. With RECIPE_CURRENT they are marked (param.current), less what params.current.keep leaves in bf16;
+ * the rest of params.current was set before. Idempotent.
  * STATUS_CONFIG names a weight with a width that FP8 GEMMs cannot have, or a pattern that matches nothing. */
 status fp8_claim(struct params *p, const char *exclude) WARN_UNUSED;
 /* Allocates the arrays on the device. `ranks`: of the whole run. */
 void fp8_lay(struct params *p, int ranks, struct arena *a);
+/* RECIPE_CURRENT: allocates the operands of one GEMM, of at most `rows` rows. */
+void current_lay(struct params *p, int64_t rows, struct arena *a);
 /* Makes the scales from history, norm weights and weights, and the codes of weights: before the first step of a run,
  * and whenever weights came from elsewhere. */
 status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin) WARN_UNUSED;

@@ -1,4 +1,5 @@
 #include "parallel/mesh.h"
+#include "ops/precision.h"
 #include "parallel/pipeline_schedule.h"
 #include "spec/layer_traits.h"
 #include "tensor/param_row.h"
@@ -130,18 +131,36 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* What FP8 does not support. */
-static status check_fp8(const struct spec *s, const struct mesh_shape *m)
+/* "fp8.recipe block", "train.precision nvfp4" */
+static const char *codes_name(const struct run_spec *r, char buf[64])
 {
-    if (s->run.train_precision != PRECISION_FP8) return STATUS_OK;
-    if (m->zero == 3)
+    const bool fp8 = r->train_precision == PRECISION_FP8;
+    const struct key *k = key_row(fp8 ? KEY_AT_fp8_recipe : KEY_AT_train_precision);
+    snprintf(buf, 64, "%s.%s %s", k->section, k->name, k->words[fp8 ? r->fp8_recipe : r->train_precision]);
+    return buf;
+}
+
+/* What FP8, MXFP8 and NVFP4 do not support. */
+static status check_codes(const struct spec *s, const struct mesh_shape *m)
+{
+    char name[64];
+    const enum recipe recipe = precision_recipe(&s->run);
+    if (recipe == RECIPE_PLAIN) return STATUS_OK;
+    if (recipe == RECIPE_CURRENT && m->tp > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.tensor %d: %s takes scales from whole tensors, of which a rank has a slice; "
+                    "set it to 1, "
+                    "or use train.precision fp8 with fp8.recipe bound",
+                    m->tp, codes_name(&s->run, name));
+    if (recipe == RECIPE_FP8 && m->zero == 3)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero 3: no rank has the whole weights of which train.precision fp8 "
                     "makes codes; use parallel.zero 2, or train.precision bf16");
     if (m->pp > 1 && m->schedule == PIPELINE_ZB_H1)
         return FAIL(STATUS_CONFIG,
                     "parallel.schedule zb_h1 keeps the values of which weight gradients are made, and "
-                    "train.precision fp8 does not; use 1f1b or interleaved");
+                    "train.precision %s does not; use 1f1b or interleaved",
+                    precision_name((enum precision)s->run.train_precision));
     return STATUS_OK;
 }
 
@@ -178,7 +197,7 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_capacity > 0) key = "model.moe_capacity";
     if (model->engram_layers[0]) key = "model.engram_layers";
     if (model->hrm_cycles > 0) key = "model.hrm_cycles";
-    if (s->run.train_precision == PRECISION_FP8) key = "train.precision: fp8";
+    if (precision_recipe(&s->run) != RECIPE_PLAIN) key = "train.precision: fp8, mxfp8 and nvfp4";
     if (key == NULL) return check_exchanged_heads(model, m);
     return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far; set it to 1", cp, key);
 }
@@ -241,9 +260,9 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
                     "parallel.expert");
-    if (s->run.train_precision == PRECISION_FP8)
-        return FAIL(STATUS_CONFIG,
-                    "train.precision fp8 is not built for parallel.expert %d: use bf16 or fp32", ep);
+    if (precision_recipe(&s->run) != RECIPE_PLAIN)
+        return FAIL(STATUS_CONFIG, "train.precision %s is not built for parallel.expert %d: use bf16 or fp32",
+                    precision_name((enum precision)s->run.train_precision), ep);
     if (s->run.optim_state == OPTIM_STATE_INT8 &&
         model->moe_experts / ep * model->moe_size * model->hidden_size % PARAM_ALIGN != 0)
         return FAIL(
@@ -269,7 +288,7 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape)
         return FAIL(STATUS_CONFIG, "parallel.chunks %d needs parallel.schedule: interleaved", shape->chunks);
     TRY(check_pipeline(m, shape));
     TRY(check_tensor(m, shape->tp));
-    TRY(check_fp8(s, shape));
+    TRY(check_codes(s, shape));
     TRY(check_context(s, shape));
     TRY(check_expert(s, shape));
     return check_zero(s, shape);

@@ -106,7 +106,9 @@ double machine_host_both(const struct machine *m)
 double machine_peak(const struct machine *m, enum precision precision)
 {
     switch (precision) {
-    case PRECISION_FP8: /* head and attention compute in bf16; GEMMs of codes: machine_fp8_rate */
+    case PRECISION_FP8:   /* head and attention compute in bf16; GEMMs of codes: machine_fp8_rate */
+    case PRECISION_MXFP8: /* emulated: GEMMs in bf16 */
+    case PRECISION_NVFP4:
     case PRECISION_BF16: return m->peak_bf16;
     case PRECISION_TF32: return m->peak_tf32;
     case PRECISION_FP32: return m->peak_fp32;
@@ -119,6 +121,8 @@ static const double *shares_of(const struct machine *m, enum precision precision
 {
     switch (precision) {
     case PRECISION_FP8:
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4:
     case PRECISION_BF16: return m->share_16;
     case PRECISION_TF32:
     case PRECISION_FP32: break;
@@ -160,6 +164,8 @@ double machine_attention_rate(const struct machine *m, enum precision precision,
     const struct machine_curve c = curves[(head_dim > 64) + (head_dim > 128)][backward];
     switch (precision) {
     case PRECISION_FP8:
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4:
     case PRECISION_BF16: return m->peak_bf16 * c.share * (double)tokens / ((double)tokens + c.half);
     case PRECISION_TF32:
     case PRECISION_FP32: break; /* no attention kernels on tensor cores: the GEMMs' rate at a head's width */

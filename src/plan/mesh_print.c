@@ -1,6 +1,7 @@
 /* Prints a plan for many devices as text and JSON. */
 #include "model/param_count.h"
 #include "base/text.h"
+#include "ops/precision.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/grad_overlay.h"
 
@@ -43,7 +44,7 @@ static const char *variant_text(char buf[192], const struct mesh_result *r)
 
 static bool is_fp8(const struct mesh_plan *p)
 {
-    return p->spec.run.train_precision == PRECISION_FP8;
+    return precision_recipe(&p->spec.run) == RECIPE_FP8;
 }
 
 /* Where a step's seconds go. */

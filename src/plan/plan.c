@@ -134,7 +134,8 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     d->params.sparse = train && args->sparse;
     d->params.masterless = train && args->masterless;
     d->params.recipe = recipe;
-    if (recipe == RECIPE_FP8) TRY(fp8_claim(&d->params, args->fp8_exclude));
+    if (recipe == RECIPE_CURRENT && d->params.current.count == 0) d->params.current = args->current;
+    if (recipe != RECIPE_PLAIN) TRY(fp8_claim(&d->params, args->fp8_exclude));
     d->params.overlaid = train && args->overlay;
     TRY(decoder_lay_params(
         d, &(struct decoder_lay_args){.dt = args->dt,
@@ -148,6 +149,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
                                                  .optim = &m->optim,
                                                  .host = train && args->offload ? &m->host : NULL}}));
     if (recipe == RECIPE_FP8) fp8_lay(&d->params, ranks_of(args->mesh), &m->param);
+    if (recipe == RECIPE_CURRENT) current_lay(&d->params, args->tokens, &m->scratch);
     lay_rank_state(rank, m, d, l.stores, args);
     if (args->state_alone) return STATUS_OK;
     TRY(activations_lay(a, d, &l));
@@ -342,7 +344,8 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
     const int64_t micros = plan_micro_count(s) / dp_ranks(mesh), cp = mesh ? mesh_cp(&mesh->shape) : 1;
     return (struct plan_lay_args){.use = PLAN_TRAIN,
                                   .dt = precision_of((enum precision)s->run.train_precision).act,
-                                  .recipe = precision_of((enum precision)s->run.train_precision).recipe,
+                                  .recipe = precision_recipe(&s->run),
+                                  .current = precision_current(&s->run),
                                   .fp8_exclude = s->run.fp8_exclude,
                                   .recompute = (enum recompute)s->run.train_recompute,
                                   .optim = (enum optim)s->run.optim_name,
@@ -369,8 +372,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
 status plan_check_gpu(const struct spec *s, const struct dev *dev)
 {
     const enum precision precision = (enum precision)s->run.train_precision;
-    if (precision_of(precision).recipe != RECIPE_FP8 || dev->kind != DEV_CUDA || dev->sm == 0 ||
-        dev->sm >= 89)
+    if (precision != PRECISION_FP8 || dev->kind != DEV_CUDA || dev->sm == 0 || dev->sm >= 89)
         return STATUS_OK;
     return FAIL(STATUS_DEVICE,
                 "train.precision %s: %s (sm_%d) has no FP8 tensor cores, which begin with sm_89; use "

@@ -41,7 +41,8 @@ struct plan_lay_args {
     enum plan_use use;
     dtype dt;
     enum recipe recipe;         /* of training; everything else computes from the weights themselves */
-    const char *fp8_exclude;    /* fp8.exclude; with RECIPE_FP8 */
+    struct current_linears current; /* RECIPE_CURRENT: precision_current */
+    const char *fp8_exclude;    /* fp8.exclude; but with RECIPE_PLAIN */
     enum recompute recompute;
     enum optim optim;
     enum optim_state state;

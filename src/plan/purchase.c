@@ -1,4 +1,5 @@
 #include "plan/purchase.h"
+#include "ops/precision.h"
 #include "plan/mesh_choose.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/plan.h"
@@ -43,7 +44,7 @@ static int next_count(int count, int node, bool doubles)
 /* Devices that the model's FLOPs need within the deadline at a share of the peak that nobody has reached. */
 static int least_count(const struct spec *s, const struct purchase_args *a, const struct machine *m)
 {
-    const bool fp8 = s->run.train_precision == PRECISION_FP8;
+    const bool fp8 = precision_recipe(&s->run) == RECIPE_FP8;
     const double share = fp8 ? 1.2 : 0.75, peak = machine_peak(m, (enum precision)s->run.train_precision);
     const double tokens = a->outlook.tokens > 0 ? a->outlook.tokens : spec_token_count(s);
     const double flops = tokens * plan_model_flops(&s->model, s->run.train_sequence_length);

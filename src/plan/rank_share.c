@@ -1,5 +1,6 @@
 #include "plan/rank_share.h"
 #include "model/mtp.h"
+#include "ops/precision.h"
 #include "parallel/tp_grad.h"
 #include "plan/assume.h"
 #include "plan/grad_overlay.h"
@@ -414,7 +415,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                     (long long)args.tokens, v->mesh.tp);
     struct rank_share *s = calloc(1, sizeof *s);
     MEMORY_CHECK(s != NULL, "no memory to plan with");
-    const bool fp8 = spec.run.train_precision == PRECISION_FP8;
+    const bool fp8 = precision_recipe(&spec.run) == RECIPE_FP8;
     *s = (struct rank_share){.tp = v->mesh.tp,
                              .cp = mesh_cp(&v->mesh),
                              .ep = ep,

@@ -125,19 +125,19 @@ static void merge_layer(struct spec *s, struct spec_origin *o, const struct spec
     }
 }
 
-/* The file's section fp8 returns to the defaults. */
-static void forget_fp8(struct spec *s, struct spec_origin *o)
+/* The file's section returns to the defaults. */
+static void forget_section(struct spec *s, struct spec_origin *o, const char *section)
 {
     struct spec plain;
     run_spec_default(&plain.run);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
-        if (strcmp(key_row(i)->section, "fp8") != 0 || o->from[i] != FROM_FILE) continue;
+        if (strcmp(key_row(i)->section, section) != 0 || o->from[i] != FROM_FILE) continue;
         key_copy(key_row(i), s, &plain);
         o->from[i] = FROM_COMMAND_LINE;
     }
 }
 
-/* Two keys set the length of a run, names stand for directories, and keys of FP8 do nothing in another precision: the
+/* Two keys set the length of a run, names stand for directories, and keys of FP8 and NVFP4 do nothing in another precision: the
  * command line's key replaces the file's. */
 static void replace_pairs(struct spec *s, struct spec_origin *o, const struct spec_layer *command)
 {
@@ -145,8 +145,9 @@ static void replace_pairs(struct spec *s, struct spec_origin *o, const struct sp
     if (steps && !tokens) s->run.train_tokens = 0, o->from[KEY_AT_train_tokens] = FROM_COMMAND_LINE;
     if (tokens && !steps) s->run.train_steps = 0, o->from[KEY_AT_train_steps] = FROM_COMMAND_LINE;
     if (command->place[KEY_AT_run_name].line && !command->place[KEY_AT_run_dir].line) s->run.run_dir[0] = 0;
-    if (command->place[KEY_AT_train_precision].line && s->run.train_precision != PRECISION_FP8)
-        forget_fp8(s, o);
+    if (!command->place[KEY_AT_train_precision].line) return;
+    if (s->run.train_precision != PRECISION_FP8) forget_section(s, o, "fp8");
+    if (s->run.train_precision != PRECISION_NVFP4) forget_section(s, o, "nvfp4");
 }
 
 static status apply_preset(struct spec *s, struct spec_origin *o, const struct spec_layer *file,

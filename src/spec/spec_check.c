@@ -196,11 +196,10 @@ static status check_optim(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "
                     "use optim.state: bf16");
-    const bool split = r->train_precision == PRECISION_BF16 || r->train_precision == PRECISION_FP8;
+    const bool split = r->train_precision != PRECISION_FP32 && r->train_precision != PRECISION_TF32;
     if (r->optim_master == OPTIM_MASTER_NONE && !split)
-        return FAIL(
-            STATUS_CONFIG,
-            "optim.master none needs train.precision: bf16 or fp8; else weights are their own masters");
+        return FAIL(STATUS_CONFIG, "optim.master none needs train.precision: bf16, fp8, mxfp8 or nvfp4; else "
+                                   "weights are their own masters");
     if (r->optim_master == OPTIM_MASTER_NONE && r->optim_name == OPTIM_MUON)
         return FAIL(STATUS_CONFIG, "optim.master none goes with adamw and lion; optim.name muon needs fp32");
     return STATUS_OK;
@@ -237,18 +236,41 @@ static status check_offload(const struct spec *s)
     return STATUS_OK;
 }
 
-/* Keys of FP8 in another precision would be a run that is not what its file says. */
-static status check_fp8(const struct spec *s)
+/* What a key of sections fp8 and nvfp4 needs to do something; NULL: nothing more than the run has. */
+static const char *code_key_needs(const struct run_spec *r, int at)
+{
+    const bool fp8 = r->train_precision == PRECISION_FP8, nvfp4 = r->train_precision == PRECISION_NVFP4;
+    switch (at) {
+    case KEY_AT_fp8_recipe: return fp8 ? NULL : "without train.precision: fp8";
+    case KEY_AT_fp8_wgrad:
+    case KEY_AT_fp8_exclude:
+        return fp8 || nvfp4 || r->train_precision == PRECISION_MXFP8 ? NULL : "without train.precision: fp8";
+    case KEY_AT_fp8_warmup:
+    case KEY_AT_fp8_margin:
+    case KEY_AT_fp8_monitor:
+        if (!fp8) return "without train.precision: fp8";
+        return r->fp8_recipe == FP8_RECIPE_BOUND
+                   ? NULL
+                   : "without fp8.recipe: bound; the others keep nothing from step to step";
+    case KEY_AT_nvfp4_keep_bf16:
+    case KEY_AT_nvfp4_hadamard:
+    case KEY_AT_nvfp4_stochastic: return nvfp4 ? NULL : "without train.precision: nvfp4";
+    default: return NULL;
+    }
+}
+
+/* Keys that do nothing would be a run that is not what its file says. */
+static status check_codes(const struct spec *s)
 {
     struct spec plain;
     char full[KEY_NAME], value[KEY_FORMAT];
-    if (s->run.train_precision == PRECISION_FP8) return STATUS_OK;
     run_spec_default(&plain.run);
     for (int i = 0; i < KEY_AT_COUNT; i++) {
         const struct key *k = key_row(i);
-        if (strcmp(k->section, "fp8") != 0 || key_equal(k, s, &plain)) continue;
-        return FAIL(STATUS_CONFIG, "%s %s does nothing without train.precision: fp8", key_full_name(full, k),
-                    key_format(k, s, KEY_YAML, value));
+        const char *needs = code_key_needs(&s->run, i);
+        if (needs == NULL || key_equal(k, s, &plain)) continue;
+        return FAIL(STATUS_CONFIG, "%s %s does nothing %s", key_full_name(full, k),
+                    key_format(k, s, KEY_YAML, value), needs);
     }
     return STATUS_OK;
 }
@@ -268,6 +290,6 @@ status spec_check(const struct spec *s)
     TRY(check_optim(s));
     TRY(check_tables(s));
     TRY(check_offload(s));
-    TRY(check_fp8(s));
+    TRY(check_codes(s));
     return check_schedule(s);
 }

@@ -9,8 +9,8 @@
  * bf16, so a product of two is exact in f32. Source: "FP8 Formats for Deep Learning", arXiv 2209.05433, tables 1 and 2. */
 #ifndef INGOT_TENSOR_F8_H
 #define INGOT_TENSOR_F8_H
+#include "base/rng.h"
 #include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
 struct f8_format {
@@ -20,7 +20,7 @@ struct f8_format {
 };
 static const struct f8_format f8_e4m3 = {3, -6, 0x7E}, f8_e5m2 = {2, -14, 0x7B};
 
-static inline uint8_t f8_encode(struct f8_format f, float x)
+RNG_INLINE uint8_t f8_encode(struct f8_format f, float x)
 {
     uint32_t u;
     memcpy(&u, &x, 4);
@@ -40,7 +40,7 @@ struct f8_parts {
     int significand;            /* in units of 2^(exponent - mantissa), with the sign */
     int exponent;
 };
-static inline struct f8_parts f8_split(struct f8_format f, uint8_t code)
+RNG_INLINE struct f8_parts f8_split(struct f8_format f, uint8_t code)
 {
     const int biased = (code & 0x7F) >> f.mantissa, low = code & ((1 << f.mantissa) - 1);
     const int s = biased ? low | 1 << f.mantissa : low;
@@ -48,7 +48,7 @@ static inline struct f8_parts f8_split(struct f8_format f, uint8_t code)
     return p;
 }
 /* All codes above the largest value: NaN, and E5M2's Inf. */
-static inline bool f8_is_finite(struct f8_format f, uint8_t code) { return (code & 0x7F) <= f.max; }
+RNG_INLINE bool f8_is_finite(struct f8_format f, uint8_t code) { return (code & 0x7F) <= f.max; }
 
 float f8_decode(struct f8_format f, uint8_t code);
 #endif

@@ -73,6 +73,7 @@ struct param {
     bool linear;                /* the weight of an nn/linear */
     struct param_norm norm;     /* linear: its input is the output of this norm; w = -1: it is another tensor */
     int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
+    bool current;               /* its GEMMs read operands of current scaling (params.current) */
     int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
     bool dealt;                 /* with expert parallelism: a rank stores an equal share of consecutive experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */

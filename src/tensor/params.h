@@ -33,6 +33,7 @@
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
 #include "base/status.h"
+#include "tensor/current_linears.h"
 #include "tensor/fp8_linears.h"
 #include "tensor/operand.h"
 #include "tensor/param_place.h"
@@ -69,6 +70,7 @@ struct params {
     struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
     struct fp8_linears fp8;     /* linears whose GEMMs may read FP8 codes (parallel/fp8.h) */
+    struct current_linears current; /* linears whose GEMMs read operands of current scaling */
     dtype moment_dt; int moments; bool host_state; /* moments per parameter; host_state: the host stores what only
                                                       the optimizer reads; params_lay sets them */
     void *m, *v; float *m_scale, *v_scale; /* scales of 8-bit moments */
@@ -174,9 +176,8 @@ static inline struct operand params_operand_fp8(const struct params *p, int row,
 {
     const struct param *r = &p->rows[row];
     const enum derived which = pass == GEMM_FWD ? DERIVED_F8 : DERIVED_F8_T;
-    struct operand o = {(char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3, SCALES_TENSOR,
-                        fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true};
-    return o;
+    return operand_codes((char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3,
+                         fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true);
 }
 static inline void *params_grad(const struct params *p, int row)
 {

@@ -73,6 +73,9 @@ void fp8_run_log(const struct trainer *t)
     const struct run_spec *r = &t->spec.run;
     int64_t last = FP8_NEVER; /* step of a warm-up, the next that ends */
     int codes = 0;
+    if (t->decoder.params.current.count > 0)
+        log_info("%-9s GEMMs of %d linears read operands rounded to codes with scales of their own",
+                 precision_name((enum precision)r->train_precision), t->decoder.params.current.count);
     for (int i = 0; t->fp8.linears && i < f->count; i++) {
         const int64_t since = t->fp8.linears[i].since;
         codes += f->use[i] != FP8_USE_BF16;

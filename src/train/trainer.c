@@ -195,8 +195,11 @@ static void check_comm_memory(const struct trainer *t)
 static status check_fp8(const struct trainer *t)
 {
     struct decoder d;
-    if (precision_of((enum precision)t->spec.run.train_precision).recipe != RECIPE_FP8) return STATUS_OK;
+    const enum recipe recipe = precision_recipe(&t->spec.run);
+    if (recipe == RECIPE_PLAIN) return STATUS_OK;
     TRY(decoder_init(&d, &t->spec.model, &t->mesh));
+    d.params.recipe = recipe;
+    d.params.current = precision_current(&t->spec.run);
     const status st = fp8_claim(&d.params, t->spec.run.fp8_exclude);
     decoder_fini(&d);
     return st;
@@ -243,7 +246,8 @@ static status same_run(struct comm *comm, const struct spec *spec)
                             run->train_micro_batch,
                             run->train_gradient_groups,
                             run->train_precision,
-                            (int64_t)spec_section_hash(spec, "fp8")};
+                            (int64_t)spec_section_hash(spec, "fp8"),
+                            (int64_t)spec_section_hash(spec, "nvfp4")};
     int64_t all[COMM_RANKS_MAX][sizeof mine / sizeof *mine];
     TRY(comm_all_gather(comm, "configuration", mine, all, sizeof mine, NULL));
     for (int r = 0; r < comm_ranks(comm); r++)
@@ -373,8 +377,8 @@ static status precision_check(const struct spec *old, const struct spec *now, co
                          is = (enum precision)now->run.train_precision;
     if (was == is || (precision_of(was).split && precision_of(is).split)) return STATUS_OK;
     return FAIL(STATUS_CONFIG,
-                "%s: train.precision %s -> %s: a run may change between bf16 and fp8 alone; take it back, or "
-                "begin another run with --run.name=OTHER",
+                "%s: train.precision %s -> %s: a run may change between bf16, fp8, mxfp8 and nvfp4 "
+                "alone; take it back, or begin another run with --run.name=OTHER",
                 path, precision_name(was), precision_name(is));
 }
 

@@ -95,6 +95,15 @@ struct case_scales {
     bool zeros;      /* some are 0, their histories are empty */
 };
 
+/* Codes with scales of their own. Magnitudes of blocks differ by up to 2^12. */
+struct case_blocks {
+    int64_t rows, n;
+    int64_t format; /* enum block_format */
+    bool columns, square, hadamard, stochastic, exact;
+    bool no_codes;          /* values alone, as training on a GPU without their GEMMs asks */
+    bool zeros, not_finite; /* every third block of 16 x 16 is 0; some elements are NaN or Inf */
+};
+
 struct case_bound {
     int64_t d;
     bool with_bias, shift, e5m2;
@@ -262,7 +271,8 @@ struct case_table {
 enum case_family {
     CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
     CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe,
-    CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound, CASE_FAMILIES
+    CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound,
+    CASE_blocks, CASE_FAMILIES
 };
 enum case_family case_family(enum op_id op);
 
@@ -293,6 +303,7 @@ struct op_case {
         struct case_quantize quantize;
         struct case_scales scales;
         struct case_bound bound;
+        struct case_blocks blocks;
     };
 };
 
@@ -360,6 +371,11 @@ struct op_case {
 #define ONLY .only = true
 #define MEASURED .measured = true
 #define DELAYED .delayed = true
+#define COLUMNS .columns = true
+#define SQUARE .square = true
+#define HADAMARD .hadamard = true
+#define STOCHASTIC .stochastic = true
+#define EXACT .exact = true
 
 /* clang-format off */
 /* The last number and the flags arrive as __VA_ARGS__. */
@@ -369,6 +385,10 @@ struct op_case {
 #define QUANTIZE(rows_, n_, ...) {.op = OP_quantize, .quantize = {.rows = rows_, .n = n_, .exp = __VA_ARGS__}}
 #define SCALES(count_, ranks_, ...) {.op = OP_fp8_scales, .scales = {.count = count_, .ranks = ranks_, .margin = __VA_ARGS__}}
 #define BOUND(...) {.op = OP_fp8_bound, .bound = {.d = __VA_ARGS__}}
+#define BLOCKS(rows_, n_, ...) {.op = OP_quantize_blocks, .blocks = {.rows = rows_, .n = n_, .format = __VA_ARGS__}}
+#define BLOCKS_OF(...) \
+    BLOCKS(1, 16, __VA_ARGS__), BLOCKS(17, 48, __VA_ARGS__), BLOCKS(144, 272, __VA_ARGS__, COLUMNS), \
+    BLOCKS(130, 144, __VA_ARGS__, ZEROS), BLOCKS(33, 96, __VA_ARGS__, COLUMNS, ZEROS, NO_CODES)
 #define BIAS(m_, n_, k_) {.op = OP_bias_bwd, .gemm = {.m = m_, .n = n_, .k = k_, WITH_BIAS}}
 #define EMBED(op_, rows_, d_, ...) {.op = OP_##op_, .embed = {.rows = rows_, .d = d_, .vocab = __VA_ARGS__}}
 #define UNIQUE(count_, ...) {.op = OP_rows_unique, .unique = {.count = count_, .vocab = __VA_ARGS__}}
@@ -648,6 +668,11 @@ static const struct op_case op_cases[] = {
     GEMM_FP8(32, 64, 96, SUBNORMAL, WIDE), GEMM_FP8(80, 48, 80, SUBNORMAL, E5M2_A), GEMM_FP8(16, 48, 64, ZEROS, WITH_BIAS),
     GEMM_FP8(0, 16, 16), GEMM_FP8(20, 48, 11008, WIDE, WITH_BIAS), GEMM_FP8(48, 800, 5504, WIDE, ADD_TO, E5M2_A),
     GEMM_FP8(48, 144, 5504, WITH_ADD, FAST),
+    BLOCKS_OF(BLOCKS_E4M3), BLOCKS_OF(BLOCKS_E5M2), BLOCKS_OF(BLOCKS_B128), BLOCKS_OF(BLOCKS_B128, SQUARE), BLOCKS_OF(BLOCKS_MX),
+    BLOCKS_OF(BLOCKS_NV), BLOCKS_OF(BLOCKS_NV, SQUARE), BLOCKS_OF(BLOCKS_NV, STOCHASTIC), BLOCKS(64, 272, BLOCKS_NV, HADAMARD),
+    BLOCKS(160, 144, BLOCKS_NV, HADAMARD, STOCHASTIC, COLUMNS), BLOCKS(130, 144, BLOCKS_NV, EXACT), BLOCKS(300, 400, BLOCKS_MX),
+    BLOCKS(300, 400, BLOCKS_B128, SQUARE, COLUMNS), BLOCKS(0, 16, BLOCKS_NV), BLOCKS(40, 160, BLOCKS_E4M3, NOT_FINITE),
+    BLOCKS(40, 160, BLOCKS_B128, NOT_FINITE), BLOCKS(40, 160, BLOCKS_MX, NOT_FINITE, COLUMNS), BLOCKS(40, 160, BLOCKS_NV, NOT_FINITE),
 };
 /* clang-format on */
 

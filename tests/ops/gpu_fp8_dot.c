@@ -96,8 +96,8 @@ static void multiply(struct gpu *g, dtype dt_a, int64_t k, bool fast, char *text
     normal_codes(g->codes_b, N * k, DTYPE_F8_E4M3, 2);
     assert_int_equal(dev_upload(&g->s, g->a, g->codes_a, (size_t)(M * k)), STATUS_OK);
     assert_int_equal(dev_upload(&g->s, g->b, g->codes_b, (size_t)(N * k)), STATUS_OK);
-    const struct gemm_args args = {.a = {g->a, dt_a, SCALES_TENSOR, g->scale, false},
-                                   .b = {g->b, DTYPE_F8_E4M3, SCALES_TENSOR, g->scale, true},
+    const struct gemm_args args = {.a = operand_codes(g->a, dt_a, g->scale, false),
+                                   .b = operand_codes(g->b, DTYPE_F8_E4M3, g->scale, true),
                                    .c = g->c,
                                    .m = M,
                                    .n = N,

@@ -219,8 +219,8 @@ static void oracle(const struct work *w, const uint8_t *a, const uint8_t *b, flo
     struct ops o;
     ops_oracle(&o);
     const struct row *r = w->r;
-    const struct gemm_args g = {.a = {a, r->a, SCALES_TENSOR, &w->scale_a, false},
-                                .b = {b, r->b, SCALES_TENSOR, &w->scale_b, true},
+    const struct gemm_args g = {.a = operand_codes(a, r->a, &w->scale_a, false),
+                                .b = operand_codes(b, r->b, &w->scale_b, true),
                                 .c = c,
                                 .m = w->checked,
                                 .n = r->n,
@@ -281,8 +281,8 @@ static struct gemm_args placed(struct gpu *g, const struct work *w)
     const struct row *r = w->r;
     const size_t es = dtype_bytes(r->cdt), shift = (size_t)r->shift, c_bytes = (size_t)(r->m * r->n) * es;
     struct gemm_args d = {
-        .a = {place(g, w->a, (size_t)(r->m * r->k), shift), r->a, SCALES_TENSOR, g->scales + AT_A, false},
-        .b = {place(g, w->b, (size_t)(r->n * r->k), shift), r->b, SCALES_TENSOR, g->scales + AT_B, true},
+        .a = operand_codes(place(g, w->a, (size_t)(r->m * r->k), shift), r->a, g->scales + AT_A, false),
+        .b = operand_codes(place(g, w->b, (size_t)(r->n * r->k), shift), r->b, g->scales + AT_B, true),
         .c = (char *)place(g, w->c, c_bytes + 2 * GUARD, shift * es) + GUARD,
         .m = r->m,
         .n = r->n,
@@ -593,8 +593,8 @@ static void epilogues_that_read_codes_are_known(void **state)
     g->sets[CHOSEN].tensor_map_encode = g; /* not called: as if the driver had it */
     for (enum epilogue_kind kind = EPILOGUE_NONE; kind <= EPILOGUE_ROPE; kind++) {
         struct gemm_args large = {
-            .a = {NULL, E4, SCALES_TENSOR, g->scales, false},
-            .b = {NULL, E4, SCALES_TENSOR, g->scales, true},
+            .a = operand_codes(NULL, E4, g->scales, false),
+            .b = operand_codes(NULL, E4, g->scales, true),
             .epilogue = {.kind = kind, .rope = {.heads = 32, .heads_kv = 32, .hd = 128}},
             .m = 16384,
             .n = 12288,

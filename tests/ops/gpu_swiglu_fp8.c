@@ -122,8 +122,8 @@ static void forward(int64_t rows, int64_t d, int64_t f)
                             4}; /* of x, of w: scale_inv; of m: scale. No library reads them */
     const float *at = upload(scales, sizeof scales);
     struct outputs both = outputs_take(rows, f), alone = outputs_take(rows, f), apart = outputs_take(rows, f);
-    struct gemm_args a = {.a = {upload(x, (size_t)(rows * d)), DTYPE_F8_E4M3, SCALES_TENSOR, at, false},
-                          .b = {upload(w, (size_t)(2 * f * d)), DTYPE_F8_E4M3, SCALES_TENSOR, at + 1, true},
+    struct gemm_args a = {.a = operand_codes(upload(x, (size_t)(rows * d)), DTYPE_F8_E4M3, at, false),
+                          .b = operand_codes(upload(w, (size_t)(2 * f * d)), DTYPE_F8_E4M3, at + 1, true),
                           .c = both.gu,
                           .epilogue = {.kind = EPILOGUE_SWIGLU_FWD},
                           .m = rows,
@@ -178,7 +178,7 @@ static void fused_is_as_apart(void **state)
 static void supports_what_it_can(void **state)
 {
     (void)state;
-    const struct operand code = {NULL, DTYPE_F8_E4M3, SCALES_TENSOR, NULL, false};
+    const struct operand code = operand_codes(NULL, DTYPE_F8_E4M3, NULL, false);
     struct gemm_args a = {.a = code,
                           .b = operand_trans(code),
                           .epilogue = {.kind = EPILOGUE_SWIGLU_FWD},

@@ -34,6 +34,7 @@ enum case_family case_family(enum op_id op)
     case OP_quantize: return CASE_quantize;
     case OP_fp8_scales: return CASE_scales;
     case OP_fp8_bound: return CASE_bound;
+    case OP_quantize_blocks: return CASE_blocks;
     case OP_COUNT: break;
     }
     return CASE_FAMILIES;
@@ -95,6 +96,9 @@ static const struct {
     NUMBER(scales, count), NUMBER(scales, ranks), NUMBER(scales, margin), FLAG(scales, delayed), FLAG(scales, e5m2),
     FLAG(scales, not_finite), FLAG(scales, zeros),
     NUMBER(bound, d), FLAG(bound, with_bias), FLAG(bound, shift), FLAG(bound, e5m2), FLAG(bound, zeros), FLAG(bound, not_finite),
+    NUMBER(blocks, rows), NUMBER(blocks, n), NUMBER(blocks, format), FLAG(blocks, columns), FLAG(blocks, square),
+    FLAG(blocks, hadamard), FLAG(blocks, stochastic), FLAG(blocks, exact), FLAG(blocks, no_codes), FLAG(blocks, zeros),
+    FLAG(blocks, not_finite),
 };
 /* clang-format on */
 enum { FIELDS = sizeof fields / sizeof fields[0] };

@@ -682,6 +682,7 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_unique: return c->unique.count;
     case CASE_table: return most(c->table.slots, c->table.first, 0);
     case CASE_quantize: return c->quantize.rows;
+    case CASE_blocks: return c->blocks.rows;
     case CASE_scales:
     case CASE_bound: return 0;
     case CASE_FAMILIES: break;
@@ -712,6 +713,7 @@ static run_fn *fp8_run(const struct op_case *c)
     case OP_quantize: return run_quantize;
     case OP_fp8_scales: return run_fp8_scales;
     case OP_fp8_bound: return run_fp8_bound;
+    case OP_quantize_blocks: return run_quantize_blocks;
     case OP_gemm: return c->gemm.fp8 ? run_gemm_fp8 : NULL;
     case OP_rmsnorm_fwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_fwd_fp8 : NULL;
     case OP_rmsnorm_bwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_bwd_fp8 : NULL;

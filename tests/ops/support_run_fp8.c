@@ -12,6 +12,7 @@
 RUN_CALL(quantize)
 RUN_CALL(fp8_scales)
 RUN_CALL(fp8_bound)
+RUN_CALL(quantize_blocks)
 RUN_CALL(gemm)
 RUN_CALL(rmsnorm_fwd)
 RUN_CALL(rmsnorm_bwd)
@@ -113,6 +114,47 @@ void run_fp8_bound(const struct ops *o, const struct op_case *oc, struct probe *
     RUN(o, fp8_bound, .w = w, .b = b, .scale = probe_out(p, "scale", PROBE_OUT, DTYPE_F32, 1, TOL_EXACT),
         .scale_inv = probe_out(p, "scale_inv", PROBE_OUT, DTYPE_F32, 1, TOL_EXACT), .d = c->d,
         .shift = c->shift, .dt = p->dt, .codes = codes_dt(c->e5m2));
+}
+
+static void *blocks_x(const struct case_blocks *c, struct probe *p)
+{
+    void *x = probe_in(p, "x", p->dt, c->rows * c->n, 0, 1);
+    for (int64_t i = 0; i < c->rows; i++)
+        for (int64_t j = 0; j < c->n; j++) {
+            const int64_t block = i / 16 * 7 + j / 16 * 5;
+            const double size = c->zeros && block % 3 == 0 ? 0 : ldexp(1, -(int)(block % 13));
+            dtype_store(x, i * c->n + j, p->dt, size * dtype_load(x, i * c->n + j, p->dt));
+        }
+    if (!c->not_finite) return x;
+    dtype_store(x, c->n + 3, p->dt, NAN);
+    dtype_store(x, 20 * c->n + 99, p->dt, -INFINITY);
+    return x;
+}
+
+void run_quantize_blocks(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_blocks *c = &oc->blocks;
+    const enum block_format f = (enum block_format)c->format;
+    const int64_t lines = c->columns ? c->n : c->rows, length = c->columns ? c->rows : c->n;
+    struct step_scalars *s = probe_in(p, "scalars", DTYPE_F64, sizeof *s / sizeof(double), 0, 1);
+    *s = (struct step_scalars){.step = 5};
+    const void *x = blocks_x(c, p);
+    const size_t scales = c->no_codes ? 0 : block_scale_bytes(f, c->square, lines, length);
+    RUN(o, quantize_blocks, .x = x,
+        .values = c->exact ? NULL : probe_out(p, "values", PROBE_OUT, DTYPE_BF16, c->rows * c->n, TOL_EXACT),
+        .codes = c->no_codes ? NULL
+                             : probe_out(p, "codes", PROBE_OUT, DTYPE_F8_E4M3, lines * block_ld(f, length),
+                                         TOL_EXACT),
+        .scales = scales ? probe_out(p, "scales", PROBE_OUT, f == BLOCKS_B128 ? DTYPE_F32 : DTYPE_F8_E4M3,
+                                     (int64_t)(f == BLOCKS_B128 ? scales / sizeof(float) : scales), TOL_EXACT)
+                         : NULL,
+        .tensor = block_tensor_scale(f) && c->rows > 0
+                      ? probe_out(p, "tensor", PROBE_OUT, DTYPE_F32, 2, TOL_EXACT)
+                  : block_tensor_scale(f) ? probe_out(p, "tensor", PROBE_WORK, DTYPE_F32, 2, 0)
+                                          : NULL,
+        .rows = c->rows, .n = c->n, .format = f, .columns = c->columns, .square = c->square,
+        .hadamard = c->hadamard, .stochastic = c->stochastic, .exact = c->exact, .seed = 11, .first = 1000,
+        .scalars = s, .dt = p->dt);
 }
 
 /* Products are exact. On a device the tensor core may keep 14 bits of a sum, of all k with fast_accum, else of 128: on

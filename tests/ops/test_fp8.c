@@ -264,8 +264,8 @@ static void multiply(const struct ops *o, const struct product *p, bool fp8, int
                           .accum = accum,
                           .cdt = cdt};
     if (fp8) {
-        g.a = (struct operand){p->a, p->dt_a, SCALES_TENSOR, &p->scale_a, false};
-        g.b = (struct operand){p->b, p->dt_b, SCALES_TENSOR, &p->scale_b, true};
+        g.a = operand_codes(p->a, p->dt_a, &p->scale_a, false);
+        g.b = operand_codes(p->b, p->dt_b, &p->scale_b, true);
     }
     assert_int_equal(o->gemm(&g, NULL), STATUS_OK);
 }

@@ -72,7 +72,7 @@ static void a_line_says_what_was_chosen(void **state)
         .m = 1, .n = 1, .k = 1, .trans_a = 1, .dt = DTYPE_F32, .tf32 = 1, .dt_b = DTYPE_F32};
     all[4].key.add = 2, all[4].key.align[3] = 256;
     all[5].key.dt = all[5].key.dt_b = DTYPE_F8_E4M3, all[5].key.fast = 1;
-    all[6].key.dt = DTYPE_F8_E5M2, all[6].key.dt_b = DTYPE_F8_E4M3;
+    all[6].key.dt = DTYPE_F8_E5M2, all[6].key.dt_b = DTYPE_F8_E4M3, all[6].key.scales = 8 * 4 + 5;
     for (int i = 0; i < CHOICES; i++) {
         struct gemm_place place = here(), place_read;
         struct gemm_choice read;
@@ -158,6 +158,9 @@ static void there_is_one_line_for_a_key(void **state)
     assert_false(read_with(line, "fast=1", "fast=0"));
     assert_false(read_with(line, "fast=1", "fast=2"));
     assert_false(read_with(line, "fast=1", "fast=1 fast=1"));
+    assert_true(read_with(line, "fast=1", "fast=1 scales=37"));
+    assert_false(read_with(line, "fast=1", "fast=1 scales=0"));
+    assert_false(read_with(line, "fast=1", "fast=1 scales=64"));
     assert_true(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,F8_E5M2"));
     assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,F8_E4M3"));
     assert_false(read_with(line, "dt=F8_E5M2,F8_E4M3", "dt=F8_E4M3,"));

@@ -374,9 +374,10 @@ static void combinations_that_cannot_work_are_refused_in_one_line(void **state)
         "run.yaml: optim.state int8 does not go with parallel.tensor 2; use optim.state: bf16");
     char *alone[] = {"optim.master=none", "train.precision=fp32"};
     assert_int_equal(load(&s, tiny, 2, alone), STATUS_CONFIG);
-    assert_string_equal(status_message(),
-                        "run.yaml: optim.master none needs train.precision: bf16 or fp8; else weights "
-                        "are their own masters");
+    assert_string_equal(
+        status_message(),
+        "run.yaml: optim.master none needs train.precision: bf16, fp8, mxfp8 or nvfp4; else weights "
+        "are their own masters");
     char *matrices[] = {"optim.master=none", "train.precision=bf16", "optim.name=muon"};
     assert_int_equal(load(&s, tiny, 3, matrices), STATUS_CONFIG);
     assert_string_equal(status_message(),

@@ -161,7 +161,7 @@ static void a_run_changes_from_bf16_to_fp8_and_back(void **unused)
     must(trainer_open(&t, &s, NULL, NULL));
     assert_int_equal(trainer_restore(&t, dir, &found), STATUS_CONFIG);
     assert_non_null(
-        strstr(status_message(), "train.precision bf16 -> fp32: a run may change between bf16 and fp8"));
+        strstr(status_message(), "train.precision bf16 -> fp32: a run may change between bf16, fp8"));
     done(&t, dir);
 }
 

@@ -70,5 +70,5 @@ refused "parallel.zero 3: no rank has the whole weights" launch -n 2 -- train r.
 refused "layers.0.mlp.down.weight is 32 x 24 on each rank" launch -n 2 -- train r.yaml "${fp8[@]}" --parallel.tensor=2 --model.ffn_size=48
 [ -e runs/none ] && fail "a refused run left a directory"
 run 2 train r.yaml --run.dir=runs/one --resume --train.precision=fp32
-says "train.precision fp8 -> fp32: a run may change between bf16 and fp8 alone"
+says "train.precision fp8 -> fp32: a run may change between bf16, fp8, mxfp8 and nvfp4 alone"
 exit $failed

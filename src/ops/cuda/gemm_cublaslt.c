@@ -44,6 +44,16 @@ static bool bias_in_epilogue(const struct gemm_args *g)
     return gemm_bias(g) && (gemm_fp8(g) || g->cdt == g->a.dt) && alignment(gemm_bias(g)) >= 16;
 }
 
+/* The library's name for the scales of an operand. */
+static uint8_t scale_mode(const struct operand *o)
+{
+    if (o->scales != SCALES_BLOCKS) return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    if (o->format == BLOCKS_MX) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    if (o->format == BLOCKS_NV) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
+    CHECK(o->format == BLOCKS_B128, "scales of blocks in format %d", (int)o->format);
+    return o->square ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
 static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
 {
     return (struct gemm_key){.m = g->m,
@@ -59,7 +69,8 @@ static struct gemm_key key_of(const struct gemm_args *g, enum cuda_math math)
                              .align = {alignment(g->a.data), alignment(g->b.data), alignment(g->c),
                                        gemm_addend(g) ? alignment(gemm_addend(g)) : 0},
                              .dt_b = (uint8_t)g->b.dt,
-                             .fast = gemm_fp8(g) && g->fast_accum};
+                             .fast = gemm_fp8(g) && g->a.scales == SCALES_TENSOR && g->fast_accum,
+                             .scales = (uint8_t)(8 * scale_mode(&g->a) + scale_mode(&g->b))};
 }
 
 static cudaDataType_t lt_type(uint8_t dt)
@@ -69,12 +80,12 @@ static cudaDataType_t lt_type(uint8_t dt)
     case DTYPE_F32: return CUDA_R_32F;
     case DTYPE_F8_E4M3: return CUDA_R_8F_E4M3;
     case DTYPE_F8_E5M2: return CUDA_R_8F_E5M2;
+    case DTYPE_U8: return CUDA_R_4F_E2M1; /* two codes */
     case DTYPE_F64:
     case DTYPE_F16:
     case DTYPE_I64:
     case DTYPE_I32:
     case DTYPE_U16:
-    case DTYPE_U8:
     case DTYPE_COUNT: break;
     }
     CHECK(false, "cuBLASLt is not used for %s", dtype_name((dtype)dt));
@@ -108,8 +119,8 @@ static status open_layouts(struct gemm_entry *e)
     return STATUS_OK;
 }
 
-/* Scales in device memory, one value per operand: the library's default scale mode. */
-static cublasStatus_t set_scales(const struct gemm_entry *e, const float *a, const float *b)
+/* Scales in device memory: one value per operand, or those of its blocks. */
+static cublasStatus_t set_scales(const struct gemm_entry *e, const void *a, const void *b)
 {
     const cublasStatus_t st =
         cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b, sizeof b);
@@ -120,8 +131,20 @@ static cublasStatus_t set_scales(const struct gemm_entry *e, const float *a, con
 static status open_fp8(const struct gemm_entry *e)
 {
     const int8_t fast = (int8_t)e->choice.key.fast;
-    const float *any = (const float *)(uintptr_t)256; /* until a call sets its own pointers */
+    const void *any = (const void *)(uintptr_t)256; /* until a call sets its own pointers */
+    const int32_t mode_a = e->choice.key.scales / 8, mode_b = e->choice.key.scales % 8;
     TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    if (e->choice.key.scales) {
+        TRY_LT(
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode_b, sizeof mode_b));
+        TRY_LT(
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode_a, sizeof mode_a));
+    }
+    if (e->choice.key.dt == DTYPE_U8) { /* alpha is the product of both tensors' scales */
+        const int32_t device = CUBLASLT_POINTER_MODE_DEVICE;
+        TRY_LT(
+            cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_POINTER_MODE, &device, sizeof device));
+    }
     TRY_LT(set_scales(e, any, any));
     return STATUS_OK;
 }
@@ -291,25 +314,36 @@ static status entry_of(const struct gemm_args *g, dev_stream s, const struct gem
 
 /* ------------------------------------------------------------------ the op */
 
+static const void *scales_of(const struct operand *o)
+{
+    return o->scales == SCALES_BLOCKS ? o->blocks : o->scale;
+}
+
 cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_entry *e,
                                 const cublasLtMatmulAlgo_t *algo, const struct gemm_args *g, void *c,
                                 dev_stream s)
 {
     const float one = 1, beta = gemm_addend(g) || g->accum == ACCUM_ADD ? 1 : 0;
+    const float *factors[2] = {&one, &beta};
     const void *addend = gemm_addend(g) ? gemm_addend(g) : g->c;
     const void *bias = gemm_bias(g);
     if (gemm_fp8(g)) {
-        cublasStatus_t st = set_scales(e, g->a.scale, g->b.scale);
+        cublasStatus_t st = set_scales(e, scales_of(&g->a), scales_of(&g->b));
         if (st != CUBLAS_STATUS_SUCCESS) return st;
+    }
+    if (e->choice.key.dt == DTYPE_U8) {
+        float *to = (float *)((char *)cuda_set_workspace(s, CUDA_WORKSPACE, "gemm") + CUDA_WORKSPACE) - 2;
+        cuda_block_factors(g->a.scale, g->b.scale, beta, to, s); /* a failure shows at the GEMM's launch */
+        factors[0] = to, factors[1] = to + 1;
     }
     if (bias) {
         cublasStatus_t st =
             cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
         if (st != CUBLAS_STATUS_SUCCESS) return st;
     }
-    return cublasLtMatmul(t->lt, e->op, &one, g->b.data, e->la, g->a.data, e->lb, &beta, addend, e->lc, c,
-                          e->lc, algo, cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"), GEMM_WORKSPACE,
-                          cuda_queue(s));
+    return cublasLtMatmul(t->lt, e->op, factors[0], g->b.data, e->la, g->a.data, e->lb, factors[1], addend,
+                          e->lc, c, e->lc, algo, cuda_set_workspace(s, GEMM_WORKSPACE, "gemm"),
+                          GEMM_WORKSPACE, cuda_queue(s));
 }
 
 /* What a GEMM rounds its result to, unless to F32. */
@@ -320,7 +354,9 @@ static dtype checked_dt(const struct gemm_args *g)
         return g->a.dt;
     }
     CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
-    CHECK((g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3) ||
+    CHECK(g->a.scales != SCALES_BLOCKS || g->a.format == g->b.format, "codes of two block formats");
+    CHECK((g->a.dt == DTYPE_U8 && g->b.dt == DTYPE_U8 && g->a.scales == SCALES_BLOCKS) ||
+              (g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E5M2 && g->b.dt == DTYPE_F8_E4M3) ||
               (g->a.dt == DTYPE_F8_E4M3 && g->b.dt == DTYPE_F8_E5M2),
           "FP8 GEMM of %s and %s", dtype_name(g->a.dt), dtype_name(g->b.dt));
@@ -359,7 +395,7 @@ static bool gemm_supports(const struct gemm_args *g, dev_stream s)
 /* The library refuses scales that are not at multiples of 16 bytes. */
 static bool scales_fit(const struct gemm_args *g)
 {
-    return ((uintptr_t)g->a.scale | (uintptr_t)g->b.scale) % 16 == 0;
+    return ((uintptr_t)scales_of(&g->a) | (uintptr_t)scales_of(&g->b)) % 16 == 0;
 }
 
 /* c = bias, addend or zeros; with ACCUM_ADD c += bias. What follows adds to c. */
@@ -377,7 +413,10 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     check_args(g);
     if (g->m == 0 || g->n == 0) return STATUS_OK;
     if (g->k == 0) return begin_apart(g, s); /* the empty sum */
-    if (gemm_fp8(g) && !scales_fit(g)) return gemm_plain(g, s);
+    if (gemm_fp8(g) && !scales_fit(g)) {
+        CHECK(g->a.scales == SCALES_TENSOR, "scales of blocks that are not at 16 bytes");
+        return gemm_plain(g, s);
+    }
     if (gemm_bias(g) == NULL || bias_in_epilogue(g)) TRY(entry_of(&p, s, &e));
     if (e == NULL || e->choice.way == GEMM_UNFUSED) {
         TRY(begin_apart(g, s));
@@ -385,6 +424,12 @@ static status gemm(const struct gemm_args *g, dev_stream s)
         p.accum = ACCUM_ADD;
         TRY(entry_of(&p, s, &e));
     }
+    if (e->choice.way == GEMM_PLAIN && g->a.scales == SCALES_BLOCKS)
+        return FAIL(STATUS_DEVICE,
+                    "cuBLASLt has no GEMM %lld x %lld x %lld of codes with scales of blocks on %s: use "
+                    "train.precision "
+                    "fp8 with fp8.recipe bound",
+                    (long long)g->m, (long long)g->n, (long long)g->k, s->dev->name);
     if (e->choice.way == GEMM_PLAIN) return gemm_plain(&p, s);
     const struct gemm_choices *t = cuda_set(s)->gemm;
     cublasStatus_t st = cuda_gemm_launch(t, e, &e->algo, &p, p.c, s);
@@ -395,8 +440,24 @@ static status gemm(const struct gemm_args *g, dev_stream s)
     return cuda_set_launched(s, "gemm");
 }
 
+/* The library's forms: 1 x 128 and 128 x 128 on Hopper alone; MX and NV from Blackwell on, which no one has tried here. */
+static bool reads_blocks(enum block_format f, int64_t m, int64_t n, int64_t k, dev_stream s)
+{
+    const int sm = cuda_set(s)->sm;
+    switch (f) {
+    case BLOCKS_E4M3:
+    case BLOCKS_E5M2: return sm >= 89 && m % 16 == 0 && n % 16 == 0 && k % 16 == 0;
+    case BLOCKS_B128: return sm == 90 && m % 128 == 0 && n % 128 == 0 && k % 128 == 0;
+    case BLOCKS_MX:
+    case BLOCKS_NV: return sm >= 100 && m % 128 == 0 && n % 128 == 0 && k % 128 == 0;
+    case BLOCK_FORMATS: break;
+    }
+    return false;
+}
+
 void cuda_gemm_slots(struct ops *o)
 {
+    o->reads_blocks = reads_blocks;
     o->gemm = gemm;
     o->gemm_supports = gemm_supports;
 }

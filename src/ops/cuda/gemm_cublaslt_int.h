@@ -42,7 +42,7 @@ status cuda_gemm_search(struct gemm_choices *t, struct gemm_entry *e, const stru
 bool cuda_gemm_inherit(const struct gemm_choices *t, struct gemm_entry *e);
 static inline bool gemm_key_fp8(const struct gemm_key *k)
 {
-    return k->dt == DTYPE_F8_E4M3 || k->dt == DTYPE_F8_E5M2;
+    return k->dt == DTYPE_F8_E4M3 || k->dt == DTYPE_F8_E5M2 || k->dt == DTYPE_U8;
 }
 /* Queues the GEMM once, with result `c` instead of g->c. */
 cublasStatus_t cuda_gemm_launch(const struct gemm_choices *t, const struct gemm_entry *e,

@@ -32,6 +32,8 @@ bool cuda_gemm_fused_supports(const struct gemm_args *a, dev_stream s);
 status cuda_gemm_fused(const struct gemm_args *a, dev_stream s) WARN_UNUSED;
 /* ops.quantize, for ops whose operands are not at 16 bytes (fp8.cu). */
 status cuda_quantize(const struct quantize_args *a, dev_stream s) WARN_UNUSED;
+/* out[0] = a[0] b[0], out[1] = beta: a GEMM's factors in device memory (blocks.cu). */
+void cuda_block_factors(const float *a, const float *b, float beta, float *out, dev_stream s);
 status cuda_gemm_open(struct cuda_set *set) WARN_UNUSED;
 void cuda_gemm_close(struct cuda_set *set);
 status cuda_sdpa_open(struct cuda_set *set, dev_stream s) WARN_UNUSED;
@@ -45,7 +47,7 @@ attn_scratch_fn *cuda_attn_scratch(const struct cuda_options *options, int sm);
 /* clang-format off */
 #define CUDA_FILES(X) \
     X(gemm) X(norm) X(rope) X(act) X(embed) X(tokens) X(loss) X(optim) X(muon) X(fold) X(normal) \
-    X(attn) X(mla) X(fp8) X(generate) \
+    X(attn) X(mla) X(fp8) X(blocks) X(generate) \
     X(gdn) \
     X(moe)
 /* clang-format on */

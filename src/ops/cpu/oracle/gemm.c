@@ -56,6 +56,7 @@ static bool supports(const struct gemm_args *g, dev_stream s)
 static void check_types(const struct gemm_args *g)
 {
     if (gemm_fp8(g)) {
+        CHECK(g->a.scales == SCALES_TENSOR, "codes with scales of blocks: decode them first");
         CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
         CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "FP8 GEMM into %s", dtype_name(g->cdt));
         CHECK(g->accum == ACCUM_STORE || g->cdt == DTYPE_F32, "accumulates in %s", dtype_name(g->cdt));

@@ -27,6 +27,7 @@ void oracle_loss(struct ops *o);
 void oracle_normal(struct ops *o);
 void oracle_optim(struct ops *o);
 void oracle_fp8(struct ops *o);
+void oracle_blocks(struct ops *o);
 
 /* The op `quantize` on an op's stored output x [rows, n]; nothing where q asks for nothing. */
 void oracle_quantized(const struct quantized *q, const void *x, int64_t rows, int64_t n, dtype dt);

@@ -76,6 +76,7 @@ static inline struct f8_exponents f8_exponents(const struct gemm_args *g)
 /* What every set asks of an FP8 GEMM. */
 static inline void f8_check(const struct gemm_args *g)
 {
+    CHECK(g->a.scales == SCALES_TENSOR, "codes with scales of blocks: decode them first");
     CHECK(!g->a.trans && g->b.trans, "FP8 operands that are not contiguous along k");
     CHECK(g->k % 16 == 0 && g->n % 16 == 0, "FP8 GEMM of n %lld, k %lld", (long long)g->n, (long long)g->k);
     CHECK(g->cdt == DTYPE_BF16 || g->cdt == DTYPE_F32, "FP8 GEMM into %s", dtype_name(g->cdt));
