@@ -135,6 +135,8 @@ struct case_attn {
     bool apart;            /* scores rise towards early keys, by more than exp of an f32 holds */
     bool no_stats;         /* lse is NULL */
     bool gaps;
+    int64_t ranks, rank;   /* split: queries are what context-parallel rank `rank` of `ranks` has; 0 ranks: all rows */
+    int64_t length;        /* of its sequences, none of which a document leaves, a multiple of 2 ranks; 0: all rows */
 };
 
 /* xent, hits */
@@ -421,7 +423,18 @@ struct op_case {
 /* values of another width than keys */
 #define LATENT(op_, h_, kv_, hd_, hd_v_, w_, ...) \
     {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .docs = __VA_ARGS__}}
+/* queries of one rank of those that share each sequence */
+#define PART(op_, h_, kv_, hd_, w_, ranks_, rank_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .ranks = ranks_, .rank = rank_, .docs = __VA_ARGS__}}
+#define PARTS(op_) \
+    PART(op_, 2, 1, 16, 0, 2, 0, DOCS(8)), PART(op_, 2, 1, 16, 0, 2, 1, DOCS(8), GAPS), \
+    PART(op_, 4, 2, 64, 0, 2, 0, DOCS(17, 0, 33, 14)), PART(op_, 4, 2, 64, 0, 2, 1, DOCS(17, 0, 33, 14), GAPS), \
+    PART(op_, 1, 1, 18, 5, 4, 2, DOCS(31, 33)), PART(op_, 2, 2, 80, 7, 3, 0, DOCS(50, 10)), \
+    PART(op_, 2, 1, 7, 0, 2, 0, DOCS(36, 9, 27), .length = 36), PART(op_, 2, 1, 64, 3, 2, 1, DOCS(36, 9, 27), .length = 36), \
+    PART(op_, 1, 1, 64, 0, 4, 3, DOCS(1, 1, 1, 1, 1, 1, 1, 1)), PART(op_, 2, 2, 128, 300, 2, 0, DOCS(260)), \
+    PART(op_, 2, 2, 192, 0, 2, 1, DOCS(67, 5), .hd_v = 128), PART(op_, 3, 1, 24, 9, 2, 0, DOCS(64), .hd_v = 16, GAPS)
 #define ATTNS(op_) \
+    PARTS(op_), \
     ATTN(op_, 1, 1, 16, 0, DOCS(1)), ATTN(op_, 2, 1, 16, 0, DOCS(0, 1, 7), GAPS), \
     ATTN(op_, 4, 1, 64, 0, DOCS(17, 0, 33, 0), GAPS), \
     ATTN(op_, 2, 2, 80, 5, DOCS(31, 20)), ATTN(op_, 4, 2, 128, 16, DOCS(65, 3), GAPS), \
