@@ -46,6 +46,7 @@ status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
 /* bench moe on a GPU. STATUS_DEVICE in a build without CUDA. */
 struct moe_bench {
     int64_t tokens, experts, top_k, hidden, size, runs;
+    int64_t ranks;          /* above 0: also what expert parallelism over so many adds */
     bool json;
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;

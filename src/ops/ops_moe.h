@@ -49,7 +49,7 @@ struct route_fwd_args {
     struct route_rule rule;
     int64_t rows;
     int64_t capacity;               /* maximum rows of an expert, first tokens first; 0: unlimited */
-    int64_t align;                  /* a multiple of the set's expert_align */
+    int64_t align;                  /* where experts read the result, a multiple of the set's expert_align */
     int32_t *expert;                /* [rows, k] = */
     void *weight;                   /* [rows, k] A = */
     int32_t *place;                 /* [rows, k] = */
@@ -144,9 +144,12 @@ struct combine_args {
     const void *base;               /* [rows, d] base_dt; NULL: 0 */
     const void *gate;               /* [rows] A; NULL: 1 */
     void *y;                        /* [rows, d] dt =; may be the memory of base if base_dt is dt */
+    const int32_t *count;           /* one value in the set's memory: rows that exist; the others up to `rows` are not
+                                       written. NULL: all exist */
     int64_t rows, top_k, d;
     dtype dt, base_dt;              /* base_dt: dt or A */
 };
+static inline int64_t combine_rows(const struct combine_args *a) { return a->count ? *a->count : a->rows; } /* on the CPU */
 /* Backward of combine's gate: dbase = sigmoid(gate) dy; dgate = sigmoid'(gate) <dy, base>. */
 struct combine_gate_bwd_args {
     const void *dy, *base;          /* [rows, d] dt */
@@ -156,6 +159,23 @@ struct combine_gate_bwd_args {
     int64_t rows, d;
     dtype dt;
 };
+
+/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts; rank r
+ * of `ranks` has experts [r, r + 1) experts / ranks. Rows arrive rank by rank, those of a rank by expert, then by token.
+ * Experts read them by expert, then by rank, then by token. */
+struct dispatch_sort_args {
+    const int32_t *every;           /* [ranks, experts] rows of each rank for each expert */
+    const int32_t *slots;           /* [slot_count] `source` of route_fwd with align 1 */
+    int64_t ranks, rank, experts, top_k, slot_count;    /* ranks: at most DISPATCH_RANKS_MAX */
+    int64_t align;                  /* a multiple of the set's expert_align */
+    int64_t *pairs;                 /* [2, ranks, ranks] =: rows from each rank to each; the same transposed */
+    int32_t *tokens;                /* [slot_count] =: token of each row that is sent; -1: no row */
+    int32_t *source;                /* of sorted rows =: arrived row; -1: padding */
+    int32_t *place;                 /* of arrived rows =: sorted row */
+    int32_t *offsets;               /* [experts / ranks + 1] =, as above */
+    int32_t *counts;                /* [experts / ranks] =, and behind them how many rows arrived */
+};
+enum { DISPATCH_RANKS_MAX = 512 };
 
 /* Loss-free balancing (Wang et al., arXiv:2408.15664), once per step and router. With the step's slot counts c_e in
  * `load`:

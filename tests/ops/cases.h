@@ -231,6 +231,13 @@ struct case_moe {
     bool in_place;
 };
 
+struct case_dispatch { /* dispatch_sort */
+    int64_t ranks, rank;
+    int64_t experts, top_k; /* experts of all ranks */
+    int64_t most;           /* rows of a rank for an expert, below this; every third pair has none */
+    int64_t align;          /* at least */
+};
+
 struct case_balance {
     int64_t routers, experts;
     bool not_finite; /* the norm of the gradients */
@@ -263,7 +270,7 @@ struct case_table {
 
 enum case_family {
     CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
-    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe,
+    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe, CASE_dispatch,
     CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound, CASE_FAMILIES
 };
 enum case_family case_family(enum op_id op);
@@ -288,6 +295,7 @@ struct op_case {
         struct case_heads heads;
         struct case_delta delta;
         struct case_moe moe;
+        struct case_dispatch dispatch;
         struct case_balance balance;
         struct case_update update;
         struct case_unique unique;
@@ -470,6 +478,8 @@ struct op_case {
     DELTA(op_, 4, 2, 16, 16, DOCS(63, 65), QK_NORM), DELTA(op_, 2, 2, 32, 16, DOCS(64), GAPS), \
     DELTA(op_, 4, 1, 16, 32, DOCS(150), QK_NORM), DELTA(op_, 2, 1, 16, 16, DOCS(70, 5), NO_DELTA), \
     DELTA(op_, 1, 1, 7, 5, DOCS(9), QK_NORM), DELTA(op_, 1, 1, 16, 16, DOCS(0, 0))
+#define DISPATCH(ranks_, rank_, experts_, top_k_, most_, align_) \
+    {.op = OP_dispatch_sort, .dispatch = {.ranks = ranks_, .rank = rank_, .experts = experts_, .top_k = top_k_, .most = most_, .align = align_}}
 #define BALANCE(routers_, ...) {.op = OP_balance, .balance = {.routers = routers_, .experts = __VA_ARGS__}}
 #define MOE(op_, rows_, experts_, top_k_, ...) \
     {.op = OP_##op_, .moe = {.rows = rows_, .experts = experts_, .top_k = top_k_, .align = __VA_ARGS__}}
@@ -629,7 +639,8 @@ static const struct op_case op_cases[] = {
     GEMMS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
     EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
     COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
-    COMBINES(combine, WITH_BASE, GATED),
+    COMBINES(combine, WITH_BASE, GATED), DISPATCH(1, 0, 1, 1, 3, 1), DISPATCH(2, 0, 8, 2, 20, 1), DISPATCH(2, 1, 8, 2, 20, 16),
+    DISPATCH(4, 2, 12, 3, 1, 8), DISPATCH(8, 5, 512, 8, 30, 128), DISPATCH(3, 2, 300, 6, 2, 1), DISPATCH(64, 63, 128, 2, 5, 4),
     COMBINES(combine_gate_bwd, WITH_BASE, GATED), COMBINES(combine_gate_bwd, WITH_BASE, GATED, IN_PLACE),
     BALANCE(1, 1), BALANCE(3, 64), BALANCE(40, 500), BALANCE(2, 5, NOT_FINITE),
 

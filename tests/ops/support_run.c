@@ -503,6 +503,7 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_heads: return c->heads.rows;
     case CASE_delta: return rows_of(&c->delta.docs);
     case CASE_moe: return most(c->moe.rows + rows_of(&c->moe.docs), c->moe.k, 0);
+    case CASE_dispatch: return most(c->dispatch.ranks, c->dispatch.experts, 0);
     case CASE_balance: return c->balance.routers;
     case CASE_update: return c->update.rows;
     case CASE_unique: return c->unique.count;
@@ -609,6 +610,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_expert_act_bwd] = run_expert_act,
         [OP_combine] = run_combine,
         [OP_combine_gate_bwd] = run_combine,
+        [OP_dispatch_sort] = run_dispatch_sort,
         [OP_balance] = run_balance,
         [OP_ssm_in_fwd] = run_ssm_in,
         [OP_ssm_in_bwd] = run_ssm_in,

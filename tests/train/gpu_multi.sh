@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context expert pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context expert pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -196,6 +196,28 @@ if part context; then # each sequence in two parts: other sums, of the same term
     rm -rf runs/cp.fp32/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
     near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
+fi
+if part expert; then # experts on both ranks: rows of other micro-batches in their sums
+    experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3)
+    one ex.fp32 "${experts[@]}" --train.precision=fp32
+    one ex.bf16 "${experts[@]}"
+    for stage in 0 1; do
+        two ep.fp32.$stage "${experts[@]}" --train.precision=fp32 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of the experts, fp32, ZeRO $stage" 1e-5 runs/ex.fp32 runs/ep.fp32.$stage
+    done
+    two ep.bf16 "${experts[@]}" --parallel.expert=2
+    near "halves of the experts, bf16" 1e-2 runs/ex.bf16 runs/ep.bf16
+    for way in train.graph=false train.recompute=full; do
+        two ep.again "${experts[@]}" --parallel.expert=2 --$way
+        equal "halves of the experts, again with $way" runs/ep.bf16 runs/ep.again
+    done
+    two ep.capped "${experts[@]}" --model.moe_capacity=1.25 --train.precision=fp32 --parallel.expert=2
+    one ex.capped "${experts[@]}" --model.moe_capacity=1.25 --train.precision=fp32
+    near "halves of the experts, with a capacity" 1e-5 runs/ex.capped runs/ep.capped
+    rm -rf runs/ep.fp32.1/ckpt/step-00000010
+    "$ingot" train ranks.yaml --run.dir=runs/ep.fp32.1 --resume "${experts[@]}" --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two with experts were"
+    near "halves of the experts, then one GPU" 1e-5 runs/ex.fp32 runs/ep.fp32.1
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
