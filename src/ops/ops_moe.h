@@ -149,7 +149,6 @@ struct combine_args {
     int64_t rows, top_k, d;
     dtype dt, base_dt;              /* base_dt: dt or A */
 };
-static inline int64_t combine_rows(const struct combine_args *a) { return a->count ? *a->count : a->rows; } /* on the CPU */
 /* Backward of combine's gate: dbase = sigmoid(gate) dy; dgate = sigmoid'(gate) <dy, base>. */
 struct combine_gate_bwd_args {
     const void *dy, *base;          /* [rows, d] dt */
@@ -160,13 +159,13 @@ struct combine_gate_bwd_args {
     dtype dt;
 };
 
-/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts; rank r
- * of `ranks` has experts [r, r + 1) experts / ranks. Rows arrive rank by rank, those of a rank by expert, then by token.
- * Experts read them by expert, then by rank, then by token. */
+/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts, each
+ * of which has experts / ranks of them. Rows arrive rank by rank, of a rank by expert, then by token. Experts read them
+ * by expert, then by rank, then by token. */
 struct dispatch_sort_args {
     const int32_t *every;           /* [ranks, experts] rows of each rank for each expert */
     const int32_t *slots;           /* [slot_count] `source` of route_fwd with align 1 */
-    int64_t ranks, rank, experts, top_k, slot_count;    /* ranks: at most DISPATCH_RANKS_MAX */
+    int64_t ranks, rank, experts, top_k, slot_count;    /* ranks divides experts */
     int64_t align;                  /* a multiple of the set's expert_align */
     int64_t *pairs;                 /* [2, ranks, ranks] =: rows from each rank to each; the same transposed */
     int32_t *tokens;                /* [slot_count] =: token of each row that is sent; -1: no row */
@@ -175,7 +174,6 @@ struct dispatch_sort_args {
     int32_t *offsets;               /* [experts / ranks + 1] =, as above */
     int32_t *counts;                /* [experts / ranks] =, and behind them how many rows arrived */
 };
-enum { DISPATCH_RANKS_MAX = 512 };
 
 /* Loss-free balancing (Wang et al., arXiv:2408.15664), once per step and router. With the step's slot counts c_e in
  * `load`:

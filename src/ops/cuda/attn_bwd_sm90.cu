@@ -867,7 +867,8 @@ template <int HD, bool SPLIT> static status queue_hopper_bwd(const struct attn_b
     hopper_before_kernel<HD><<<before_blocks, BEFORE_THREADS, 0, queue_of(s)>>>(before);
     // a failure shows at the launch
     cudaFuncSetAttribute(hopper_bwd_kernel<HD, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_bwd_kernel<HD, SPLIT><<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
+    hopper_bwd_kernel<HD, SPLIT>
+        <<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
     return cuda_set_launched(s, "attn_bwd (hopper)");
 }
 

@@ -35,8 +35,8 @@ struct doc_span { int begin, end; };
 struct key_span { int first, last; };    // that a query row sees
 struct query_span { int begin, end; };   // rows that see a key: none if end <= begin
 
-// The document of row t < rows, without split. Empty documents have no row: the search finds the last one that begins at or before
-// t.
+// The document of row t < rows, without split. Empty documents have no row: the search finds the last one that begins
+// at or before t.
 __device__ inline doc_span doc_of(const attn_docs &d, int t)
 {
     if (d.uniform) {

@@ -616,7 +616,8 @@ static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
                   total = blocks * (a->heads >> shift);
     const int64_t each = cuda_set(s)->multiprocessors;
     cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
-    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         tile::BYTES);
     hopper_fwd_kernel<HD, HDV, KEYS, SPLIT>
         <<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "attn_fwd (hopper)");

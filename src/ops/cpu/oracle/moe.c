@@ -311,7 +311,7 @@ static status combine(const struct combine_args *a, dev_stream s)
     check_dt(a->dt);
     CHECK(a->base_dt == a->dt || a->base_dt == dtype_acc(a->dt), "%s with a base of %s", dtype_name(a->dt),
           dtype_name(a->base_dt));
-    PARALLEL_CHUNKS(t, combine_rows(a))
+    PARALLEL_CHUNKS(t, a->count ? *a->count : a->rows)
     {
         const double gate = a->gate ? sigmoid(get(a->gate, t, dtype_acc(a->dt))) : 1;
         for (int64_t i = 0; i < a->d; i++) {
@@ -352,8 +352,8 @@ static status dispatch_sort(const struct dispatch_sort_args *a, dev_stream s)
     const int64_t ranks = a->ranks, local = a->experts / ranks;
     const int32_t *every = a->every,
                   *mine = every + a->rank * local; /* of rank k for own expert e: k experts + e */
-    CHECK(ranks >= 1 && ranks <= DISPATCH_RANKS_MAX && a->experts % ranks == 0, "%lld experts on %lld ranks",
-          (long long)a->experts, (long long)ranks);
+    CHECK(ranks >= 1 && a->experts % ranks == 0, "%lld experts on %lld ranks", (long long)a->experts,
+          (long long)ranks);
     for (int64_t i = 0; i < ranks; i++)
         for (int64_t j = 0; j < ranks; j++) {
             int64_t rows = 0;

@@ -126,7 +126,7 @@ static status combine(const struct combine_args *a, dev_stream s)
     check_dt(a->dt);
     CHECK(a->base_dt == a->dt || a->base_dt == DTYPE_F32, "%s with a base of %s", dtype_name(a->dt),
           dtype_name(a->base_dt));
-    const int64_t grain = row_grain(a->d * (a->top_k + 1)), count = combine_rows(a);
+    const int64_t grain = row_grain(a->d * (a->top_k + 1)), count = a->count ? *a->count : a->rows;
     PARALLEL_CHUNKS(c, chunk_count(count, grain))
     {
         const struct span rows = chunk_span(c, count, grain);
