@@ -159,9 +159,9 @@ struct combine_gate_bwd_args {
     dtype dt;
 };
 
-/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts, each
- * of which has experts / ranks of them. Rows arrive rank by rank, of a rank by expert, then by token. Experts read them
- * by expert, then by rank, then by token. */
+/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts,
+ * each of which has experts / ranks of them. Rows arrive rank by rank, of a rank by expert, then by token. Experts read
+ * them by expert, then by rank, then by token. */
 struct dispatch_sort_args {
     const int32_t *every;           /* [ranks, experts] rows of each rank for each expert */
     const int32_t *slots;           /* [slot_count] `source` of route_fwd with align 1 */

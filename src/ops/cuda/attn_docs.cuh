@@ -54,8 +54,8 @@ __device__ inline doc_span doc_of(const attn_docs &d, int t)
 
 // ---- With split.
 
-__device__ inline int4 doc_head(const attn_doc *p) { return __ldg((const int4 *)p); }      // key, keys, part[0].row, .rows
-__device__ inline int4 doc_tail(const attn_doc *p) { return __ldg((const int4 *)p + 1); }  // part[0].shift, part[1]
+__device__ inline int4 doc_head(const attn_doc *p) { return __ldg((const int4 *)p); } // key, keys, part[0].row, rows
+__device__ inline int4 doc_tail(const attn_doc *p) { return __ldg((const int4 *)p + 1); } // part[0].shift, part[1]
 
 // The last document that `begins(document)` at or before x; 0 if none does.
 template <typename F> __device__ inline int split_search(const attn_docs &d, int x, F begins)
