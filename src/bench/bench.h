@@ -34,11 +34,13 @@ struct ops_bench {
 };
 status cuda_bench_ops(const struct ops_bench *b) WARN_UNUSED;
 
+enum { BENCH_RANKS_MAX = 64 };
 /* bench attention on a GPU. STATUS_DEVICE in a build without CUDA. */
 struct attention_bench {
     const char *backend;    /* cudnn, own, reference (for tiny shapes); NULL: cudnn and own */
     int64_t shape, runs;    /* index of the shape, below 0: all; number of repetitions */
     int64_t seconds;        /* seconds of sustained work after the runs (lasting.h); 0: none */
+    int64_t ranks;          /* above 0: long sequences whole and in the parts of so many context-parallel ranks */
     bool json;
 };
 status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
@@ -46,6 +48,7 @@ status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
 /* bench moe on a GPU. STATUS_DEVICE in a build without CUDA. */
 struct moe_bench {
     int64_t tokens, experts, top_k, hidden, size, runs;
+    int64_t ranks;          /* above 0: also what expert parallelism over so many adds */
     bool json;
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;

@@ -146,15 +146,20 @@ status bench_attention(struct args *a)
     const char *isa = NULL, *device = "cpu";
     const struct flag flags[] = {FLAG("device", &device),     FLAG("tokens", &rows),   FLAG("isa", &isa),
                                  FLAG("backend", &b.backend), FLAG("shape", &b.shape), FLAG("runs", &b.runs),
-                                 FLAG("seconds", &b.seconds), FLAG("json", &b.json)};
+                                 FLAG("seconds", &b.seconds), FLAG("ranks", &b.ranks), FLAG("json", &b.json)};
     TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 0));
     const bool gpu = strcmp(device, "cuda") == 0;
     if (!gpu && strcmp(device, "cpu") != 0) return FAIL(STATUS_CONFIG, "--device=%s: cpu or cuda", device);
     if (gpu && (isa || rows != UNSET)) return FAIL(STATUS_CONFIG, "--isa and --tokens are for the CPU");
-    if (!gpu && (b.backend || b.shape != UNSET || b.runs != UNSET || b.seconds))
-        return FAIL(STATUS_CONFIG, "--backend, --shape, --runs and --seconds are for --device=cuda");
+    if (!gpu && (b.backend || b.shape != UNSET || b.runs != UNSET || b.seconds || b.ranks))
+        return FAIL(STATUS_CONFIG, "--backend, --shape, --runs, --seconds and --ranks are for --device=cuda");
+    if (b.ranks != 0 && (b.ranks < 2 || b.ranks > BENCH_RANKS_MAX))
+        return FAIL(STATUS_CONFIG, "--ranks=%lld: 2 to %d", (long long)b.ranks, BENCH_RANKS_MAX);
+    if (b.ranks && (b.backend || b.seconds))
+        return FAIL(STATUS_CONFIG,
+                    "--ranks measures the own kernels once: leave out --backend and --seconds");
     TRY(lasting_check(b.seconds));
     if (b.backend && strcmp(b.backend, "cudnn") != 0 && strcmp(b.backend, "own") != 0 &&
         strcmp(b.backend, "reference") != 0)

@@ -24,6 +24,9 @@ static status check(const struct moe_bench *b)
     if (b->hidden < 1 || b->size < 1 || b->hidden > 1 << 16 || b->size > 1 << 16)
         return FAIL(STATUS_CONFIG, "--hidden=%lld --size=%lld: 1 to 65536", (long long)b->hidden,
                     (long long)b->size);
+    if (b->ranks != 0 && (b->ranks < 2 || b->ranks > 8 || b->experts % b->ranks != 0))
+        return FAIL(STATUS_CONFIG, "--ranks=%lld: 2 to 8, a divisor of --experts=%lld", (long long)b->ranks,
+                    (long long)b->experts);
     return STATUS_OK;
 }
 
@@ -33,8 +36,8 @@ status bench_moe(struct args *a)
         .tokens = 32768, .experts = 64, .top_k = 8, .hidden = 2048, .size = 1024, .runs = 15};
     const struct flag flags[] = {FLAG("tokens", &b.tokens), FLAG("experts", &b.experts),
                                  FLAG("top-k", &b.top_k),   FLAG("hidden", &b.hidden),
-                                 FLAG("size", &b.size),     FLAG("runs", &b.runs),
-                                 FLAG("json", &b.json)};
+                                 FLAG("size", &b.size),     FLAG("ranks", &b.ranks),
+                                 FLAG("runs", &b.runs),     FLAG("json", &b.json)};
     TRY(args_parse(a, flags, (int)(sizeof flags / sizeof flags[0])));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 0));

@@ -286,7 +286,7 @@ static status bench_rank(struct options *o, struct comm *world)
     struct timing m = {.begin_s = clock_s()};
     TRY(make_spec(o, &s));
     /* --batch and --micro are per data-parallel rank */
-    const int64_t others = s.run.parallel_tensor * s.run.parallel_pipeline;
+    const int64_t others = s.run.parallel_tensor * s.run.parallel_pipeline * s.run.parallel_context;
     if (comm_ranks(world) > others) s.run.train_batch_tokens *= comm_ranks(world) / others;
     parallel_threads_set((int)o->threads);
     TRY(trainer_open_rank(&t, &s, o->isa, world));

@@ -42,7 +42,8 @@ void comm_header_fill(struct comm_header *h, const struct comm *c, const struct 
 {
     const size_t pairs = (size_t)c->ranks * (size_t)c->ranks;
     *h = (struct comm_header){.sequence = call->sequence, .bytes = call->bytes, .op = (int32_t)call->op};
-    if (call->counts) h->counts = XXH64(call->counts, pairs * sizeof *call->counts, 0);
+    if (call->counts && call->stream == NULL)
+        h->counts = XXH64(call->counts, pairs * sizeof *call->counts, 0);
     snprintf(h->name, sizeof h->name, "%s", call->name);
 }
 

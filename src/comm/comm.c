@@ -158,14 +158,15 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
 status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *counts, const void *send,
                             void *recv, size_t bytes, struct stream *s)
 {
-    CHECK(s == NULL, "'%s': rows of GPUs", name);
+    CHECK(c || s == NULL, "'%s': rows of one GPU", name);
     if (c == NULL) return dev_copy(NULL, recv, send, (size_t)counts[0] * bytes);
     return comm_carry(c, (struct comm_call){.op = COMM_ALL_TO_ALL,
                                             .name = name,
                                             .send = send,
                                             .recv = recv,
                                             .bytes = bytes,
-                                            .counts = counts});
+                                            .counts = counts,
+                                            .stream = s});
 }
 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes,

@@ -101,9 +101,10 @@ status comm_devices_deregister(struct comm *world, void *base) WARN_UNUSED;
 /* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
 /* recv[r] [bytes] = rank r's send[this rank]; send and recv are [ranks][bytes] and must not overlap. */
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
-/* The same with as many rows of `bytes` as each pair of ranks has, in host memory alone (s: NULL). counts[i * ranks + j]:
- * rows from rank i to rank j, the same array on all ranks (their hashes are compared). send: the rows for rank 0, then
- * those for rank 1, ...; recv: the rows of rank 0, of rank 1, ... They must not overlap. */
+/* The same with as many rows of `bytes` as each pair of ranks has. counts[i * ranks + j]: rows from rank i to rank j, the
+ * same array on all ranks, where the data are. send: the rows for rank 0, then those for rank 1, ...; recv: the rows of
+ * rank 0, of rank 1, ... They must not overlap. On the host the counts' hashes are compared. With a stream the host reads
+ * no count; the ranks must reach each other's memory (STATUS_CONFIG), and `bytes` is even. */
 status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *counts, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;

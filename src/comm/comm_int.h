@@ -30,7 +30,7 @@ struct comm_call {
     dtype dt;           /* of sums on GPUs */
     enum comm_way way;  /* of a message */
     int by;             /* of a shift */
-    const int64_t *counts; /* of an all-to-all: rows of `bytes` from each rank to each, [ranks][ranks]; NULL: one */
+    const int64_t *counts; /* of an all-to-all: rows of `bytes` from each rank to each, [ranks][ranks], where the data are; NULL: one */
     struct stream *stream; /* data are on GPUs; NULL: in host memory */
     volatile unsigned char *mark; /* of a queued call: set to 1 when it is done; NULL: none */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its direction; from 1 */

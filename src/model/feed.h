@@ -2,6 +2,8 @@
  *
  * The data is one block of device memory, allocated from an arena at start, with a pinned copy on the host:
  *     step_scalars | micro-batch 0: tokens, targets, positions [rows], cu_seqlens [docs_max + 1] | micro-batch 1 | ...
+ * With context parallelism the rows are those of this rank, and behind them lie the whole micro-batch in the same form
+ * and the documents as parts (batch.context).
  * A step needs one upload, and a captured step reads its data at the same addresses every time. If the loader wrote
  * micro-batches in this layout to pinned memory (batch.block), they are uploaded from there without the host copy. On
  * the CPU the views are the loader's own memory and nothing is copied. */
@@ -18,7 +20,9 @@ struct feed_shape {
     int64_t docs_max;   /* maximum documents of a micro-batch */
     bool documents;     /* documents of any length: the views then always have docs_max documents, the last ones
                            empty, and all steps have the same shape. False: all documents have the same length */
+    int context;        /* ranks that share each sequence: a micro-batch has so many times the rows; 0 or 1: none */
 };
+struct feed_part { struct batch whole; struct context_batch of; };
 struct feed {
     struct feed_shape shape;
     const struct dev *dev;
@@ -26,6 +30,7 @@ struct feed {
     struct context *context;        /* takes this rank's part of every micro-batch; not owned; NULL: whole ones */
     char *device, *host;            /* the block and its host copy; NULL on the CPU */
     struct batch *micro;            /* [micro_count] views in the set's memory, owned */
+    struct feed_part *parts;        /* [micro_count] with shape.context, on a GPU: what micro[i].context says; owned */
     struct step_scalars *scalars;   /* in the set's memory */
     struct step_scalars own;        /* storage of *scalars on the CPU */
 };

@@ -8,6 +8,7 @@ struct attn_place {
     const struct batch *batch;    /* of the documents and rows */
     const struct attn_doc *split; /* as in attn_fwd_args */
     int64_t docs, heads, heads_kv;
+    int64_t keys; /* with split: their rows */
     bool more;
     void *dq, *dk, *dv;
     int64_t dq_stride, dk_stride, dv_stride;
@@ -38,7 +39,8 @@ struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l)
                                .hd = m->hd,
                                .hd_v = m->hd,
                                .window = m->window,
-                               .dt = l->dt};
+                               .dt = l->dt,
+                               .keys = l->context > 1 && !ulysses(l) ? l->n * l->context : 0};
 }
 
 static void ring_lay(struct attn_saved *s, int64_t width, const struct lay *l)
@@ -85,6 +87,7 @@ static status gather_keys(const struct attn *m, struct attn_saved *s, const stru
     at->split = b->context->docs, at->docs = b->context->count;
     at->h.k = s->kv.all.data, at->h.v = tensor_column(s->kv.all, kv);
     at->h.k_stride = at->h.v_stride = s->kv.all.shape[1];
+    at->keys = b->context->whole->rows;
     return STATUS_OK;
 }
 
@@ -166,6 +169,7 @@ static status attend(const struct attn *m, const struct attn_saved *s, const str
                                                     .v_stride = at->h.v_stride,
                                                     .cu_seqlens = at->batch->cu_seqlens,
                                                     .split = at->split,
+                                                    .keys = at->keys,
                                                     .more = at->more,
                                                     .docs = at->docs,
                                                     .rows = at->batch->rows,
@@ -202,6 +206,7 @@ static status attend_bwd(const struct attn *m, const struct attn_saved *s, const
                               .dv_stride = at->dv_stride,
                               .cu_seqlens = at->batch->cu_seqlens,
                               .split = at->split,
+                              .keys = at->keys,
                               .more = at->more,
                               .docs = at->docs,
                               .rows = at->batch->rows,

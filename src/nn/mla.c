@@ -137,7 +137,8 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                                      .heads_kv = m->heads,
                                      .hd = head_width(m),
                                      .hd_v = m->value,
-                                     .dt = l->dt};
+                                     .dt = l->dt,
+                                     .keys = l->context > 1 ? l->n * l->context : 0};
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
     if (l->mode != LAY_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
@@ -294,6 +295,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .v_stride = m->kv.out,
                                                  .cu_seqlens = b->cu_seqlens,
                                                  .split = b->context ? b->context->docs : NULL,
+                                                 .keys = b->context ? b->context->whole->rows : 0,
                                                  .docs = b->context ? b->context->count : b->docs,
                                                  .rows = b->rows,
                                                  .heads = m->heads,
@@ -335,6 +337,7 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                                                     .dv_stride = m->kv.out,
                                                     .cu_seqlens = b->cu_seqlens,
                                                     .split = b->context ? b->context->docs : NULL,
+                                                    .keys = b->context ? b->context->whole->rows : 0,
                                                     .docs = b->context ? b->context->count : b->docs,
                                                     .rows = b->rows,
                                                     .heads = m->heads,

@@ -93,10 +93,14 @@ static struct dispatch_shape dispatch_shape_of(const struct moe *m, int64_t n)
                                    .capacity = m->capacity};
 }
 
-/* Sorted rows of this rank's tokens. */
+/* Of the sorted rows of this rank's tokens: other ranks' experts read them as they arrive there. */
+static int64_t route_align(const struct moe_saved *s)
+{
+    return s->apart ? 1 : s->align;
+}
 static int64_t sorted_max(const struct moe_saved *s, int64_t rows)
 {
-    return moe_rows_max(rows, s->top_k, s->experts, s->align);
+    return moe_rows_max(rows, s->top_k, s->experts, route_align(s));
 }
 
 static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum moe_memory what,
@@ -132,12 +136,16 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
     const int64_t experts = m->rule.experts, k = m->rule.top_k;
     const dtype acc = dtype_acc(l->dt);
-    *s = (struct moe_saved){
-        .align = l->ops->expert_align, .experts = experts, .top_k = k, .train = l->mode == LAY_TRAIN};
+    *s = (struct moe_saved){.align = l->ops->expert_align,
+                            .experts = experts,
+                            .top_k = k,
+                            .apart = m->ranks > 1,
+                            .train = l->mode == LAY_TRAIN};
     linear_lay(&m->router, &s->router_saved, LINEAR_NONE, l);
     linear_lay(&m->gate, &s->gate_saved, LINEAR_NONE, l);
     const struct dispatch_shape shape = dispatch_shape_of(m, l->n);
-    const int64_t own = sorted_max(s, l->n), rows = m->ranks > 1 ? dispatch_rows_max(&shape) : own;
+    const int64_t own = sorted_max(s, l->n),
+                  rows = m->ranks > 1 ? dispatch_sorted_max(&shape, s->align) : own;
     s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
     s->expert = tensor_take(always, "chosen experts", DTYPE_I32, 2, l->n, k);
     s->weight = tensor_take(always, "expert weights", acc, 2, l->n, k);
@@ -193,7 +201,7 @@ static status route(const struct moe *m, struct moe_saved *s, const struct exec 
                                  .rule = *rule,
                                  .rows = rows,
                                  .capacity = m->capacity > 0 ? (int64_t)ceil(m->capacity * even) : 0,
-                                 .align = s->align,
+                                 .align = route_align(s),
                                  .expert = s->expert.data,
                                  .weight = s->weight.data,
                                  .place = s->place.data,
@@ -243,7 +251,11 @@ static struct expert_rows rows_of(const struct moe *m, const struct moe_saved *s
 
 static struct dispatch_route route_of(const struct moe_saved *s)
 {
-    return (struct dispatch_route){s->source.data, s->counts.data, s->weight.data};
+    return (struct dispatch_route){.source = s->source.data,
+                                   .place = s->place.data,
+                                   .counts = s->counts.data,
+                                   .weight = s->weight.data,
+                                   .slots = s->place.shape[0] * s->top_k};
 }
 
 /* The outputs of the experts, or their input gradients, where `place` finds them. */

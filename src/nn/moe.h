@@ -50,6 +50,7 @@ struct moe_saved {
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd, scratch_gemm; /* sized by the op set */
     int64_t align, experts, top_k;
+    bool apart;                     /* experts are on several ranks */
     bool train;                     /* allocated for backward */
     struct linear_saved router_saved, gate_saved;
 };

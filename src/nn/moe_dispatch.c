@@ -2,7 +2,6 @@
 #include "base/scope.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- memory */
 
@@ -29,6 +28,11 @@ int64_t dispatch_rows_max(const struct dispatch_shape *s)
     return s->ranks * (capacity > 0 ? least(all, local * capacity) : all);
 }
 
+int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align)
+{
+    return moe_rows_max(dispatch_rows_max(s), 1, local_experts(s), align);
+}
+
 void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l)
 {
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
@@ -38,93 +42,52 @@ void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const 
     *s = (struct dispatch){.shape = *shape};
     s->every = tensor_take(always, "rows of experts", DTYPE_I32, 2, ranks, shape->experts);
     s->pairs = tensor_take(always, "rows between ranks", DTYPE_I64, 2, 2 * ranks, ranks);
-    s->source = tensor_take(always, "sources of sorted rows", DTYPE_I32, 1, rows);
+    s->source = tensor_take(always, "sources of sorted rows", DTYPE_I32, 1,
+                            dispatch_sorted_max(shape, l->ops->expert_align));
     s->place = tensor_take(always, "places of arrived rows", DTYPE_I32, 1, rows);
     s->offsets = tensor_take(always, "offsets of own experts", DTYPE_I32, 1, local + 1);
-    s->counts = tensor_take(always, "rows of own experts", DTYPE_I32, 1, local);
+    s->counts = tensor_take(always, "rows of own experts", DTYPE_I32, 1, local + 1);
+    s->tokens = tensor_take(always, "tokens of rows", DTYPE_I32, 1, slots);
     s->weight = tensor_take(always, "weights of arrived rows", acc, 1, rows);
     s->rows = tensor_take(keep, "arrived rows", l->dt, 2, rows, shape->d);
     s->back = tensor_take(l->scratch, "rows of experts in order of arrival", l->dt, 2, rows, shape->d);
     s->sent = tensor_take(l->scratch, "rows for experts", l->dt, 2, slots, shape->d);
-    s->tokens = tensor_take(l->scratch, "tokens of rows", DTYPE_I32, 1, slots);
     s->sent_weight = tensor_take(l->scratch, "weights of rows", acc, 1, slots);
     if (l->mode == LAY_TRAIN)
         s->dweight = tensor_take(l->scratch, "gradients of arrived weights", acc, 1, rows);
 }
 
-/* ---- who sends what */
-
-static int64_t pair(const struct dispatch *s, int from, int to)
-{
-    return ((const int64_t *)s->pairs.data)[from * s->shape.ranks + to];
-}
+/* ---- rows */
 
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r)
 {
-    int64_t rows = 0;
-    for (int k = 0; k < s->shape.ranks; k++) rows += pair(s, k, comm_rank(r->ep));
-    return rows;
+    if (r->stream) return dispatch_rows_max(&s->shape);
+    return ((const int32_t *)s->counts.data)[local_experts(&s->shape)];
 }
 
-static int64_t sent(const struct dispatch *s, const struct exec *r)
+/* to [i] = x [place[i]], rows of d elements; count: as in combine_args. */
+struct picking {
+    const void *x;
+    void *to;
+    const int32_t *place, *count;
+    int64_t rows, d;
+    dtype dt;
+};
+static status pick(const struct picking *p, const struct exec *r)
 {
-    int64_t rows = 0;
-    for (int k = 0; k < s->shape.ranks; k++) rows += pair(s, comm_rank(r->ep), k);
-    return rows;
-}
-
-static void count_pairs(const struct dispatch *s)
-{
-    const int ranks = s->shape.ranks;
-    const int64_t local = local_experts(&s->shape);
-    const int32_t *every = s->every.data;
-    int64_t *pairs = s->pairs.data;
-    for (int64_t k = 0; k < (int64_t)ranks * ranks; k++) {
-        pairs[k] = 0;
-        for (int64_t e = 0; e < local; e++) pairs[k] += every[k * local + e];
-        pairs[(int64_t)ranks * ranks + k % ranks * ranks + k / ranks] = pairs[k];
-    }
-}
-
-/* Places of arrived rows among those of this rank's experts: by expert, then by rank. */
-static void sort_arrived(const struct dispatch *s, int me)
-{
-    const int64_t local = local_experts(&s->shape);
-    const int32_t *every = s->every.data;
-    int32_t *offsets = s->offsets.data, *counts = s->counts.data, *source = s->source.data,
-            *place = s->place.data, arrived = 0;
-    offsets[0] = 0;
-    for (int64_t e = 0; e < local; e++) {
-        counts[e] = 0;
-        for (int k = 0; k < s->shape.ranks; k++) counts[e] += every[k * s->shape.experts + me * local + e];
-        offsets[e + 1] = offsets[e] + counts[e];
-        counts[e] = 0; /* so far */
-    }
-    for (int k = 0; k < s->shape.ranks; k++)
-        for (int64_t e = 0; e < local; e++)
-            for (int32_t i = 0; i < every[k * s->shape.experts + me * local + e]; i++) {
-                const int32_t sorted = offsets[e] + counts[e]++;
-                source[sorted] = arrived;
-                place[arrived++] = sorted;
-            }
+    return r->ops->combine(&(struct combine_args){.x = p->x,
+                                                  .place = p->place,
+                                                  .y = p->to,
+                                                  .count = p->count,
+                                                  .rows = p->rows,
+                                                  .top_k = 1,
+                                                  .d = p->d,
+                                                  .dt = p->dt,
+                                                  .base_dt = p->dt},
+                           r->stream);
 }
 
 /* ---- exchanges */
-
-/* to [i] = x [place[i]], rows of D elements. */
-static status pick(const struct dispatch *s, const void *x, const struct tensor *place, struct tensor to,
-                   int64_t rows, const struct exec *r)
-{
-    return r->ops->combine(&(struct combine_args){.x = x,
-                                                  .place = place->data,
-                                                  .y = to.data,
-                                                  .rows = rows,
-                                                  .top_k = 1,
-                                                  .d = s->shape.d,
-                                                  .dt = to.dt,
-                                                  .base_dt = to.dt},
-                           r->stream);
-}
 
 /* To the experts, or, with the pairs transposed, back from them. */
 enum way { TO_EXPERTS, FROM_EXPERTS };
@@ -136,14 +99,37 @@ static status exchange(const struct dispatch *s, const char *name, enum way way,
                                 r->stream);
 }
 
-/* Weights of this rank's slots, in the order of the rows. */
-static status send_weights(struct dispatch *s, const struct dispatch_route *route, const struct exec *r)
+static status sort_rows(const struct dispatch *s, const struct dispatch_route *route, const struct exec *r)
 {
-    const size_t bytes = dtype_bytes(s->weight.dt);
-    for (int64_t i = 0, rows = sent(s, r); i < rows; i++)
-        memcpy((char *)s->sent_weight.data + (size_t)i * bytes,
-               (const char *)route->weight + (size_t)route->source[i] * bytes, bytes);
-    return exchange(s, "weights of rows", TO_EXPERTS, s->sent_weight.data, s->weight.data, bytes, r);
+    return r->ops->dispatch_sort(&(struct dispatch_sort_args){.every = s->every.data,
+                                                              .slots = route->source,
+                                                              .ranks = s->shape.ranks,
+                                                              .rank = comm_rank(r->ep),
+                                                              .experts = s->shape.experts,
+                                                              .top_k = s->shape.top_k,
+                                                              .slot_count = route->slots,
+                                                              .align = r->ops->expert_align,
+                                                              .pairs = s->pairs.data,
+                                                              .tokens = s->tokens.data,
+                                                              .source = s->source.data,
+                                                              .place = s->place.data,
+                                                              .offsets = s->offsets.data,
+                                                              .counts = s->counts.data},
+                                 r->stream);
+}
+
+/* Weights of this rank's slots, in the order of the rows. */
+static status send_weights(const struct dispatch *s, const struct dispatch_route *route, const struct exec *r)
+{
+    TRY(pick(&(struct picking){.x = route->weight,
+                               .to = s->sent_weight.data,
+                               .place = route->source,
+                               .rows = route->slots,
+                               .d = 1,
+                               .dt = s->weight.dt},
+             r));
+    return exchange(s, "weights of rows", TO_EXPERTS, s->sent_weight.data, s->weight.data,
+                    dtype_bytes(s->weight.dt), r);
 }
 
 status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, const struct exec *r)
@@ -153,8 +139,7 @@ status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, co
     SCOPE("moe.dispatch", -1);
     TRY(comm_all_gather(r->ep, "rows of experts", route->counts, s->every.data,
                         (size_t)s->shape.experts * sizeof *route->counts, r->stream));
-    count_pairs(s);
-    sort_arrived(s, comm_rank(r->ep));
+    TRY(sort_rows(s, route, r));
     return send_weights(s, route, r);
 }
 
@@ -162,17 +147,27 @@ status dispatch_rows(const struct dispatch *s, const struct dispatch_route *rout
                      struct tensor x, struct tensor to, const struct exec *r)
 {
     SCOPE("moe.dispatch", -1);
-    const int64_t rows = sent(s, r);
-    int32_t *tokens = s->tokens.data;
-    for (int64_t i = 0; i < rows; i++) tokens[i] = route->source[i] / (int32_t)s->shape.top_k;
-    TRY(pick(s, x.data, &s->tokens, s->sent, rows, r));
+    TRY(pick(&(struct picking){.x = x.data,
+                               .to = s->sent.data,
+                               .place = s->tokens.data,
+                               .rows = route->slots,
+                               .d = s->shape.d,
+                               .dt = x.dt},
+             r));
     return exchange(s, name, TO_EXPERTS, s->sent.data, to.data, (size_t)s->shape.d * dtype_bytes(to.dt), r);
 }
 
 status dispatch_return(const struct dispatch *s, const char *name, struct tensor sorted, const struct exec *r)
 {
     SCOPE("moe.combine", -1);
-    TRY(pick(s, sorted.data, &s->place, s->back, dispatch_arrived(s, r), r));
+    TRY(pick(&(struct picking){.x = sorted.data,
+                               .to = s->back.data,
+                               .place = s->place.data,
+                               .count = (const int32_t *)s->counts.data + local_experts(&s->shape),
+                               .rows = dispatch_arrived(s, r),
+                               .d = s->shape.d,
+                               .dt = sorted.dt},
+             r));
     return exchange(s, name, FROM_EXPERTS, s->back.data, s->sent.data,
                     (size_t)s->shape.d * dtype_bytes(s->sent.dt), r);
 }
@@ -180,10 +175,13 @@ status dispatch_return(const struct dispatch *s, const char *name, struct tensor
 status dispatch_return_weights(const struct dispatch *s, const struct dispatch_route *route, void *to,
                                const struct exec *r)
 {
-    const size_t bytes = dtype_bytes(s->weight.dt);
-    TRY(exchange(s, "gradients of weights", FROM_EXPERTS, s->dweight.data, s->sent_weight.data, bytes, r));
-    for (int64_t i = 0, rows = sent(s, r); i < rows; i++)
-        memcpy((char *)to + (size_t)route->source[i] * bytes,
-               (const char *)s->sent_weight.data + (size_t)i * bytes, bytes);
-    return STATUS_OK;
+    TRY(exchange(s, "gradients of weights", FROM_EXPERTS, s->dweight.data, s->sent_weight.data,
+                 dtype_bytes(s->weight.dt), r));
+    return pick(&(struct picking){.x = s->sent_weight.data,
+                                  .to = to,
+                                  .place = route->place,
+                                  .rows = route->slots,
+                                  .d = 1,
+                                  .dt = s->weight.dt},
+                r);
 }

@@ -13,13 +13,15 @@
  *   tensor       shape       dtype  memory
  *   every        [ranks, E]  i32    act                      rows of each rank for each expert
  *   pairs     [2 ranks, ranks] i64  act                      rows from each rank to each; the same transposed
- *   source,place [S]         i32    act                      arrived row of each sorted row; sorted row of each arrived
- *   offsets, counts          i32    act                      as in ops_moe.h, of this rank's experts
+ *   source       [S']        i32    act                      arrived row of each sorted row; S': S with padding
+ *   place        [S]         i32    act                      sorted row of each arrived one
+ *   offsets, counts          i32    act                      as in ops_moe.h (dispatch_sort), of this rank's experts
  *   weight       [S]         A      act
  *   rows         [S, D]      dt     act; scratch under full  rows of y that arrived
  *   back         [S, D]      dt     scratch                  arrived rows of dout; outputs in the order of arrival
  *   sent         [N k, D]    dt     scratch                  rows to send; rows that came back
- *   tokens, sent_weight [N k]       scratch
+ *   tokens       [N k]       i32    act                      token of each row to send
+ *   sent_weight  [N k]       A      scratch                  weights to send; gradients that came back
  *   dweight      [S]         A      scratch of backward
  *
  * Communication per layer, in bytes of a rank: forward 2, backward 2 times N k D dt (ranks - 1) / ranks, if all experts
@@ -40,14 +42,17 @@ struct dispatch {
 };
 /* What routing has decided about this rank's tokens, with align 1. */
 struct dispatch_route {
-    const int32_t *source, *counts;
+    const int32_t *source, *place, *counts;
     const void *weight;         /* [N, k] A */
+    int64_t slots;              /* N k */
 };
 
 /* S. */
 int64_t dispatch_rows_max(const struct dispatch_shape *s);
+/* S': sorted rows, of which each expert's begin at multiples of `align`. */
+int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align);
 void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l);
-/* Rows that have arrived, after dispatch_begin. */
+/* Rows that have arrived, after dispatch_begin, or where the host does not know them, those that may. */
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r);
 /* Exchanges the counts and the weights; all others follow it. */
 status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, const struct exec *r) WARN_UNUSED;
@@ -57,7 +62,7 @@ status dispatch_rows(const struct dispatch *s, const struct dispatch_route *rout
 /* sorted [S, D]: the experts' rows back to their tokens, into s->sent, in the slots' order. Overwrites s->back. */
 status dispatch_return(const struct dispatch *s, const char *name, struct tensor sorted,
                        const struct exec *r) WARN_UNUSED;
-/* s->dweight back to their slots, into to [N, k]; dropped slots are not written. */
+/* s->dweight back to their slots, into to [N, k]; of dropped slots 0. */
 status dispatch_return_weights(const struct dispatch *s, const struct dispatch_route *route, void *to,
                                const struct exec *r) WARN_UNUSED;
 #endif

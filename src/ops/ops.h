@@ -46,7 +46,7 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
     X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)    \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd)                                       \
-    X(combine) X(combine_gate_bwd) X(balance)                                                                          \
+    X(combine) X(combine_gate_bwd) X(dispatch_sort) X(balance)                                                         \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
     X(halt_fwd) X(halt_stop) X(halt_bwd)
 
@@ -261,6 +261,9 @@ struct rope_bwd_args {
  * j <= i + shift, and (window == 0 or i + shift - j < window). A query without keys has o = 0 and lse = -infinity. */
 struct attn_queries { int32_t row, rows, shift; };
 struct attn_doc { int32_t key, keys; struct attn_queries part[2]; };    /* the second part may have no rows */
+/* A GPU's kernels search such a list, so there it is sorted: documents by key, and their parts, taken in that order, by
+ * row; the first row is 0, and every query sees a key. Unused documents come last, with .key = keys of the call and
+ * .part[1].row = rows of the call. */
 
 struct attn_fwd_args {
     const void *q, *k, *v;              /* dt, rows of heads x hd (v: hd_v); row strides below */
@@ -270,8 +273,10 @@ struct attn_fwd_args {
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
     const struct attn_doc *split;       /* [docs] instead of cu_seqlens: each query in one part, no key in two
-                                           documents; `rows` counts queries. CPU alone. NULL: cu_seqlens */
-    bool more;                          /* with split: o and lse hold attention to other keys, which is taken in */
+                                           documents; `rows` counts queries, `keys` rows of k and v. NULL: cu_seqlens */
+    int64_t keys;                       /* with split, on a GPU */
+    bool more;                          /* with split: o and lse hold attention to other keys, which is taken in. CPU
+                                           alone */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
                                            are equal */
@@ -286,8 +291,10 @@ struct attn_bwd_args {
                                                ops.attn_bwd_supports; NULL: none */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
-    const struct attn_doc *split;           /* as in attn_fwd_args; dk and dv of keys of no document are left alone */
-    bool more;                              /* with split: dq, dk, dv += */
+    const struct attn_doc *split;           /* as in attn_fwd_args; dk and dv of keys of no document are left alone, or
+                                               on a GPU may become 0; so may, there, those that no query sees */
+    int64_t keys;
+    bool more;                              /* with split: dq, dk, dv +=. CPU alone */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that is at least as large as
@@ -304,6 +311,7 @@ enum { HEAD_CUDA_MAX = 576 };   /* largest head on a GPU: DeepSeek's compressed 
 struct attn_shape {
     int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
     dtype dt;
+    int64_t keys;               /* with split: rows of k and v; else 0 */
 };
 
 /* One new token per sequence against its cache (generation). q is [batch, heads, hd]; the caches are [batch,

@@ -49,7 +49,7 @@ struct route_fwd_args {
     struct route_rule rule;
     int64_t rows;
     int64_t capacity;               /* maximum rows of an expert, first tokens first; 0: unlimited */
-    int64_t align;                  /* a multiple of the set's expert_align */
+    int64_t align;                  /* where experts read the result, a multiple of the set's expert_align */
     int32_t *expert;                /* [rows, k] = */
     void *weight;                   /* [rows, k] A = */
     int32_t *place;                 /* [rows, k] = */
@@ -144,6 +144,8 @@ struct combine_args {
     const void *base;               /* [rows, d] base_dt; NULL: 0 */
     const void *gate;               /* [rows] A; NULL: 1 */
     void *y;                        /* [rows, d] dt =; may be the memory of base if base_dt is dt */
+    const int32_t *count;           /* one value in the set's memory: rows that exist; the others up to `rows` are not
+                                       written. NULL: all exist */
     int64_t rows, top_k, d;
     dtype dt, base_dt;              /* base_dt: dt or A */
 };
@@ -155,6 +157,22 @@ struct combine_gate_bwd_args {
     void *dgate;                    /* [rows] dt = */
     int64_t rows, d;
     dtype dt;
+};
+
+/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts,
+ * each of which has experts / ranks of them. Rows arrive rank by rank, of a rank by expert, then by token. Experts read
+ * them by expert, then by rank, then by token. */
+struct dispatch_sort_args {
+    const int32_t *every;           /* [ranks, experts] rows of each rank for each expert */
+    const int32_t *slots;           /* [slot_count] `source` of route_fwd with align 1 */
+    int64_t ranks, rank, experts, top_k, slot_count;    /* ranks divides experts */
+    int64_t align;                  /* a multiple of the set's expert_align */
+    int64_t *pairs;                 /* [2, ranks, ranks] =: rows from each rank to each; the same transposed */
+    int32_t *tokens;                /* [slot_count] =: token of each row that is sent; -1: no row */
+    int32_t *source;                /* of sorted rows =: arrived row; -1: padding */
+    int32_t *place;                 /* of arrived rows =: sorted row */
+    int32_t *offsets;               /* [experts / ranks + 1] =, as above */
+    int32_t *counts;                /* [experts / ranks] =, and behind them how many rows arrived */
 };
 
 /* Loss-free balancing (Wang et al., arXiv:2408.15664), once per step and router. With the step's slot counts c_e in

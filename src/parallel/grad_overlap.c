@@ -33,7 +33,7 @@ status grad_overlap_open(struct grad_overlap *b, const struct grad_overlap_args 
     const struct mesh *mesh = a->sync->mesh;
     *b = (struct grad_overlap){.params = a->params, .ops = a->ops, .side_stream = a->side_stream};
     if (a->side_stream->main == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->cp ||
-        mesh->pp || a->params->zero >= 2 || a->segments > 1)
+        mesh->ep || mesh->pp || a->params->zero >= 2 || a->segments > 1)
         return STATUS_OK;
     b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
     if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");

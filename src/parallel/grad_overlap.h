@@ -23,8 +23,8 @@ struct grad_overlap {
     int group;                  /* the last one, as sync_fold counts them */
     bool *summed;               /* [unit_count], owned */
 };
-/* Disables overlap, and owns nothing, on the host, where the backward has collectives (tensor, pipeline, ZeRO
- * 2 and 3), and with several segments: a unit is complete after the last segment's backward, which the hooks
+/* Disables overlap, and owns nothing, on the host, where the backward has collectives (tensor, context,
+ * expert, pipeline, ZeRO 2 and 3), and with several segments: a unit is complete after the last segment's backward, which the hooks
  * cannot identify. */
 struct grad_overlap_args {
     const struct sync *sync;

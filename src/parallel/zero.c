@@ -67,10 +67,10 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
                              "gradients of halves");
 }
 
-/* No overlap where tensor, context or pipeline parallelism has collectives on the step's stream. */
+/* No overlap where tensor, context, expert or pipeline parallelism has collectives on the step's stream. */
 static bool uses_side_stream(const struct zero *z)
 {
-    return z->mesh->tp == NULL && z->mesh->pp == NULL && z->mesh->cp == NULL;
+    return z->mesh->tp == NULL && z->mesh->pp == NULL && z->mesh->cp == NULL && z->mesh->ep == NULL;
 }
 
 static status collective_stream(const struct zero *z, dev_stream *s)

@@ -212,6 +212,15 @@ static const char *start_command(char buf[PLAN_COMMAND], const struct mesh_plan 
                             r->variant.micro_batch);
 }
 
+/* What the plan has and training on GPUs lacks. */
+static void note_missing(const struct mesh_plan *p, const struct mesh_shape *m)
+{
+    if (mesh_cp(m) > 1 && p->spec.run.parallel_context_kind == CONTEXT_RING)
+        printf("note         `ingot train` has parallel.context_kind: ring on CPU ranks alone so far\n");
+    if (mesh_ep(m) > 1 && mesh_ep(m) * mesh_cp(m) * m->tp > p->cluster.node)
+        printf("note         `ingot train` exchanges experts between the GPUs of one host alone so far\n");
+}
+
 static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r)
 {
     const struct plan_devices d = devices_of(p);
@@ -260,8 +269,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     const struct plan_devices d = devices_of(p);
     char command[PLAN_COMMAND];
     duration_print(&p->spec, r->step, &d);
-    if (p->cluster.machine->kind == DEV_CUDA && mesh_cp(&r->variant.mesh) * mesh_ep(&r->variant.mesh) > 1)
-        printf("note         `ingot train` has context and expert parallelism on CPU ranks so far\n");
+    if (p->cluster.machine->kind == DEV_CUDA) note_missing(p, &r->variant.mesh);
     printf("start        %s\n", start_command(command, p, r));
 }
 

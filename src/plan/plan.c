@@ -20,7 +20,8 @@ struct feed_shape plan_feed(const struct plan_lay_args *args)
     return (struct feed_shape){.micro_count = args->micro_count ? args->micro_count : 1,
                                .rows = args->tokens,
                                .docs_max = args->docs_max ? args->docs_max : args->tokens,
-                               .documents = args->documents};
+                               .documents = args->documents,
+                               .context = args->mesh ? mesh_cp(&args->mesh->shape) : 1};
 }
 
 /* Rejects what a GPU's kernels do not support, before a device is used. */

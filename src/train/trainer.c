@@ -60,11 +60,15 @@ static status check_device(const struct trainer *t, enum dev_kind kind)
 {
     const bool gpu = kind == DEV_CUDA;
     const struct mesh_shape *m = &t->mesh.shape;
-    if (gpu && (mesh_cp(m) > 1 || mesh_ep(m) > 1))
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.%s %d is built for CPU ranks so far: set machine.device to cpu, or leave it out",
-            mesh_cp(m) > 1 ? "context" : "expert", mesh_cp(m) > 1 ? mesh_cp(m) : mesh_ep(m));
+    if (gpu && mesh_ep(m) > 1 && t->spec.run.parallel_transport == TRANSPORT_NCCL)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d needs GPUs that reach each other's memory so far, which "
+                    "parallel.transport: nccl does not use; set it to auto",
+                    mesh_ep(m));
+    if (gpu && mesh_cp(m) > 1 && m->context_kind == CONTEXT_RING)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context_kind ring is built for CPU ranks so far: take all_gather or "
+                    "ulysses, or set machine.device to cpu");
     return spike_check(t, gpu);
 }
 

@@ -47,7 +47,10 @@ says "wrong.machine:2: a machine has no 'net_rates'"
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1
 check "a mesh with context ranks" grep -q '^dp 1 x cp 2 x tp 8 x pp 4, 1f1b, ZeRO 1 over 2' out
 check "what cp costs" grep -qE '^  cp +2 ranks' out
-check "and how to start it" grep -q 'has context and expert parallelism on CPU ranks so far' out
+check "and how to start it" grep -qE '^start .*--parallel.context=2' out
+check "what train has is not noted" bash -c '! grep -q ^note out'
+run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring
+check "what it lacks is" grep -q '^note .* has parallel.context_kind: ring on CPU ranks alone so far' out
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring --json
 check "a ring" awk '/"sent_cp"/ { getline; found = $2 + 0 > 1e9 } END { exit !found }' out
 mixture=(plan --model.preset=7b --model.layers=gqa/moe --model.moe_experts=64 --model.moe_top_k=4 --model.moe_size=4096 --train.batch_tokens=2097152 --train.steps=1)

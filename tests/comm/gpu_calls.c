@@ -123,6 +123,33 @@ static int scalars(struct rank *k, struct comm *c)
     return 0;
 }
 
+/* As many rows as each pair of ranks has, which on the GPU its memory says; some pairs have none. */
+static int rows(struct rank *k, struct comm *c)
+{
+    static const size_t widths[] = {2, 4, 6, 16, 100, 4096};
+    const int ranks = comm_ranks(c), me = comm_rank(c);
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        int64_t pairs[RANKS_MAX * RANKS_MAX], sent = 0, got = 0, *on_gpu = (int64_t *)(void *)k->gpu.scratch;
+        for (int i = 0; i < ranks * ranks; i++) pairs[i] = (i * 7 + (int64_t)w) % 3 ? (i * 131 + 5) % 300 : 0;
+        for (int r = 0; r < ranks; r++) sent += pairs[me * ranks + r], got += pairs[r * ranks + me];
+        const size_t bytes = (size_t)got * widths[w];
+        for (size_t i = 0; i < (size_t)sent * widths[w]; i++)
+            k->host.in[i] = (char)(i * 31 + (size_t)(me * 7));
+        OK(dev_upload(&k->s, on_gpu, pairs, sizeof pairs));
+        OK(dev_upload(&k->s, k->gpu.in, k->host.in, (size_t)sent * widths[w]));
+        OK(dev_sync(&k->s));
+        OK(comm_all_to_all_rows(c, "rows", pairs, k->host.in, k->host.out, widths[w], NULL));
+        OK(comm_all_to_all_rows(c, "rows", on_gpu, k->gpu.in, k->gpu.out, widths[w], &k->s));
+        OK(dev_download(&k->s, k->got, k->gpu.out, bytes));
+        OK(dev_sync(&k->s));
+        if (memcmp(k->got, k->host.out, bytes) == 0) continue;
+        fprintf(stderr, "rank %d of %d: rows of %zu bytes: the GPU has something else\n", me, ranks,
+                widths[w]);
+        return 1;
+    }
+    return 0;
+}
+
 static int compare_all(struct rank *k, struct comm *c)
 {
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -139,6 +166,7 @@ static int compare_all(struct rank *k, struct comm *c)
 
 static int rank_run(struct comm *c, const void *arg)
 {
+    const enum comm_transport how = *(const enum comm_transport *)arg;
     struct rank k = {.c = c};
     struct comm *group;
     char mine[DEV_ADDRESS] = "", all[RANKS_MAX][DEV_ADDRESS];
@@ -147,9 +175,10 @@ static int rank_run(struct comm *c, const void *arg)
     for (int r = 0; r < comm_ranks(c); r++) /* a machine with one GPU gives it to every rank */
         if (!all[r][0] || (r != comm_rank(c) && memcmp(all[r], mine, sizeof mine) == 0)) return NO_GPU;
     OK(comm_split(c, "reversed", 0, -comm_rank(c), &group));
-    if (open_rank(&k, *(const enum comm_transport *)arg) != 0) return 1;
+    if (open_rank(&k, how) != 0) return 1;
     for (int beside = 0; beside < 2; beside++) {
         k.s.side = beside;
+        if (how == COMM_DEVICES_AUTO && (rows(&k, c) != 0 || rows(&k, group) != 0)) return 1;
         if (compare_all(&k, c) != 0 || compare_all(&k, group) != 0) return 1;
     }
     OK(comm_devices_deregister(c, k.arena.base));

@@ -144,6 +144,8 @@ struct case_attn {
     bool apart;            /* scores rise towards early keys, by more than exp of an f32 holds */
     bool no_stats;         /* lse is NULL */
     bool gaps;
+    int64_t ranks, rank;   /* split: queries are what context-parallel rank `rank` of `ranks` has; 0 ranks: all rows */
+    int64_t length;        /* of its sequences, none of which a document leaves, a multiple of 2 ranks; 0: all rows */
 };
 
 /* xent, hits */
@@ -238,6 +240,13 @@ struct case_moe {
     bool in_place;
 };
 
+struct case_dispatch { /* dispatch_sort */
+    int64_t ranks, rank;
+    int64_t experts, top_k; /* experts of all ranks */
+    int64_t most;           /* rows of a rank for an expert, below this; every third pair has none */
+    int64_t align;          /* at least */
+};
+
 struct case_balance {
     int64_t routers, experts;
     bool not_finite; /* the norm of the gradients */
@@ -270,7 +279,7 @@ struct case_table {
 
 enum case_family {
     CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
-    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe,
+    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe, CASE_dispatch,
     CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound,
     CASE_blocks, CASE_FAMILIES
 };
@@ -296,6 +305,7 @@ struct op_case {
         struct case_heads heads;
         struct case_delta delta;
         struct case_moe moe;
+        struct case_dispatch dispatch;
         struct case_balance balance;
         struct case_update update;
         struct case_unique unique;
@@ -441,7 +451,18 @@ struct op_case {
 /* values of another width than keys */
 #define LATENT(op_, h_, kv_, hd_, hd_v_, w_, ...) \
     {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .docs = __VA_ARGS__}}
+/* queries of one rank of those that share each sequence */
+#define PART(op_, h_, kv_, hd_, w_, ranks_, rank_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .ranks = ranks_, .rank = rank_, .docs = __VA_ARGS__}}
+#define PARTS(op_) \
+    PART(op_, 2, 1, 16, 0, 2, 0, DOCS(8)), PART(op_, 2, 1, 16, 0, 2, 1, DOCS(8), GAPS), \
+    PART(op_, 4, 2, 64, 0, 2, 0, DOCS(17, 0, 33, 14)), PART(op_, 4, 2, 64, 0, 2, 1, DOCS(17, 0, 33, 14), GAPS), \
+    PART(op_, 1, 1, 18, 5, 4, 2, DOCS(31, 33)), PART(op_, 2, 2, 80, 7, 3, 0, DOCS(50, 10)), \
+    PART(op_, 2, 1, 7, 0, 2, 0, DOCS(36, 9, 27), .length = 36), PART(op_, 2, 1, 64, 3, 2, 1, DOCS(36, 9, 27), .length = 36), \
+    PART(op_, 1, 1, 64, 0, 4, 3, DOCS(1, 1, 1, 1, 1, 1, 1, 1)), PART(op_, 2, 2, 128, 300, 2, 0, DOCS(260)), \
+    PART(op_, 2, 2, 192, 0, 2, 1, DOCS(67, 5), .hd_v = 128), PART(op_, 3, 1, 24, 9, 2, 0, DOCS(64), .hd_v = 16, GAPS)
 #define ATTNS(op_) \
+    PARTS(op_), \
     ATTN(op_, 1, 1, 16, 0, DOCS(1)), ATTN(op_, 2, 1, 16, 0, DOCS(0, 1, 7), GAPS), \
     ATTN(op_, 4, 1, 64, 0, DOCS(17, 0, 33, 0), GAPS), \
     ATTN(op_, 2, 2, 80, 5, DOCS(31, 20)), ATTN(op_, 4, 2, 128, 16, DOCS(65, 3), GAPS), \
@@ -477,6 +498,8 @@ struct op_case {
     DELTA(op_, 4, 2, 16, 16, DOCS(63, 65), QK_NORM), DELTA(op_, 2, 2, 32, 16, DOCS(64), GAPS), \
     DELTA(op_, 4, 1, 16, 32, DOCS(150), QK_NORM), DELTA(op_, 2, 1, 16, 16, DOCS(70, 5), NO_DELTA), \
     DELTA(op_, 1, 1, 7, 5, DOCS(9), QK_NORM), DELTA(op_, 1, 1, 16, 16, DOCS(0, 0))
+#define DISPATCH(ranks_, rank_, experts_, top_k_, most_, align_) \
+    {.op = OP_dispatch_sort, .dispatch = {.ranks = ranks_, .rank = rank_, .experts = experts_, .top_k = top_k_, .most = most_, .align = align_}}
 #define BALANCE(routers_, ...) {.op = OP_balance, .balance = {.routers = routers_, .experts = __VA_ARGS__}}
 #define MOE(op_, rows_, experts_, top_k_, ...) \
     {.op = OP_##op_, .moe = {.rows = rows_, .experts = experts_, .top_k = top_k_, .align = __VA_ARGS__}}
@@ -636,7 +659,8 @@ static const struct op_case op_cases[] = {
     GEMMS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
     EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
     COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
-    COMBINES(combine, WITH_BASE, GATED),
+    COMBINES(combine, WITH_BASE, GATED), DISPATCH(1, 0, 1, 1, 3, 1), DISPATCH(2, 0, 8, 2, 20, 1), DISPATCH(2, 1, 8, 2, 20, 16),
+    DISPATCH(4, 2, 12, 3, 1, 8), DISPATCH(8, 5, 512, 8, 30, 128), DISPATCH(3, 2, 300, 6, 2, 1), DISPATCH(64, 63, 128, 2, 5, 4),
     COMBINES(combine_gate_bwd, WITH_BASE, GATED), COMBINES(combine_gate_bwd, WITH_BASE, GATED, IN_PLACE),
     BALANCE(1, 1), BALANCE(3, 64), BALANCE(40, 500), BALANCE(2, 5, NOT_FINITE),
 

@@ -115,8 +115,8 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
     c->rows = cu[x->docs];
     c->stride = (x->heads + 2 * x->heads_kv) * HD;
     const int64_t q = x->heads * HD, kv = x->heads_kv * HD;
-    const struct attn_shape shape = {c->rows, x->docs, x->len_max, x->heads,  x->heads_kv,
-                                     HD,      HD,      x->window,  DTYPE_BF16};
+    const struct attn_shape shape = {c->rows, x->docs, x->len_max, x->heads,   x->heads_kv,
+                                     HD,      HD,      x->window,  DTYPE_BF16, 0};
     const size_t scratch = g->ops.attn_scratch(&shape, ATTN_BWD),
                  first = g->ops.attn_scratch(&shape, ATTN_FWD);
     const size_t workspace = g->ops.workspace(c->rows), row = sizeof(bf16) * (size_t)c->stride,

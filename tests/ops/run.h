@@ -67,7 +67,8 @@ void run_rounded(struct probe *p, const struct run_pair *b, const struct update_
 
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
 run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent, run_cache_put, run_head_gemm;
-run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_balance;
+run_fn run_attn_fwd, run_attn_bwd, run_attn_decode;
+run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_dispatch_sort, run_balance;
 run_fn run_ortho_unit, run_ortho_poly, run_ortho_step, run_halves;
 run_fn run_rows_unique, run_rows_update;
 run_fn run_quantize, run_fp8_scales, run_fp8_bound, run_quantize_blocks, run_gemm_fp8;

@@ -27,6 +27,7 @@ enum case_family case_family(enum op_id op)
     case OP_delta_fwd: case OP_delta_bwd: return CASE_delta;
     case OP_route_fwd: case OP_route_bwd: case OP_expert_gemm: case OP_expert_act_fwd: case OP_expert_act_bwd:
     case OP_combine: case OP_combine_gate_bwd: return CASE_moe;
+    case OP_dispatch_sort: return CASE_dispatch;
     case OP_balance: return CASE_balance;
     case OP_update: return CASE_update;
     case OP_rows_unique: return CASE_unique;
@@ -65,7 +66,8 @@ static const struct {
     NUMBER(latent, rows), NUMBER(latent, heads), NUMBER(latent, nope), NUMBER(latent, half), FLAG(latent, q_only),
     FLAG(latent, k_only), FLAG(latent, gaps),
     NUMBER(attn, heads), NUMBER(attn, heads_kv), NUMBER(attn, hd), NUMBER(attn, hd_v), NUMBER(attn, window),
-    NUMBER(attn, docs.count), FLAG(attn, fused), FLAG(attn, apart), FLAG(attn, no_stats), FLAG(attn, gaps),
+    NUMBER(attn, docs.count), NUMBER(attn, ranks), NUMBER(attn, rank), NUMBER(attn, length),
+    FLAG(attn, fused), FLAG(attn, apart), FLAG(attn, no_stats), FLAG(attn, gaps),
     NUMBER(xent, rows), NUMBER(xent, vocab), NUMBER(xent, used), FLAG(xent, z_loss), FLAG(xent, no_grad), FLAG(xent, in_place),
     NUMBER(slice, rows), NUMBER(slice, vocab), NUMBER(slice, slices), NUMBER(slice, slice), FLAG(slice, z_loss),
     FLAG(slice, no_grad), FLAG(slice, in_place),
@@ -83,6 +85,8 @@ static const struct {
     FLAG(moe, z_loss), FLAG(moe, no_stats), FLAG(moe, hot), FLAG(moe, empty), FLAG(moe, dgrad), FLAG(moe, wgrad),
     FLAG(moe, gather_a), FLAG(moe, gather_b), FLAG(moe, add_to), FLAG(moe, with_base), FLAG(moe, wide), FLAG(moe, gated),
     FLAG(moe, in_place),
+    NUMBER(dispatch, ranks), NUMBER(dispatch, rank), NUMBER(dispatch, experts), NUMBER(dispatch, top_k), NUMBER(dispatch, most),
+    NUMBER(dispatch, align),
     NUMBER(balance, routers), NUMBER(balance, experts), FLAG(balance, not_finite),
     NUMBER(update, rows), NUMBER(update, d), FLAG(update, lion), FLAG(update, moments_bf16), FLAG(update, moments_8),
     FLAG(update, no_clip), FLAG(update, table_rows),

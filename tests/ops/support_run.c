@@ -229,184 +229,11 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
         .shift = c->shift, .dt = p->dt);
 }
 
-/* In BF16 a kernel may round q * scale, P and dS to bf16 for the matrix unit: errors are some roundoffs of
- * bf16 times a value of about 1. In F32 what remains is the order of sums and the polynomial of exp. */
-static double tol_attn(dtype dt, int64_t n)
-{
-    return dt == DTYPE_BF16 ? 8 * tol_round(dt) : 4 * tol_reduce(dt, n);
-}
-
-/* Documents, strides and buffers of one attention case. */
-struct attn_run {
-    struct attn_shape shape;
-    int32_t *cu;
-    int64_t q_stride, k_stride, v_stride;
-    const void *q, *k, *v;
-    double scale, tol;
-};
-
 int32_t *run_cu_seqlens(const struct case_docs *docs, struct probe *p)
 {
     int32_t *cu = probe_ids(p, "cu_seqlens", docs->count + 1, 1);
     for (int64_t i = 0; i < docs->count; i++) cu[i + 1] = cu[i] + docs->len[i];
     return cu;
-}
-
-/* APART: the mean of q is 2, that of a key falls from 6 to 0 along the rows, so that scores fall by 12 sqrt(hd) and a row's largest is
- * that of the earliest key it sees: a kernel that comes from the diagonal has taken another max by then. */
-static void *attn_keys(const struct case_attn *c, struct probe *p, int64_t rows, int64_t stride)
-{
-    void *k = probe_in(p, "k", p->dt, rows * stride, 0, 1);
-    if (c->apart)
-        for (int64_t i = 0; i < rows * stride; i++)
-            dtype_store(k, i, p->dt,
-                        dtype_load(k, i, p->dt) + 6.0 * (double)(rows - i / stride) / (double)rows);
-    return k;
-}
-
-/* Of a value head. */
-static int64_t width_v(const struct case_attn *c)
-{
-    return c->hd_v ? c->hd_v : c->hd;
-}
-
-static struct attn_run attn_inputs(const struct case_attn *c, struct probe *p)
-{
-    struct attn_run r = {.cu = run_cu_seqlens(&c->docs, p)};
-    int64_t len_max = 0, gaps = c->gaps;
-    for (int64_t i = 0; i < c->docs.count; i++)
-        if (len_max < c->docs.len[i]) len_max = c->docs.len[i];
-    int64_t rows = r.cu[c->docs.count];
-    r.shape = (struct attn_shape){.rows = rows,
-                                  .docs = c->docs.count,
-                                  .len_max = len_max,
-                                  .heads = c->heads,
-                                  .heads_kv = c->heads_kv,
-                                  .hd = c->hd,
-                                  .hd_v = width_v(c),
-                                  .window = c->window,
-                                  .dt = p->dt};
-    r.q_stride = c->heads * c->hd + 3 * gaps;
-    r.k_stride = c->heads_kv * c->hd + 5 * gaps;
-    r.v_stride = c->heads_kv * width_v(c) + gaps;
-    r.scale = 1 / sqrt((double)c->hd);
-    r.tol = tol_attn(p->dt, rows + c->hd);
-    if (c->fused) {
-        r.q_stride = r.k_stride = r.v_stride = (c->heads + 2 * c->heads_kv) * c->hd;
-        const char *qkv = probe_in(p, "qkv", p->dt, rows * r.q_stride, 0, 1);
-        r.q = qkv;
-        r.k = qkv + (size_t)(c->heads * c->hd) * dtype_bytes(p->dt);
-        r.v = qkv + (size_t)((c->heads + c->heads_kv) * c->hd) * dtype_bytes(p->dt);
-        return r;
-    }
-    const bool apart = c->apart;
-    if (apart && p->dt == DTYPE_F32) r.tol *= 8; /* scores near 100: their roundoff is that of a weight */
-    r.q = probe_in(p, "q", p->dt, rows * r.q_stride, apart ? 2 : 0, 1);
-    r.k = attn_keys(c, p, rows, r.k_stride);
-    r.v = probe_in(p, "v", p->dt, rows * r.v_stride, 0, 1);
-    return r;
-}
-
-struct attn_grads {
-    void *dq, *dk, *dv;
-    int64_t dq_stride, dk_stride, dv_stride;
-};
-
-static struct attn_grads attn_grads(const struct case_attn *c, const struct attn_run *r, struct probe *p)
-{
-    const int64_t rows = r->shape.rows;
-    if (c->fused) {
-        char *dqkv = probe_out(p, "dqkv", PROBE_OUT, p->dt, rows * r->q_stride, 2 * r->tol);
-        const ptrdiff_t k = (const char *)r->k - (const char *)r->q,
-                        v = (const char *)r->v - (const char *)r->q;
-        return (struct attn_grads){dqkv, dqkv + k, dqkv + v, r->q_stride, r->q_stride, r->q_stride};
-    }
-    /* Gradients have their own strides; a gradient check needs the layouts of the inputs. */
-    const int64_t own = c->gaps && !p->zero_out ? 2 : 0;
-    struct attn_grads g = {.dq_stride = r->q_stride + own,
-                           .dk_stride = r->k_stride + 2 * own,
-                           .dv_stride = r->v_stride + 3 * own};
-    g.dq = probe_out(p, "dq", PROBE_OUT, p->dt, rows * g.dq_stride, r->tol);
-    g.dk = probe_out(p, "dk", PROBE_OUT, p->dt, rows * g.dk_stride, 2 * r->tol);
-    g.dv = probe_out(p, "dv", PROBE_OUT, p->dt, rows * g.dv_stride, 2 * r->tol);
-    return g;
-}
-
-#define ATTN_FWD_ARGS(c, r, o_, lse_, scratch_)                                                              \
-    .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
-    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .docs = (c)->docs.count,       \
-    .rows = (r).shape.rows, .heads = (c)->heads, .heads_kv = (c)->heads_kv, .hd = (c)->hd,                   \
-    .hd_v = width_v(c), .window = (c)->window, .len_max = (r).shape.len_max, .scale = (r).scale,             \
-    .scratch = scratch_, .dt = (r).shape.dt
-
-static void run_attn_fwd(const struct ops *o, const struct op_case *oc, struct probe *p)
-{
-    const struct case_attn *c = &oc->attn;
-    const struct attn_run r = attn_inputs(c, p);
-    void *out = probe_out(p, "o", PROBE_OUT, p->dt, r.shape.rows * c->heads * width_v(c), r.tol), *lse = NULL;
-    if (!c->no_stats) /* a device may order it as its backward likes it */
-        lse = probe_out(p, "lse", p->device && !p->plain_lse ? PROBE_WORK : PROBE_OUT, dtype_acc(p->dt),
-                        c->heads * r.shape.rows, r.tol);
-    void *scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_FWD));
-    RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
-}
-
-static void run_attn_bwd(const struct ops *o, const struct op_case *oc, struct probe *p)
-{
-    const struct case_attn *c = &oc->attn;
-    const struct attn_run r = attn_inputs(c, p);
-    int64_t count = r.shape.rows * c->heads * width_v(c), stats = c->heads * r.shape.rows;
-    void *out, *lse;
-    if (p->device) { /* a backward reads what its own forward left */
-        out = probe_out(p, "o", PROBE_WORK, p->dt, count, 0);
-        lse = probe_out(p, "lse", PROBE_WORK, dtype_acc(p->dt), stats, 0);
-        void *scratch = probe_scratch(p, "forward's scratch", o->attn_scratch(&r.shape, ATTN_FWD));
-        RUN(o, attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, scratch));
-    } else {
-        out = probe_in(p, "o", p->dt, count, 0, 1);
-        lse = probe_in(p, "lse", dtype_acc(p->dt), stats, 0, 1);
-        GIVEN(attn_fwd, ATTN_FWD_ARGS(c, r, out, lse, NULL));
-    }
-    const struct attn_grads g = attn_grads(c, &r, p);
-    RUN(o, attn_bwd, .q = r.q, .k = r.k, .v = r.v, .o = out, .do_ = probe_in(p, "do", p->dt, count, 0, 1),
-        .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
-        .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
-        .cu_seqlens = r.cu, .docs = c->docs.count, .rows = r.shape.rows, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
-        .len_max = r.shape.len_max, .scale = r.scale,
-        .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
-        .scratch_bytes = o->attn_scratch(&r.shape, ATTN_BWD), .dt = p->dt);
-}
-
-static void run_attn_decode(const struct ops *o, const struct op_case *oc, struct probe *p)
-{
-    const struct case_attn *c = &oc->attn;
-    int32_t *lengths = probe_ids(p, "lengths", c->docs.count, 1);
-    const bool fused = c->fused;
-    const int64_t gaps = c->gaps, width = c->heads_kv * c->hd + 3 * gaps,
-                  wide_v = fused ? width : c->heads_kv * width_v(c) + gaps;
-    int64_t capacity = 0;
-    for (int64_t b = 0; b < c->docs.count; b++) {
-        lengths[b] = c->docs.len[b];
-        if (capacity < c->docs.len[b] + 2) capacity = c->docs.len[b] + 2;
-    }
-    void *k = probe_in(p, "k", p->dt, c->docs.count * capacity * width, 0, 1);
-    void *v = fused ? k : probe_in(p, "v", p->dt, c->docs.count * capacity * wide_v, 0, 1);
-    for (int64_t b = 0; b < c->docs.count; b++) { /* rows beyond the length hold anything, here the worst */
-        for (int64_t i = lengths[b] * width; i < capacity * width; i++)
-            dtype_store(k, b * capacity * width + i, p->dt, NAN);
-        for (int64_t i = lengths[b] * wide_v; i < capacity * wide_v; i++)
-            dtype_store(v, b * capacity * wide_v + i, p->dt, NAN);
-    }
-    const int64_t q_stride = gaps ? c->heads * c->hd + 3 : 0,
-                  q_width = q_stride ? q_stride : c->heads * c->hd;
-    RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs.count * q_width, 0, 1), .k_cache = k,
-        .v_cache = v, .q_stride = q_stride, .k_stride = width, .v_stride = wide_v,
-        .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs.count * c->heads * width_v(c),
-                       tol_attn(p->dt, capacity + c->hd)),
-        .lengths = lengths, .batch = c->docs.count, .capacity = capacity, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
-        .scale = 1 / sqrt((double)c->hd), .dt = p->dt);
 }
 
 /* Every 13th gate is far out, where a careless exp overflows. */
@@ -677,6 +504,7 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_heads: return c->heads.rows;
     case CASE_delta: return rows_of(&c->delta.docs);
     case CASE_moe: return most(c->moe.rows + rows_of(&c->moe.docs), c->moe.k, 0);
+    case CASE_dispatch: return most(c->dispatch.ranks, c->dispatch.experts, 0);
     case CASE_balance: return c->balance.routers;
     case CASE_update: return c->update.rows;
     case CASE_unique: return c->unique.count;
@@ -785,6 +613,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_expert_act_bwd] = run_expert_act,
         [OP_combine] = run_combine,
         [OP_combine_gate_bwd] = run_combine,
+        [OP_dispatch_sort] = run_dispatch_sort,
         [OP_balance] = run_balance,
         [OP_ssm_in_fwd] = run_ssm_in,
         [OP_ssm_in_bwd] = run_ssm_in,

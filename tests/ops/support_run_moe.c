@@ -14,6 +14,7 @@ RUN_CALL(expert_act_fwd)
 RUN_CALL(expert_act_bwd)
 RUN_CALL(combine)
 RUN_CALL(combine_gate_bwd)
+RUN_CALL(dispatch_sort)
 RUN_CALL(balance)
 
 /* What a router is asked, and what it answers. */
@@ -239,6 +240,30 @@ void run_combine(const struct ops *o, const struct op_case *oc, struct probe *p)
         .base = over(c->in_place, base, dbase, count, p->dt), .gate = gate, .dbase = dbase,
         .dgate = probe_out(p, "dgate", PROBE_OUT, p->dt, c->rows, tol * sqrt((double)c->d)), .rows = c->rows,
         .d = c->d, .dt = p->dt);
+}
+
+void run_dispatch_sort(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_dispatch *c = &oc->dispatch;
+    const int64_t local = c->experts / c->ranks,
+                  align = p->expert_align > c->align ? p->expert_align : c->align;
+    int32_t *every = probe_ids(p, "every", c->ranks * c->experts, c->most);
+    int64_t arrived = 0, slots = 5; /* some have no row */
+    for (int64_t i = 0; i < c->ranks * c->experts; i++) {
+        if (i % 3 == 1) every[i] = 0;
+        if (i % c->experts / local == c->rank) arrived += every[i];
+        if (i / c->experts == c->rank) slots += every[i];
+    }
+    int32_t *chosen = probe_ids(p, "slots", slots, slots * c->top_k);
+    for (int64_t i = 0; i < slots; i += 4) chosen[i] = -1;
+    RUN(o, dispatch_sort, .every = every, .slots = chosen, .ranks = c->ranks, .rank = c->rank,
+        .experts = c->experts, .top_k = c->top_k, .slot_count = slots, .align = align,
+        .pairs = probe_out(p, "pairs", PROBE_OUT, DTYPE_F64, 2 * c->ranks * c->ranks,
+                           TOL_EXACT), /* 8 bytes each */
+        .tokens = probe_out_ids(p, "tokens", slots),
+        .source = probe_out_ids(p, "source", moe_rows_max(arrived, 1, local, align)),
+        .place = probe_out_ids(p, "place", arrived), .offsets = probe_out_ids(p, "offsets", local + 1),
+        .counts = probe_out_ids(p, "counts", local + 1));
 }
 
 /* Routers of c->experts, the second of them without slots; between them, elements that belong to none. */

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context expert pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context expert pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -154,6 +154,71 @@ if part tensor; then
         near "two slices of every mixer" 1e-5 runs/mixers runs/tp.mixers
     }
 fi
+if part context; then # each sequence in two parts: other sums, of the same terms
+    two cp.fp32 --train.precision=fp32 --parallel.context=2
+    near "halves of each sequence, fp32" 1e-5 runs/fp32 runs/cp.fp32
+    two cp.bf16 --parallel.context=2
+    near "halves of each sequence, bf16" 1e-2 runs/bf16 runs/cp.bf16
+    for way in train.graph=false parallel.transport=nccl train.recompute=full; do
+        two cp.again --parallel.context=2 --$way
+        equal "halves of each sequence, again with $way" runs/cp.bf16 runs/cp.again
+    done
+    for stage in 1 3; do
+        two cp.zero$stage --train.precision=fp32 --parallel.context=2 --parallel.zero=$stage
+        near "halves of each sequence, ZeRO $stage" 1e-5 runs/fp32 runs/cp.zero$stage
+    done
+    two heads.fp32 --train.precision=fp32 --parallel.context=2 --parallel.context_kind=ulysses
+    near "halves of the heads, fp32" 1e-5 runs/fp32 runs/heads.fp32
+    two heads.bf16 --parallel.context=2 --parallel.context_kind=ulysses
+    near "halves of the heads, bf16" 1e-2 runs/bf16 runs/heads.bf16
+    two heads.again --parallel.context=2 --parallel.context_kind=ulysses --train.graph=false
+    equal "halves of the heads, no graph" runs/heads.bf16 runs/heads.again
+    docs="--data.packing=documents --model.layers=swa,gqa --model.window=21 --model.mtp_depth=1"
+    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+        --model.mla_kv_rank=64 --model.mla_q_rank=96
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
+    long="--model.context_length=2048 --train.sequence_length=2048 --train.micro_batch=1 --train.batch_tokens=4096 --train.gradient_groups=2 --eval.tokens=8000"
+    # shellcheck disable=SC2086
+    {
+        one docs $docs --train.precision=fp32
+        two cp.docs $docs --train.precision=fp32 --parallel.context=2
+        near "documents, a window, an extra prediction, in halves" 1e-5 runs/docs runs/cp.docs
+        two heads.docs $docs --train.precision=fp32 --parallel.context=2 --parallel.context_kind=ulysses
+        near "documents, a window, an extra prediction, by heads" 1e-5 runs/docs runs/heads.docs
+        one mixers $mixers --train.precision=fp32
+        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
+        near "every mixer in halves" 1e-5 runs/mixers runs/cp.mixers
+        one long $long --data.packing=documents
+        two cp.long $long --data.packing=documents --parallel.context=2
+        near "2048 tokens in halves, bf16" 1e-2 runs/long runs/cp.long
+    }
+    rm -rf runs/cp.fp32/ckpt/step-00000010
+    "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
+    near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
+fi
+if part expert; then # experts on both ranks: rows of other micro-batches in their sums
+    experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3)
+    one ex.fp32 "${experts[@]}" --train.precision=fp32
+    one ex.bf16 "${experts[@]}"
+    for stage in 0 1; do
+        two ep.fp32.$stage "${experts[@]}" --train.precision=fp32 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of the experts, fp32, ZeRO $stage" 1e-5 runs/ex.fp32 runs/ep.fp32.$stage
+    done
+    two ep.bf16 "${experts[@]}" --parallel.expert=2
+    near "halves of the experts, bf16" 1e-2 runs/ex.bf16 runs/ep.bf16
+    for way in train.graph=false train.recompute=full; do
+        two ep.again "${experts[@]}" --parallel.expert=2 --$way
+        equal "halves of the experts, again with $way" runs/ep.bf16 runs/ep.again
+    done
+    two ep.capped "${experts[@]}" --model.moe_capacity=1.25 --train.precision=fp32 --parallel.expert=2
+    one ex.capped "${experts[@]}" --model.moe_capacity=1.25 --train.precision=fp32
+    near "halves of the experts, with a capacity" 1e-5 runs/ex.capped runs/ep.capped
+    rm -rf runs/ep.fp32.1/ckpt/step-00000010
+    "$ingot" train ranks.yaml --run.dir=runs/ep.fp32.1 --resume "${experts[@]}" --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two with experts were"
+    near "halves of the experts, then one GPU" 1e-5 runs/ex.fp32 runs/ep.fp32.1
+fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
         two pp.$schedule --parallel.pipeline=2 --parallel.schedule=$schedule
@@ -211,7 +276,7 @@ if part again; then # both ranks time products at once: one choice for both, the
     done
 fi
 if part kill; then
-    for mesh in zero=0 zero=3 tensor=2 pipeline=2; do
+    for mesh in zero=0 zero=3 tensor=2 context=2 pipeline=2; do
         for signal in KILL STOP; do
             rm -rf runs/killed
             "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 --parallel.$mesh >out 2>err &

@@ -124,8 +124,8 @@ run 0 train context.yaml --run.dir=runs/muon-1 $llama $muon
 ranks muon 4 --parallel.context=2 --parallel.zero=1 $llama $muon
 near "muon" loss 1e-5 runs/muon runs/muon-1
 
-run 2 launch -n 2 -- train context.yaml --run.dir=runs/refused --parallel.context=2 --machine.device=cuda
-check "a GPU is refused" grep -qF "parallel.context 2 is built for CPU ranks so far" err
+run 2 launch -n 2 -- train context.yaml --run.dir=runs/refused --parallel.context=2 --parallel.context_kind=ring --machine.device=cuda
+check "a ring of GPUs is refused" grep -qF "parallel.context_kind ring is built for CPU ranks so far" err
 
 # In BF16 as near as rounding leaves it.
 run 0 train context.yaml --run.dir=runs/bf16-1 --train.precision=bf16

@@ -53,7 +53,7 @@ refused "parallel.expert 8 does not divide model.moe_experts 4; use a divisor of
 refused "parallel.zero 2 is not built for parallel.expert 2: set parallel.zero to 1 or 0" 2 "${moe[@]}" --parallel.expert=2 --parallel.zero=2
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2
 refused "train.precision fp8 is not built for parallel.expert 2" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8
-refused "parallel.expert 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --machine.device=cuda
+refused "parallel.expert 2 needs GPUs that reach each other's memory so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.transport=nccl --machine.device=cuda
 refused "no rank has all experts to continue log.sample_prompt" 2 "${moe[@]}" --parallel.expert=2 --log.sample_prompt=the
 refused "are no whole blocks of 256 elements" 2 "${moe[@]}" --model.moe_size=30 --model.hidden_size=40 --optim.state=int8 --parallel.expert=2
 run 2 train mesh.yaml --run.dir=runs/refused "${moe[@]}" --parallel.expert=2

@@ -6,27 +6,19 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "bench/bench.h"
+#include "bench/cuda/attention.h"
 #include "bench/lasting.h"
-#include "ops/cuda/ops_cuda.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_MAX = 99, SQUARE = 8192, DOCS_MAX = 128, TINY_DOCS = 2, TINY_LEN = 512 };
+enum { SQUARE = 8192, TINY_DOCS = 2, TINY_LEN = 512 };
 static const int64_t pattern_count = 4194301; /* random numbers; an odd period, so that rows differ */
 static const double sample_ms = 4;
 
-/* Typical shapes of training. Documents have `len` rows each; or 1, 2, .. parts, shuffled, `len` in all; or
- * half of `len`, `len` and 1.5 `len`, alternating. */
-enum lengths { EQUAL, MIXED, HALVES };
-struct shape {
-    int64_t docs, len, heads, heads_kv, hd, window;
-    enum lengths lengths;
-    int64_t hd_v; /* 0: hd */
-};
+/* Typical shapes of training. */
 static const struct shape shapes[] = {
     {64, 1024, 12, 12, 64, 0, EQUAL, 0},     {32, 2048, 16, 8, 64, 0, EQUAL, 0},
     {8, 4096, 32, 8, 64, 0, EQUAL, 0},       {4, 4096, 32, 8, 128, 0, EQUAL, 0},
@@ -49,29 +41,6 @@ static const struct backend {
     {"reference", "reference", {.attention = CUDA_ATTENTION_REFERENCE}},
 };
 enum { BACKENDS = sizeof backends / sizeof *backends };
-
-struct call {
-    struct attn_fwd_args fwd;
-    struct attn_bwd_args bwd;
-    void *qkv, *grad; /* filled with random numbers */
-    size_t qkv_bytes, grad_bytes;
-    int32_t cu[DOCS_MAX + 1];
-    double pairs; /* of a head, without masked ones */
-};
-
-struct gpu {
-    struct dev dev;
-    struct stream s; /* the op set of the current backend */
-    struct ops ops;
-    struct event begin, end;
-    struct power_meter *meter;
-    struct arena memory;
-    char *pool, *pattern;
-    size_t pool_bytes;
-    void *workspace;
-    size_t workspace_bytes;
-    double square; /* FLOP/s */
-};
 
 /* ------------------------------------------------------------------ what is measured */
 
@@ -145,8 +114,8 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
                                   .dt = f->dt};
 }
 
-/* Memory of a call, from an arena that may be counting. */
-static void lay(struct call *k, const struct shape *s, const struct ops *o, struct arena *a)
+void attention_lay(struct call *k, const struct shape *s, const struct ops *o, size_t scratch_min,
+                   struct arena *a)
 {
     const int64_t len_max = documents(s, k->cu), rows = k->cu[s->docs];
     const int64_t hd_v = s->hd_v ? s->hd_v : s->hd;
@@ -160,6 +129,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                      .hd_v = hd_v,
                                      .window = s->window,
                                      .dt = DTYPE_BF16};
+    const size_t backward = o->attn_scratch(&shape, ATTN_BWD);
     k->pairs = pairs_of(s, k->cu);
     k->qkv_bytes = sizeof(bf16) * (size_t)(rows * row);
     k->grad_bytes = sizeof(bf16) * (size_t)(rows * s->heads * hd_v);
@@ -169,7 +139,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
     bf16 *o_ = arena_take(a, k->grad_bytes, "output"), *dqkv = arena_take(a, k->qkv_bytes, "dqkv");
     void *lse = arena_take(a, sizeof(float) * (size_t)(rows * s->heads), "lse");
     void *scratch[] = {arena_take(a, o->attn_scratch(&shape, ATTN_FWD), "forward scratch"),
-                       arena_take(a, o->attn_scratch(&shape, ATTN_BWD), "backward scratch")};
+                       arena_take(a, backward > scratch_min ? backward : scratch_min, "backward scratch")};
     if (qkv == NULL) return; /* counting */
     k->fwd = (struct attn_fwd_args){.q = qkv,
                                     .k = qkv + k_at,
@@ -192,7 +162,7 @@ static void lay(struct call *k, const struct shape *s, const struct ops *o, stru
                                     .scratch = scratch[0],
                                     .dt = DTYPE_BF16};
     k->bwd = backward_of(&k->fwd, k->grad, dqkv, scratch[1]);
-    k->bwd.scratch_bytes = o->attn_scratch(&shape, ATTN_BWD);
+    k->bwd.scratch_bytes = backward;
 }
 
 static bool chosen(const struct attention_bench *b, const struct backend *e)
@@ -213,6 +183,15 @@ static status random_fill(struct gpu *c, void *to, size_t bytes)
         TRY(dev_copy(&c->s, (char *)to + done, to, more));
     }
     return STATUS_OK;
+}
+
+status attention_fill(struct gpu *c, const struct call *k, const struct shape *s)
+{
+    TRY(random_fill(c, k->qkv, k->qkv_bytes));
+    TRY(random_fill(c, k->grad, k->grad_bytes));
+    TRY(dev_upload(&c->s, (void *)(uintptr_t)k->fwd.cu_seqlens, k->cu,
+                   sizeof *k->cu * (size_t)(s->docs + 1)));
+    return dev_sync(&c->s);
 }
 
 static status pattern_upload(struct gpu *c)
@@ -238,15 +217,20 @@ static status memory_open(struct gpu *c, const struct attention_bench *b)
     const size_t pattern = sizeof(bf16) * (size_t)pattern_count;
     int64_t rows_max = SQUARE;
     c->pool_bytes = 3 * sizeof(bf16) * SQUARE * SQUARE;
-    for (int i = 0; i < BACKENDS * SHAPES; i++) {
+    for (int i = 0; i < BACKENDS * SHAPES && b->ranks == 0; i++) {
         const struct backend *e = &backends[i / SHAPES];
         const struct shape s = shape_for(e, i % SHAPES);
         struct arena count = {.name = "bench attention"};
         struct call k;
         if (!chosen(b, e) || (b->shape >= 0 && b->shape != i % SHAPES)) continue;
-        lay(&k, &s, &c->ops, &count);
+        attention_lay(&k, &s, &c->ops, 0, &count);
         if (c->pool_bytes < count.peak) c->pool_bytes = count.peak;
         if (rows_max < k.cu[s.docs]) rows_max = k.cu[s.docs];
+    }
+    if (b->ranks > 0) {
+        const size_t parts = attention_parts_bytes(c, b);
+        if (c->pool_bytes < parts) c->pool_bytes = parts;
+        if (rows_max < attention_parts_rows()) rows_max = attention_parts_rows();
     }
     c->pool_bytes += ARENA_ALIGN;
     c->workspace_bytes = c->ops.workspace(rows_max);
@@ -259,8 +243,6 @@ static status memory_open(struct gpu *c, const struct attention_bench *b)
 }
 
 /* ------------------------------------------------------------------ measuring */
-
-enum { FWD, BWD, GEMM };
 
 static status run_once(struct gpu *c, const struct call *k, int what)
 {
@@ -306,8 +288,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Milliseconds in ascending order. The first call chooses and builds. */
-static status sample(struct gpu *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX])
+status attention_sample(struct gpu *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX])
 {
     TRY(run_once(c, k, what));
     TRY(timed(c, k, what, 2, &ms[0]));
@@ -373,13 +354,10 @@ static status measure(struct gpu *c, const struct backend *e, int i, const struc
     struct call k;
     double ms[RUNS_MAX];
     arena_attach(&pool, "bench attention", c->pool, c->pool_bytes, NULL);
-    lay(&k, &s, &c->ops, &pool);
-    TRY(random_fill(c, k.qkv, k.qkv_bytes));
-    TRY(random_fill(c, k.grad, k.grad_bytes));
-    TRY(dev_upload(&c->s, (void *)(uintptr_t)k.fwd.cu_seqlens, k.cu, sizeof *k.cu * (size_t)(s.docs + 1)));
-    TRY(dev_sync(&c->s));
+    attention_lay(&k, &s, &c->ops, 0, &pool);
+    TRY(attention_fill(c, &k, &s));
     for (int pass = FWD; pass <= BWD; pass++) {
-        const status st = sample(c, &k, pass, b->runs, ms);
+        const status st = attention_sample(c, &k, pass, b->runs, ms);
         if (st != STATUS_OK && st != STATUS_CONFIG) return st;
         print_shape(c, e, i, &k, b->json);
         if (st == STATUS_CONFIG) {
@@ -398,7 +376,7 @@ static status measure(struct gpu *c, const struct backend *e, int i, const struc
 
 /* ------------------------------------------------------------------ the benchmark */
 
-static status set_open(struct gpu *c, const struct cuda_options *options)
+status attention_set_open(struct gpu *c, const struct cuda_options *options)
 {
     TRY(ops_cuda(&c->ops, &c->s, options));
     ops_cuda_workspace(&c->s, c->workspace, c->workspace_bytes);
@@ -408,9 +386,9 @@ static status set_open(struct gpu *c, const struct cuda_options *options)
 static status square(struct gpu *c, int64_t runs)
 {
     double ms[RUNS_MAX];
-    TRY(set_open(c, &(struct cuda_options){.attention = CUDA_ATTENTION_OWN}));
+    TRY(attention_set_open(c, &(struct cuda_options){.attention = CUDA_ATTENTION_OWN}));
     status st = random_fill(c, c->pool, 2 * sizeof(bf16) * SQUARE * SQUARE);
-    if (st == STATUS_OK) st = sample(c, NULL, GEMM, runs, ms);
+    if (st == STATUS_OK) st = attention_sample(c, NULL, GEMM, runs, ms);
     ops_cuda_close(&c->s);
     if (st == STATUS_OK) c->square = 1e3 * 2.0 * SQUARE * SQUARE * SQUARE / ms[0];
     return st;
@@ -423,6 +401,7 @@ static status run_all(struct gpu *c, const struct attention_bench *b)
     TRY(dev_event_open(&c->dev, &c->end));
     TRY(ops_cuda(&c->ops, NULL, &(struct cuda_options){0})); /* sizes only */
     TRY(memory_open(c, b));
+    if (b->ranks > 0) return attention_parts(c, b);
     TRY(square(c, b->runs));
     if (!b->json)
         printf("%s bf16: square GEMM of %d %.1f TFLOP/s; attention, medians of %lld\n", c->dev.name,
@@ -430,7 +409,7 @@ static status run_all(struct gpu *c, const struct attention_bench *b)
     for (int i = 0; i < SHAPES * BACKENDS; i++) {
         const struct backend *e = &backends[i % BACKENDS];
         if (!chosen(b, e) || (b->shape >= 0 && b->shape != i / BACKENDS)) continue;
-        TRY(set_open(c, &e->options));
+        TRY(attention_set_open(c, &e->options));
         const status st = measure(c, e, i / BACKENDS, b);
         ops_cuda_close(&c->s);
         if (st != STATUS_OK) return st;
@@ -443,8 +422,9 @@ status cuda_bench_attention(const struct attention_bench *b)
     struct gpu c = {0};
     if (b->runs < 1 || b->runs > RUNS_MAX)
         return FAIL(STATUS_CONFIG, "--runs=%lld: 1 to %d", (long long)b->runs, RUNS_MAX);
-    if (b->shape >= SHAPES)
-        return FAIL(STATUS_CONFIG, "--shape=%lld: 0 to %d", (long long)b->shape, SHAPES - 1);
+    const int shapes_count = b->ranks > 0 ? attention_parts_shapes() : SHAPES;
+    if (b->shape >= shapes_count)
+        return FAIL(STATUS_CONFIG, "--shape=%lld: 0 to %d", (long long)b->shape, shapes_count - 1);
     TRY(dev_open(&c.dev, DEV_CUDA));
     if (b->seconds > 0 && power_open(&c.meter, &c.dev) != STATUS_OK) log_warn("%s", status_message());
     status st = run_all(&c, b);

@@ -4,7 +4,7 @@
  * draw less power and run faster); experts therefore get about equally many rows. Medians. */
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "bench/bench.h"
+#include "bench/cuda/moe_dispatch.h"
 #include "ops/cuda/ops_cuda.h"
 
 #include <stdio.h>
@@ -33,6 +33,7 @@ struct gpu {
     struct arena memory;
     bf16 *pattern;
     struct layer l;
+    struct dispatch_bench dispatch; /* with shape.ranks */
 };
 
 /* ------------------------------------------------------------------ memory */
@@ -92,11 +93,15 @@ static status memory_open(struct gpu *c)
     const struct moe_bench *b = &c->l.shape;
     struct arena count = {.name = "bench moe"};
     lay(&c->l, &c->ops, &count);
+    c->dispatch = (struct dispatch_bench){.shape = *b, .sorted = c->l.sorted};
+    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, &count);
     const size_t pattern = sizeof *c->pattern * (size_t)pattern_count,
                  workspace = c->ops.workspace(b->tokens * b->top_k);
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench moe",
                           count.peak + pattern + workspace + 3 * ARENA_ALIGN));
     lay(&c->l, &c->ops, &c->memory);
+    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, &c->memory);
+    c->dispatch.x = c->l.x, c->dispatch.slots = c->l.source, c->dispatch.counts = c->l.counts;
     c->pattern = arena_take(&c->memory, pattern, "random numbers");
     ops_cuda_workspace(&c->s, arena_take(&c->memory, workspace, "workspace"), workspace);
     TRY(pattern_upload(c));
@@ -355,11 +360,13 @@ enum { DENSE = 6 };
 
 /* ------------------------------------------------------------------ measuring */
 
-enum { WHOLE = PARTS, GEMMS }; /* after the parts: the graph of all of them; then the dense ones */
+/* After the parts: the graph of all of them; then the dense ones, and the parts of a dispatch. */
+enum { WHOLE = PARTS, GEMMS, DISPATCH = GEMMS + DENSE };
 
 static status run_once(struct gpu *c, const struct graph *g, int what)
 {
     if (what < WHOLE) return parts[what].run(c);
+    if (what >= DISPATCH) return dispatch_bench_run(&c->dispatch, what - DISPATCH, &c->ops, &c->s);
     return what == WHOLE ? dev_graph_launch(&c->s, g) : dense(c, what - GEMMS);
 }
 
@@ -420,6 +427,11 @@ static status report(struct gpu *c, const struct graph *g)
     }
     print_row(c, "dense GEMMs", gemms, flops, 0);
     if (!b->json) printf("  whole layer / dense GEMMs: %.3f\n", whole / gemms);
+    if (b->ranks > 0) TRY(dispatch_bench_fill(&c->dispatch, &c->s));
+    for (int i = 0; i < DISPATCH_PARTS && b->ranks > 0; i++) {
+        TRY(measure(c, g, DISPATCH + i, &ms));
+        print_row(c, dispatch_bench_name(i), ms, 0, dispatch_bench_bytes(&c->dispatch, i));
+    }
     return STATUS_OK;
 }
 

@@ -16,8 +16,8 @@
 enum { WHY_SIZE = 640 };
 
 struct choice {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window, dt, aligned,
-        contiguous;  /* 8-byte fields: compared with memcmp */
+    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window, dt, keys, aligned,
+        contiguous;  /* 8-byte fields: compared with memcmp; keys: with split, else 0 */
     int64_t backend; /* enum cuda_attention, never AUTO */
 };
 
@@ -83,6 +83,7 @@ static struct choice key_of(const struct attn_fwd_args *a)
                            .hd_v = a->hd_v,
                            .window = a->window,
                            .dt = a->dt,
+                           .keys = a->split ? a->keys : 0,
                            .aligned = aligned_inputs(a),
                            .contiguous = contiguous(a)};
 }
@@ -97,16 +98,18 @@ static struct attn_shape shape_of(const struct choice *c)
                                .hd = c->hd,
                                .hd_v = c->hd_v,
                                .window = c->window,
-                               .dt = (dtype)c->dt};
+                               .dt = (dtype)c->dt,
+                               .keys = c->keys};
 }
 
 /* The sm90 kernels replace the portable ones where they support the call. The passes may differ: lse is the
- * same. */
+ * same. With split, the backward of keys wider than values is the portable one. */
 static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
     return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
-           cuda_hopper_attn_widths(a->hd, a->hd_v) && a->scale > 0 && aligned_inputs(a);
+           cuda_hopper_attn_widths(a->hd, a->hd_v) && !(a->split && a->hd != a->hd_v) && a->scale > 0 &&
+           aligned_inputs(a);
 }
 
 /* True: cuDNN is never used for this shape on sm90. A function of the shape alone, since the scratch is
@@ -144,6 +147,7 @@ static status cudnn_refuses(const struct attn_fwd_args *a, const struct choice *
 {
     const struct attn_shape shape = shape_of(c);
     const char *reason = cuda_sdpa_refuses(&shape, cuda_set(s)->sm);
+    if (c->keys > 0) reason = "queries and keys of different rows (parallel.context)";
     if (reason == NULL && c->docs * c->len_max != c->rows && !c->contiguous)
         reason = "packed documents whose rows hold q, k and v together: cuDNN's backward leaves such "
                  "gradients wrong";
@@ -251,6 +255,8 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .k_stride = a->k_stride,
                                   .v_stride = a->v_stride,
                                   .cu_seqlens = a->cu_seqlens,
+                                  .split = a->split,
+                                  .keys = a->keys,
                                   .docs = a->docs,
                                   .rows = a->rows,
                                   .heads = a->heads,

@@ -97,18 +97,19 @@ template <int HD> struct bwd_tile {
 struct bwd_scratch {
     float *dq;                  // the padded rows
     float *lse2, *delta;        // [heads, rows_pad]; lse2 for exp2, delta negative
-    int *row_end;               // [rows_pad]: query_end of a key row
+    int *row_begin, *row_end;   // [keys_pad]: queries_of a key row; row_begin: with split, else NULL
     int *first_block;           // [rows_pad / M]: the first key block that a query block sees
+    int *own_block;             // [rows_pad / M]: the last one; with split, else NULL
     unsigned *dq_semaphore;            // [rows_pad / M, heads, 2]: how many key blocks have added
     unsigned *ticket;
-    int rows_pad;
+    int rows_pad, keys_pad;     // keys_pad: a multiple of KEYS
 };
 
 struct bwd_args {
     bwd_scratch x;
     __nv_bfloat16 *dq, *dk, *dv;
     int64_t dq_stride, dk_stride, dv_stride;
-    int rows, heads, heads_kv, group, items;
+    int rows, keys, heads, heads_kv, group, items; // rows: of queries
     int upward; // the direction of the walk
     float scale, scale2;
     const int *positions; // heads of 64: rotates dq and dk back (RoPE) by these angles; NULL: does not
@@ -183,7 +184,20 @@ __device__ inline void fence_async_all() { asm volatile("fence.proxy.async;\n" :
 
 // ---- Producer: one thread.
 
-template <int HD>
+// The query blocks that see a key block: none if high < low. As add_dq counts them: a block with a row at row_begin of
+// the first key or after it, and one before row_end of the last, even if no row of it is both.
+struct block_span { int low, high; };
+template <int M, bool SPLIT> __device__ inline block_span query_blocks(const bwd_args &a, int block)
+{
+    const int end = __ldg(a.x.row_end + min(block * KEYS + KEYS, a.keys) - 1);
+    if constexpr (SPLIT) {
+        const int begin = __ldg(a.x.row_begin + block * KEYS);
+        return {begin < a.rows ? begin / M : (a.rows + M - 1) / M, end > 0 ? (end - 1) / M : -1};
+    }
+    return {block * KEYS / M, (end - 1) / M};
+}
+
+template <int HD, bool SPLIT>
 __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const CUtensorMap *map_q,
                                const CUtensorMap *map_k, const CUtensorMap *map_v, const CUtensorMap *map_o)
 {
@@ -192,18 +206,22 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
     pipeline_state<tile::Q_STAGES> q;
     pipeline_state<tile::O_STAGES> o;
     for (uint32_t parity = 0;; parity ^= 1) {
-        const int ticket = (int)atomicAdd(a.x.ticket, 1u);
+        bwd_item item;
+        block_span queries;
+        int ticket;
+        do {
+            ticket = (int)atomicAdd(a.x.ticket, 1u);
+            item = {ticket / a.heads_kv, ticket % a.heads_kv, 0, 0};
+            if (a.upward) item.block = a.items / a.heads_kv - 1 - item.block;
+            if (ticket < a.items) queries = query_blocks<tile::M, SPLIT>(a, item.block);
+        } while (SPLIT && ticket < a.items && queries.high < queries.low);
         if (ticket >= a.items) {
             mbar_wait(sh.kv_empty(), parity ^ 1);
             sh.put_item({-1, 0, 0, 0});
             mbar_arrive(sh.kv_full());
             return;
         }
-        bwd_item item = {ticket / a.heads_kv, ticket % a.heads_kv, 0, 0};
-        if (a.upward) item.block = a.items / a.heads_kv - 1 - item.block;
-        const int low = item.block * KEYS / tile::M;
-        const int high = (__ldg(a.x.row_end + min(item.block * KEYS + KEYS, a.rows) - 1) - 1) / tile::M,
-                  onward = a.upward ? 1 : -1;
+        const int low = queries.low, high = queries.high, onward = a.upward ? 1 : -1;
         item.first = a.upward ? low : high;
         item.last = a.upward ? high : low;
         const int head = item.kv * a.group, steps = (high - low + 1) * a.group;
@@ -237,7 +255,7 @@ __device__ inline void produce(const bwd_args &a, const bwd_shared<HD> sh, const
 
 // ---- dQ of one warpgroup to global memory, in order: one thread.
 
-template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_shared<HD> sh, int group)
+template <int HD, bool SPLIT> __device__ inline void add_dq(const bwd_args &a, const bwd_shared<HD> sh, int group)
 {
     using tile = bwd_tile<HD>;
     const uint32_t from = tile::dq_smem::at(sh.base, group);
@@ -249,7 +267,9 @@ template <int HD> __device__ inline void add_dq(const bwd_args &a, const bwd_sha
         mbar_arrive(sh.kv_empty());
         if (item.block < 0) return;
         for (int i = item.first; i != item.last + onward; i += onward) {
-            const int own = (min(i * tile::M + tile::M, a.rows) - 1) / KEYS, first = __ldg(a.x.first_block + i);
+            const int first = __ldg(a.x.first_block + i);
+            int own = (min(i * tile::M + tile::M, a.rows) - 1) / KEYS;
+            if constexpr (SPLIT) own = __ldg(a.x.own_block + i);
             const unsigned before = (unsigned)(a.upward ? own - item.block : item.block - first);
             const bool last = item.block == (a.upward ? first : own);
             for (int h = item.kv * a.group; h < (item.kv + 1) * a.group; h++, full ^= 1) {
@@ -283,7 +303,7 @@ __device__ inline float2 shared_float2(uint32_t at)
     return x;
 }
 
-template <int HD> struct consumer {
+template <int HD, bool SPLIT> struct consumer {
     using tile = bwd_tile<HD>;
     enum { M = tile::M, SLABS = HD / SLAB_COLS };
     const bwd_args &a;
@@ -438,7 +458,7 @@ template <int HD> struct consumer {
     __device__ places places_of(int row) const
     {
         places x = {};
-        if (HD == 64 && a.positions)
+        if (!SPLIT && HD == 64 && a.positions)
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 x.at[half] = __ldg(a.positions + min(row + acc_row(thread, half * 2), a.rows - 1));
@@ -448,7 +468,7 @@ template <int HD> struct consumer {
     __device__ void angles_ahead(const places &x) const
     {
         const float *table = lane % 4 < 2 ? a.cos : a.sin;
-        if (a.positions && !a.upward)
+        if (!SPLIT && a.positions && !a.upward)
             asm volatile("prefetch.global.L1 [%0];\n" ::"l"(table + (int64_t)(lane % 2 ? x.at[1] : x.at[0]) * 32));
     }
     __device__ angles angles_of(const places &x) const
@@ -489,7 +509,7 @@ template <int HD> struct consumer {
     struct walk {
         bwd_item item;
         // this warpgroup's first key, this thread's; end of the queries that see this thread's two keys and key0
-        int key0, key, end[2], end0;
+        int key0, key, end[2], end0, begin63; // begin63: of the queries that see its last key
         int steps, onward;
         int query, h;                // of this step: the first query, the head in the group
         pipeline_state<tile::DS_STAGES> before; // dS of the step before, whose dQ is next
@@ -521,6 +541,7 @@ template <int HD> struct consumer {
         w.end[0] = __ldg(a.x.row_end + w.key);
         w.end[1] = __ldg(a.x.row_end + w.key + 8);
         w.end0 = __ldg(a.x.row_end + w.key0);
+        if constexpr (SPLIT) w.begin63 = __ldg(a.x.row_begin + w.key0 + 63);
         return true;
     }
     // Prologue of an item: zero dK and dV, and S^T of its first step.
@@ -551,9 +572,14 @@ template <int HD> struct consumer {
         keys_by_tile<1>(dp, tile::v_smem::AT, o_now_at);
         wgmma_commit();
         named_sync(ELEMENTWISE + group, GROUPS * WARPGROUP);
-        if (w.query < w.key0 + 63 || w.query + M > w.end0) {
-            const int from[2] = {w.key - w.query, w.key + 8 - w.query},
-                      to[2] = {w.end[0] - w.query, w.end[1] - w.query};
+        if (w.query < (SPLIT ? w.begin63 : w.key0 + 63) || w.query + M > w.end0) {
+            int from[2] = {w.key, w.key + 8};
+            if constexpr (SPLIT)
+#pragma unroll
+                for (int half = 0; half < 2; half++) from[half] = __ldg(a.x.row_begin + w.key + 8 * half);
+            from[0] -= w.query;
+            from[1] -= w.query;
+            const int to[2] = {w.end[0] - w.query, w.end[1] - w.query};
             mask(from, to);
         }
         probabilities(w.ahead, lse_at());
@@ -620,13 +646,13 @@ template <int HD> struct consumer {
     // dQ without other key blocks: scaled, rounded and stored.
     __device__ __forceinline__ void dq_finish(const walk &w, float (&dq)[32], int mode)
     {
-        if constexpr (HD == 64)
+        if constexpr (HD == 64 && !SPLIT)
             if (a.positions) {
                 const angles t = angles_of(a.upward ? places_of(w.query_before + group * 64) : w.keys_at);
                 if (mode == DQ_LAST) dq_gather(dq, w.query_before, w.head_before);
                 rope_inverse(dq, t);
             }
-        if (mode == DQ_LAST && !(HD == 64 && a.positions)) dq_gather(dq, w.query_before, w.head_before);
+        if (mode == DQ_LAST && !(HD == 64 && !SPLIT && a.positions)) dq_gather(dq, w.query_before, w.head_before);
         const int row = w.query_before + (HD == 64 ? group * 64 : 0),
                   col = w.head_before * HD + (HD == 64 ? 0 : group * 64);
         rows_store(dq, {a.scale, a.scale}, a.dq + row * a.dq_stride + col, a.dq_stride, a.rows - row);
@@ -648,9 +674,9 @@ template <int HD> struct consumer {
         if (mode == DQ_ADD) dq_stage(dq);
         else dq_finish(w, dq, mode);
         release(sh.kv_empty());
-        if constexpr (HD == 64)
+        if constexpr (HD == 64 && !SPLIT)
             if (a.positions) rope_inverse(dk, angles_of(w.keys_at));
-        const int hd0 = w.item.kv * HD, valid = a.rows - w.key0;
+        const int hd0 = w.item.kv * HD, valid = a.keys - w.key0;
         rows_store(dv, {1, 1}, a.dv + w.key0 * a.dv_stride + hd0, a.dv_stride, valid);
         rows_store(dk, {a.scale, a.scale}, a.dk + w.key0 * a.dk_stride + hd0, a.dk_stride, valid);
     }
@@ -666,7 +692,7 @@ template <int HD> struct consumer {
             for (int step = 0; step < w.steps; step++) {
                 const uint32_t q_now_at = q_at(), o_now_at = o_at();
                 const int q_now = q.stage, o_now = o.stage;
-                if (HD == 64 && step == w.steps - a.group) angles_ahead(w.keys_at);
+                if (!SPLIT && HD == 64 && step == w.steps - a.group) angles_ahead(w.keys_at);
                 score_gradients_step(w, o_now_at);
                 q.next();
                 o.next();
@@ -683,7 +709,7 @@ template <int HD> struct consumer {
 };
 #endif // TILE90
 
-template <int HD>
+template <int HD, bool SPLIT>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_bwd_kernel(const bwd_args a, const __grid_constant__ CUtensorMap map_q,
                       const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
@@ -719,11 +745,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (warp < WARPGROUP / WARP) {
         registers_give<tile::GIVEN>();
-        if (warp == 0 && one_lane()) produce<HD>(a, sh, &map_q, &map_k, &map_v, &map_o);
-        if (warp >= 1 && warp <= GROUPS && one_lane()) add_dq<HD>(a, sh, warp - 1);
+        if (warp == 0 && one_lane()) produce<HD, SPLIT>(a, sh, &map_q, &map_k, &map_v, &map_o);
+        if (warp >= 1 && warp <= GROUPS && one_lane()) add_dq<HD, SPLIT>(a, sh, warp - 1);
     } else {
         registers_take<tile::REGISTERS>();
-        consumer<HD>(a, sh, warp / (WARPGROUP / WARP) - 1).run();
+        consumer<HD, SPLIT>(a, sh, warp / (WARPGROUP / WARP) - 1).run();
     }
 #endif
 }
@@ -762,17 +788,25 @@ template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_befor
     }
     const int64_t i = (int64_t)blockIdx.x * BEFORE_THREADS + threadIdx.x;
     if (i == 0) *a.x.ticket = 0;
-    if (i < a.x.rows_pad) a.x.row_end[i] = i < a.docs.rows ? query_end(a.docs, (int)i) : 0;
-    if (i < a.blocks_of_queries) a.x.first_block[i] = i * M < a.docs.rows ? first_key(a.docs, (int)i * M) / KEYS : 0;
+    for (int64_t key = i; key < a.x.keys_pad; key += (int64_t)gridDim.x * BEFORE_THREADS) {
+        const query_span queries = key < a.docs.keys ? queries_of(a.docs, (int)key) : query_span{a.docs.rows, 0};
+        a.x.row_end[key] = queries.end;
+        if (a.x.row_begin) a.x.row_begin[key] = queries.begin;
+    }
+    if (i < a.blocks_of_queries) {
+        a.x.first_block[i] = i * M < a.docs.rows ? first_key(a.docs, (int)i * M) / KEYS : 0;
+        if (a.x.own_block) a.x.own_block[i] = keys_of(a.docs, min((int)i * M + M, a.docs.rows) - 1).last / KEYS;
+    }
     if (i < (int64_t)a.blocks_of_queries * a.heads * GROUPS) a.x.dq_semaphore[i] = 0;
 }
 
 // ---- Launchers.
 
-// Lays out the scratch; returns its bytes. `at` may be NULL.
-static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t heads, int64_t hd)
+// Lays out the scratch; returns its bytes. `at` may be NULL. keys 0: no split.
+static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t keys, int64_t heads, int64_t hd)
 {
-    const int64_t pad = (rows + KEYS - 1) / KEYS * KEYS, m = hd == 64 ? (int)bwd_tile<64>::M : (int)bwd_tile<128>::M;
+    const int64_t pad = (rows + KEYS - 1) / KEYS * KEYS, pad_keys = keys ? (keys + KEYS - 1) / KEYS * KEYS : pad,
+                  m = hd == 64 ? (int)bwd_tile<64>::M : (int)bwd_tile<128>::M;
     const int64_t blocks = pad / m;
     size_t used = 0;
     auto take = [&](int64_t count) {
@@ -781,24 +815,28 @@ static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t he
         return p;
     };
     x->rows_pad = (int)pad;
+    x->keys_pad = (int)pad_keys;
     x->dq = (float *)take(pad * heads * hd);
     x->lse2 = (float *)take(pad * heads);
     x->delta = (float *)take(pad * heads);
-    x->row_end = (int *)take(pad);
+    x->row_end = (int *)take(pad_keys);
+    x->row_begin = keys ? (int *)take(pad_keys) : NULL;
     x->first_block = (int *)take(blocks);
+    x->own_block = keys ? (int *)take(blocks) : NULL;
     x->dq_semaphore = (unsigned *)take(blocks * heads * GROUPS);
     x->ticket = (unsigned *)take(1);
     return used;
 }
 
-template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, dev_stream s)
+template <int HD, bool SPLIT> static status queue_hopper_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     using tile = bwd_tile<HD>;
     using T = __nv_bfloat16;
     bwd_scratch x;
-    bwd_scratch_lay(&x, (char *)a->scratch, a->rows, a->heads, HD);
+    const int64_t keys = SPLIT ? a->keys : a->rows;
+    bwd_scratch_lay(&x, (char *)a->scratch, a->rows, SPLIT ? keys : 0, a->heads, HD);
     const int64_t width = a->heads * HD, width_kv = a->heads_kv * HD, blocks = x.rows_pad / tile::M;
-    const int items = x.rows_pad / KEYS * (int)a->heads_kv, resident = cuda_set(s)->multiprocessors;
+    const int items = x.keys_pad / KEYS * (int)a->heads_kv, resident = cuda_set(s)->multiprocessors;
     const bwd_args b = {x,
                         (T *)a->dq,
                         (T *)a->dk,
@@ -807,11 +845,12 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                         a->dk_stride,
                         a->dv_stride,
                         (int)a->rows,
+                        (int)keys,
                         (int)a->heads,
                         (int)a->heads_kv,
                         (int)(a->heads / a->heads_kv),
                         items,
-                        a->heads == a->heads_kv && a->len_max <= 1024,
+                        !SPLIT && a->heads == a->heads_kv && a->len_max <= 1024,
                         (float)a->scale,
                         (float)(a->scale * 1.4426950408889634),
                         a->rope ? a->rope->positions : NULL,
@@ -821,14 +860,15 @@ template <int HD> static status queue_hopper_bwd(const struct attn_bwd_args *a, 
                                 (int)a->heads,   (int)blocks};
     CUtensorMap q, k, v, o;
     TRY(tile_map_rows(&q, s, a->q, a->rows, a->q_stride, width, tile::M, HD / SLAB_COLS));
-    TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, width_kv, KEYS, HD / SLAB_COLS));
-    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, width_kv, KEYS, HD / SLAB_COLS));
+    TRY(tile_map_rows(&k, s, a->k, keys, a->k_stride, width_kv, KEYS, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, keys, a->v_stride, width_kv, KEYS, HD / SLAB_COLS));
     TRY(tile_map_rows(&o, s, a->do_, a->rows, width, width, tile::M, HD / SLAB_COLS));
     const unsigned before_blocks = (unsigned)(x.rows_pad / (BEFORE_THREADS / (HD / 8)) * a->heads);
     hopper_before_kernel<HD><<<before_blocks, BEFORE_THREADS, 0, queue_of(s)>>>(before);
     // a failure shows at the launch
-    cudaFuncSetAttribute(hopper_bwd_kernel<HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_bwd_kernel<HD><<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
+    cudaFuncSetAttribute(hopper_bwd_kernel<HD, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
+    hopper_bwd_kernel<HD, SPLIT>
+        <<<items < resident ? items : resident, THREADS, tile::BYTES, queue_of(s)>>>(b, q, k, v, o);
     return cuda_set_launched(s, "attn_bwd (hopper)");
 }
 
@@ -837,11 +877,13 @@ extern "C" size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum 
     bwd_scratch x;
     if (pass != ATTN_BWD || shape->dt != DTYPE_BF16 || !cuda_hopper_attn_widths(shape->hd, shape->hd_v)) return 0;
     if (shape->hd != shape->hd_v) return cuda_hopper_wide_scratch(shape);
-    return bwd_scratch_lay(&x, NULL, shape->rows, shape->heads, shape->hd);
+    return bwd_scratch_lay(&x, NULL, shape->rows, shape->keys, shape->heads, shape->hd);
 }
 
 extern "C" status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     if (a->hd != a->hd_v) return cuda_hopper_wide_bwd(a, s);
-    return a->hd == 64 ? queue_hopper_bwd<64>(a, s) : queue_hopper_bwd<128>(a, s);
+    CHECK(!(a->split && a->rope), "queries and keys of different rows are not rotated back");
+    if (a->split) return a->hd == 64 ? queue_hopper_bwd<64, true>(a, s) : queue_hopper_bwd<128, true>(a, s);
+    return a->hd == 64 ? queue_hopper_bwd<64, false>(a, s) : queue_hopper_bwd<128, false>(a, s);
 }

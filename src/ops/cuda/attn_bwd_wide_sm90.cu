@@ -523,7 +523,7 @@ extern "C" status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream
 {
     using T = __nv_bfloat16;
     const struct attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv,
-                                     a->hd,   a->hd_v, a->window,  a->dt};
+                                     a->hd,   a->hd_v, a->window,  a->dt,    0};
     wide_plan plan = wide_plan_of(&shape);
     wide_scratch x;
     wide_maps m;

@@ -160,21 +160,23 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     float *q = (float *)shared, *k = q + tile::BIG, *v = k + tile::SMALL, *p = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
 
-    int first[PER];
+    int first[PER], last[PER]; // keys of each row
     float4 o[PER][HD / 32];
     float max[PER], sum[PER];
     rows_zero<HD>(o);
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        first[i] = first_key(docs, min(b.row + y * PER + i, docs.rows - 1));
+        const key_span keys = keys_of(docs, min(b.row + y * PER + i, docs.rows - 1));
+        first[i] = keys.first;
+        last[i] = keys.last;
         max[i] = -INFINITY;
         sum[i] = 0;
     }
-    const int end = min(b.row + M, docs.rows);
+    const int end = keys_of(docs, min(b.row + M, docs.rows) - 1).last + 1;
     for (int key = first_key(docs, b.row); key < end; key += N) {
         __syncthreads(); // all threads have read the tiles before
-        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.rows - key, hd);
-        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.rows - key, hd_v);
+        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.keys - key, hd);
+        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.keys - key, hd_v);
         copies_wait();
         __syncthreads();
         float s[PER][N / 8];
@@ -185,7 +187,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
                 const int at = key + x + 8 * j;
-                s[i][j] = at < first[i] || at > b.row + y * PER + i ? -INFINITY : s[i][j] * (float)a.scale;
+                s[i][j] = at < first[i] || at > last[i] ? -INFINITY : s[i][j] * (float)a.scale;
                 top = fmaxf(top, s[i][j]);
             }
             top = row_max(top);
@@ -234,23 +236,25 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
     tile_load<M, HD>(grad, (const float *)a.do_ + (b.row * a.heads + b.head) * hd_v, a.heads * hd_v, docs.rows - b.row,
                      hd_v);
 
-    int first[PER];
+    int first[PER], last[PER]; // keys of each row
     float lse[PER], delta[PER], factor[PER];
     float4 dq[PER][HD / 32];
     rows_zero<HD>(dq);
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         const int row = min(b.row + y * PER + i, docs.rows - 1);
-        first[i] = first_key(docs, row);
+        const key_span keys = keys_of(docs, row);
+        first[i] = keys.first;
+        last[i] = keys.last;
         lse[i] = ((const float *)a.lse)[b.head * a.rows + row];
         delta[i] = ((const float *)a.scratch)[b.head * a.rows + row];
         factor[i] = (float)a.scale;
     }
-    const int end = min(b.row + M, docs.rows);
+    const int end = keys_of(docs, min(b.row + M, docs.rows) - 1).last + 1;
     for (int key = first_key(docs, b.row); key < end; key += N) {
         __syncthreads();
-        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.rows - key, hd);
-        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.rows - key, hd_v);
+        tile_load<N, HD>(k, (const float *)a.k + key * a.k_stride + kv * hd, a.k_stride, docs.keys - key, hd);
+        tile_load<N, HD>(v, (const float *)a.v + key * a.v_stride + kv * hd_v, a.v_stride, docs.keys - key, hd_v);
         copies_wait();
         __syncthreads();
         float s[PER][N / 8], dp[PER][N / 8];
@@ -261,7 +265,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
                 const int at = key + x + 8 * j;
-                const bool seen = at >= first[i] && at <= b.row + y * PER + i;
+                const bool seen = at >= first[i] && at <= last[i];
                 s[i][j] = seen ? expf(s[i][j] * (float)a.scale - lse[i]) * (dp[i][j] - delta[i]) : 0;
             }
         scores_share<N>(ds, s);
@@ -282,19 +286,23 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
     float *k = (float *)shared, *v = k + tile::BIG, *q = v + tile::BIG, *grad = q + tile::SMALL,
           *p = grad + tile::SMALL;
     float *ds = p + tile::SCORE, *stats = ds + tile::SCORE; // stats: lse [N], delta [N]
-    tile_load<M, HD>(k, (const float *)a.k + row * a.k_stride + head * hd, a.k_stride, docs.rows - row, hd);
-    tile_load<M, HD>(v, (const float *)a.v + row * a.v_stride + head * hd_v, a.v_stride, docs.rows - row, hd_v);
+    tile_load<M, HD>(k, (const float *)a.k + row * a.k_stride + head * hd, a.k_stride, docs.keys - row, hd);
+    tile_load<M, HD>(v, (const float *)a.v + row * a.v_stride + head * hd_v, a.v_stride, docs.keys - row, hd_v);
 
-    int seen_end[PER];
+    int seen_begin[PER], seen_end[PER]; // queries of each key
     float factor[PER];
     float4 dk[PER][HD / 32], dv[PER][HD / 32];
     rows_zero<HD>(dk);
     rows_zero<HD>(dv);
 #pragma unroll
-    for (int i = 0; i < PER; i++) seen_end[i] = query_end(docs, min(row + y * PER + i, docs.rows - 1));
-    const int end = query_end(docs, min(row + M, docs.rows) - 1);
+    for (int i = 0; i < PER; i++) {
+        const query_span queries = queries_of(docs, min(row + y * PER + i, docs.keys - 1));
+        seen_begin[i] = queries.begin;
+        seen_end[i] = queries.end;
+    }
+    const int begin = queries_of(docs, row).begin, end = query_end(docs, min(row + M, docs.keys) - 1);
     for (int h = head * group; h < (head + 1) * group; h++)
-        for (int query = row; query < end; query += N) {
+        for (int query = begin; query < end; query += N) {
             const int valid = docs.rows - query;
             __syncthreads();
             tile_load<N, HD>(q, (const float *)a.q + query * a.q_stride + h * hd, a.q_stride, valid, hd);
@@ -314,7 +322,7 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
 #pragma unroll
                 for (int j = 0; j < N / 8; j++) {
                     const int c = x + 8 * j, at = query + c;
-                    const bool seen = at >= row + y * PER + i && at < seen_end[i];
+                    const bool seen = at >= seen_begin[i] && at < seen_end[i];
                     s[i][j] = seen ? expf(s[i][j] * (float)a.scale - stats[c]) : 0;
                     dp[i][j] = s[i][j] * (dp[i][j] - stats[N + c]);
                 }
@@ -326,31 +334,34 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
         }
 #pragma unroll
     for (int i = 0; i < PER; i++) factor[i] = 1;
-    rows_store<HD>(dv, factor, (float *)a.dv + row * a.dv_stride + head * hd_v, a.dv_stride, docs.rows - row, hd_v);
+    rows_store<HD>(dv, factor, (float *)a.dv + row * a.dv_stride + head * hd_v, a.dv_stride, docs.keys - row, hd_v);
 #pragma unroll
     for (int i = 0; i < PER; i++) factor[i] = (float)a.scale;
-    rows_store<HD>(dk, factor, (float *)a.dk + row * a.dk_stride + head * hd, a.dk_stride, docs.rows - row, hd);
+    rows_store<HD>(dk, factor, (float *)a.dk + row * a.dk_stride + head * hd, a.dk_stride, docs.keys - row, hd);
 }
 
 template <typename ARGS>
-static void queue_kernel(void (*kernel)(ARGS, attn_docs), const ARGS *a, int64_t heads, int bytes, cudaStream_t queue)
+static void queue_kernel(void (*kernel)(ARGS, attn_docs), const ARGS *a, int64_t rows, int64_t heads, int bytes,
+                         cudaStream_t queue)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); // a failure shows at the launch
-    kernel<<<(unsigned)((a->rows + M - 1) / M * heads), THREADS, bytes, queue>>>(*a, attn_docs_of(a));
+    kernel<<<(unsigned)((rows + M - 1) / M * heads), THREADS, bytes, queue>>>(*a, attn_docs_of(a));
 }
 
 void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue)
 {
-    if (a->hd <= 64 && a->hd_v <= 64) queue_kernel(f32_fwd_kernel<64>, a, a->heads, fwd_tile<64>::BYTES, queue);
-    else queue_kernel(f32_fwd_kernel<128>, a, a->heads, fwd_tile<128>::BYTES, queue);
+    if (a->hd <= 64 && a->hd_v <= 64)
+        queue_kernel(f32_fwd_kernel<64>, a, a->rows, a->heads, fwd_tile<64>::BYTES, queue);
+    else queue_kernel(f32_fwd_kernel<128>, a, a->rows, a->heads, fwd_tile<128>::BYTES, queue);
 }
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue)
 {
+    const int64_t keys = a->split ? a->keys : a->rows;
     if (a->hd <= 64 && a->hd_v <= 64) {
-        queue_kernel(f32_dq_kernel<64>, a, a->heads, dq_tile<64>::BYTES, queue);
-        queue_kernel(f32_dkv_kernel<64>, a, a->heads_kv, dkv_tile<64>::BYTES, queue);
+        queue_kernel(f32_dq_kernel<64>, a, a->rows, a->heads, dq_tile<64>::BYTES, queue);
+        queue_kernel(f32_dkv_kernel<64>, a, keys, a->heads_kv, dkv_tile<64>::BYTES, queue);
     } else {
-        queue_kernel(f32_dq_kernel<128>, a, a->heads, dq_tile<128>::BYTES, queue);
-        queue_kernel(f32_dkv_kernel<128>, a, a->heads_kv, dkv_tile<128>::BYTES, queue);
+        queue_kernel(f32_dq_kernel<128>, a, a->rows, a->heads, dq_tile<128>::BYTES, queue);
+        queue_kernel(f32_dkv_kernel<128>, a, keys, a->heads_kv, dkv_tile<128>::BYTES, queue);
     }
 }

@@ -52,8 +52,8 @@ struct hopper_fwd {
 
 // HD: width of queries and keys, HDV: of values. KEYS: of a tile; 64 for short documents (less is masked; heads of
 // 128 then have space for three warpgroups). At 192/128 shared memory has space for one Q per warpgroup and none
-// for O.
-template <int HD, int HDV, int KEYS> struct fwd_tile {
+// for O. SPLIT: queries and keys are different rows (attn_docs.cuh).
+template <int HD, int HDV, int KEYS, bool SPLIT> struct fwd_tile {
     enum {
         WGS = HD == 64 || KEYS == 64 ? 3 : 2,
         STAGES = HD == 64 ? 512 / KEYS : 2,
@@ -66,7 +66,8 @@ template <int HD, int HDV, int KEYS> struct fwd_tile {
     enum { Q = 64 * HD * 2, K = N * HD * 2, V = N * HDV * 2, O = HD == 192 ? 0 : 16 * HDV * 2 };
     // A block of rows; at < 0: no more. careful: 0, or a bit for each warp that repeats it. redo: the warps that
     // must.
-    struct slot { int at, head, begin, tiles, careful, redo, first[M]; }; // first[i]: the first key of row i
+    // first[i], last[i]: keys that row i sees; last: with SPLIT, else its own position
+    struct slot { int at, head, begin, tiles, careful, redo, first[M], last[SPLIT ? M : 1]; };
     using q_smem = smem_field<0, Q, Q_STAGES * WGS>;
     using k_smem = smem_field<q_smem::END, K, STAGES>;
     using v_smem = smem_field<k_smem::END, V, STAGES>;
@@ -132,26 +133,47 @@ template <int ROWS> __device__ inline int fwd_limits(int *first, const attn_docs
     return __shfl_sync(0xffffffffu, fwd_first(d, at, begin[0]), 0);
 }
 
-// Fills a slot, by a warp: the block from position `at` and head `head` on.
-template <int HD, int HDV, int KEYS>
-__device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS>::slot &s, const hopper_fwd &a, int at, int head)
+// The same with SPLIT, and last[i]. Positions are queries, and a search per row is in the shadow of the many keys that
+// such a row sees.
+template <int ROWS> __device__ inline int fwd_split_limits(int *first, int *last, const attn_docs &d, int at, int shift)
 {
-    using tile = fwd_tile<HD, HDV, KEYS>;
     const int lane = threadIdx.x % WARP;
-    const int begin = fwd_limits<tile::M>(s.first, a.docs, at, a.shift);
+    for (int i = lane; i < ROWS; i += WARP) {
+        const key_span keys = split_keys(d, min(at + (i >> shift), d.rows - 1));
+        first[i] = keys.first;
+        last[i] = keys.last;
+    }
+    __syncwarp();
+    return first[0];
+}
+
+// Fills a slot, by a warp: the block from position `at` and head `head` on.
+template <int HD, int HDV, int KEYS, bool SPLIT>
+__device__ inline void fwd_fill(typename fwd_tile<HD, HDV, KEYS, SPLIT>::slot &s, const hopper_fwd &a, int at, int head)
+{
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
+    const int lane = threadIdx.x % WARP;
+    int begin, end;
+    if constexpr (SPLIT) {
+        begin = fwd_split_limits<tile::M>(s.first, s.last, a.docs, at, a.shift);
+        end = s.last[tile::M - 1] + 1;
+    } else {
+        begin = fwd_limits<tile::M>(s.first, a.docs, at, a.shift);
+        end = min(at + (tile::M >> a.shift), a.docs.rows);
+    }
     if (lane == 0) {
         s.at = at;
         s.head = head;
         s.begin = begin;
-        s.tiles = (min(at + (tile::M >> a.shift), a.docs.rows) - begin + tile::N - 1) / tile::N;
+        s.tiles = (end - begin + tile::N - 1) / tile::N;
         s.careful = 0;
     }
 }
 
-template <int HD, int HDV, int KEYS>
+template <int HD, int HDV, int KEYS, bool SPLIT>
 __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, unsigned char *shared)
 {
-    using tile = fwd_tile<HD, HDV, KEYS>;
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
     const uint32_t at = shared_at(shared);
     const int lane = threadIdx.x % WARP, positions = tile::M >> a.shift,
               blocks = (a.docs.rows + positions - 1) / positions;
@@ -164,7 +186,7 @@ __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, u
         tile::slot_pipe::producer_acquire(at, slot);
         if (s.redo == 0 && ticket < total) {
             const walk_item w = walk_at(ticket, blocks, sets, a.group >> a.shift);
-            fwd_fill<HD, HDV, KEYS>(s, a, (blocks - 1 - w.block) * positions, w.head << a.shift);
+            fwd_fill<HD, HDV, KEYS, SPLIT>(s, a, (blocks - 1 - w.block) * positions, w.head << a.shift);
             if (lane == 0) ticket = gridDim.x + atomicAdd(a.drawn, 1);
             ticket = __shfl_sync(0xffffffffu, ticket, 0);
         } else {
@@ -172,7 +194,7 @@ __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, u
             if (s.redo == 0) {
                 mbar_wait(tile::slot_pipe::empty(at, slot.stage ^ 1), slot.parity ^ slot.stage ^ 1);
                 const int again = other.redo ? other.at : -1;
-                if (again >= 0) fwd_fill<HD, HDV, KEYS>(s, a, again, other.head);
+                if (again >= 0) fwd_fill<HD, HDV, KEYS, SPLIT>(s, a, again, other.head);
                 __syncwarp();
                 if (lane == 0) {
                     s.at = again;
@@ -202,10 +224,10 @@ __device__ inline void fwd_schedule(const CUtensorMap *q, const hopper_fwd &a, u
 }
 
 // Loads keys or values, heads of COLS columns, by one thread, into a field, with its pipeline.
-template <int HD, int HDV, int KEYS, int COLS, typename FIELD, typename PIPE>
+template <int HD, int HDV, int KEYS, bool SPLIT, int COLS, typename FIELD, typename PIPE>
 __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, unsigned char *shared)
 {
-    using tile = fwd_tile<HD, HDV, KEYS>;
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
     const uint32_t at = shared_at(shared);
     const auto *slots = (const typename tile::slot *)(shared + tile::slots_smem::AT);
     typename PIPE::state kv;
@@ -227,8 +249,8 @@ __device__ inline void fwd_load(const CUtensorMap *map, const hopper_fwd &a, uns
 
 // One warpgroup: 64 rows of a block. A thread has two of them, acc_row of elements 0 and 2: N / 2 scores and HDV /
 // 2 elements of O.
-template <int HD, int HDV, int KEYS> struct fwd_group {
-    using tile = fwd_tile<HD, HDV, KEYS>;
+template <int HD, int HDV, int KEYS, bool SPLIT> struct fwd_group {
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
     using slot = typename tile::slot;
     enum { N = tile::N, WGS = tile::WGS };
     const hopper_fwd &a;
@@ -287,12 +309,18 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 
     // Of row r of this warpgroup.
     __device__ int position(int r) const { return block().at + ((wg * 64 + r) >> a.shift); }
+    // The last key that it sees, if it exists.
+    __device__ int last_seen(int r) const
+    {
+        if constexpr (SPLIT) return block().last[wg * 64 + r];
+        else return position(r);
+    }
     // True: every row sees all of tile j of the block, and keys after it.
     __device__ bool inner(int j) const
     {
         const slot &b = block();
         const int key = b.begin + j * N;
-        return key + N <= position(0) && key >= b.first[wg * 64 + 63] && !b.careful;
+        return key + N <= last_seen(0) && key >= b.first[wg * 64 + 63] && !b.careful;
     }
     // Bit mask of a row's elements in this thread, columns 0, 1, 8, 9, 16, ..: those up to column `to`.
     __device__ static uint32_t bits_up_to(int to)
@@ -309,7 +337,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int r = mine + 8 * half;
-            seen[half] = bits_up_to(b.at + (r >> a.shift) - base) & ~bits_up_to(b.first[r] - base - 1);
+            seen[half] = bits_up_to(last_seen(r - wg * 64) - base) & ~bits_up_to(b.first[r] - base - 1);
         }
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
@@ -492,7 +520,7 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
             const slot &b = block();
             if (b.at < 0) break;
             const int from = position(0), last = min(position(63), a.docs.rows - 1);
-            const int high = from <= last ? (last - b.begin) / N : -1,
+            const int high = from <= last ? ((SPLIT ? last_seen(63) : last) - b.begin) / N : -1,
                       low = from <= last ? (b.first[wg * 64] - b.begin) / N : 0;
             for (int j = b.tiles - 1; j > high; j--) skip();
             mbar_wait(tile::q_pipe::full(at, q_stage()), blocks / tile::Q_STAGES & 1);
@@ -511,13 +539,13 @@ template <int HD, int HDV, int KEYS> struct fwd_group {
 };
 #endif
 
-template <int HD, int HDV, int KEYS>
-__global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
+template <int HD, int HDV, int KEYS, bool SPLIT>
+__global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS, SPLIT>::THREADS, 1)
     hopper_fwd_kernel(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
                       const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap o, const hopper_fwd a)
 {
 #ifdef TILE90
-    using tile = fwd_tile<HD, HDV, KEYS>;
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t at = shared_at(shared);
     if (threadIdx.x == 0) {
@@ -540,14 +568,14 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
     if (threadIdx.x < WARPGROUP) {
         registers_give<tile::REGISTERS_LOAD>();
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        if (warp == 0) fwd_schedule<HD, HDV, KEYS>(&q, a, shared);
+        if (warp == 0) fwd_schedule<HD, HDV, KEYS, SPLIT>(&q, a, shared);
         if (warp == 1 && lane == 0)
-            fwd_load<HD, HDV, KEYS, HD, typename tile::k_smem, typename tile::k_pipe>(&k, a, shared);
+            fwd_load<HD, HDV, KEYS, SPLIT, HD, typename tile::k_smem, typename tile::k_pipe>(&k, a, shared);
         if (warp == 2 && lane == 0)
-            fwd_load<HD, HDV, KEYS, HDV, typename tile::v_smem, typename tile::v_pipe>(&v, a, shared);
+            fwd_load<HD, HDV, KEYS, SPLIT, HDV, typename tile::v_smem, typename tile::v_pipe>(&v, a, shared);
     } else {
         registers_take<tile::REGISTERS>();
-        fwd_group<HD, HDV, KEYS>(&o, a, shared).run();
+        fwd_group<HD, HDV, KEYS, SPLIT>(&o, a, shared).run();
     }
 #endif
 }
@@ -558,19 +586,21 @@ __global__ void __launch_bounds__(fwd_tile<HD, HDV, KEYS>::THREADS, 1)
 template <int HD, int HDV, int KEYS> static int fwd_shift(int64_t group)
 {
     int shift = 0;
-    while (fwd_tile<HD, HDV, KEYS>::O > 0 && shift < 3 && (group >> shift) % 2 == 0) shift++;
+    while (fwd_tile<HD, HDV, KEYS, false>::O > 0 && shift < 3 && (group >> shift) % 2 == 0) shift++;
     return shift;
 }
 
-template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
+template <int HD, int HDV, int KEYS, bool SPLIT = false>
+static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
-    using tile = fwd_tile<HD, HDV, KEYS>;
+    using tile = fwd_tile<HD, HDV, KEYS, SPLIT>;
     CUtensorMap q, k, v, o;
     const int64_t cols_kv = a->heads_kv * HD, cols_v = a->heads_kv * HDV;
     const int shift = fwd_shift<HD, HDV, KEYS>(a->heads / a->heads_kv);
     TRY(tile_map_heads(&q, s, a->q, a->rows, a->q_stride, a->heads, HD, 64 >> shift, 1 << shift));
-    TRY(tile_map_rows(&k, s, a->k, a->rows, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
-    TRY(tile_map_rows(&v, s, a->v, a->rows, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
+    const int64_t keys = SPLIT ? a->keys : a->rows;
+    TRY(tile_map_rows(&k, s, a->k, keys, a->k_stride, cols_kv, tile::N, HD / SLAB_COLS));
+    TRY(tile_map_rows(&v, s, a->v, keys, a->v_stride, cols_v, tile::N, HDV / SLAB_COLS));
     TRY(tile_map_heads(&o, s, a->o, a->rows, a->heads * HDV, a->heads, HDV, 16 >> shift, 1 << shift));
     int *drawn = (int *)cuda_set_workspace(s, sizeof *drawn, "attn_fwd (hopper)");
     const hopper_fwd x = {attn_docs_of(a),
@@ -586,8 +616,9 @@ template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_f
                   total = blocks * (a->heads >> shift);
     const int64_t each = cuda_set(s)->multiprocessors;
     cudaMemsetAsync(drawn, 0, sizeof *drawn, queue_of(s)); // a failure shows at the launch, as those of the next line
-    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::BYTES);
-    hopper_fwd_kernel<HD, HDV, KEYS>
+    cudaFuncSetAttribute(hopper_fwd_kernel<HD, HDV, KEYS, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         tile::BYTES);
+    hopper_fwd_kernel<HD, HDV, KEYS, SPLIT>
         <<<(unsigned)(total < each ? total : each), tile::THREADS, tile::BYTES, queue_of(s)>>>(q, k, v, o, x);
     return cuda_set_launched(s, "attn_fwd (hopper)");
 }
@@ -598,7 +629,7 @@ template <int HD, int HDV, int KEYS> static status queue_fwd(const struct attn_f
 static bool few_keys(const struct attn_fwd_args *a)
 {
     const int64_t few = a->hd == 64 ? 256 : 1024;
-    return a->rows <= few * a->docs || (a->window > 0 && a->window <= few);
+    return (a->split ? a->keys : a->rows) <= few * a->docs || (a->window > 0 && a->window <= few);
 }
 
 extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
@@ -609,8 +640,12 @@ extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
 extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16, "heads of %lld, %lld %s", (long long)a->hd,
-          (long long)a->hd_v, dtype_name(a->dt));
+    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16 && !(a->split && a->hd == 192),
+          "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v, dtype_name(a->dt));
+    if (a->split) {
+        if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64, true>(a, s) : queue_fwd<64, 64, 128, true>(a, s);
+        return few_keys(a) ? queue_fwd<128, 128, 64, true>(a, s) : queue_fwd<128, 128, 128, true>(a, s);
+    }
     if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
     if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
     return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);

@@ -26,12 +26,13 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_fwd_kernel(attn_fwd_arg
 {
     const warp_item w = warp_item_of(docs.rows, a.heads);
     if (!w.any) return;
-    const int hd = a.hd, hd_v = a.hd_v, kv = w.head / (int)(a.heads / a.heads_kv), first = first_key(docs, w.row);
+    const int hd = a.hd, hd_v = a.hd_v, kv = w.head / (int)(a.heads / a.heads_kv);
+    const key_span keys = keys_of(docs, w.row);
     float q[PER];
     head_load(q, (const T *)a.q + w.row * a.q_stride + w.head * hd, hd, w.lane);
     softmax_state<PER> s;
-    for (int u = first; u <= w.row; u += s.AT_ONCE)
-        s.add(q, (const T *)a.k + kv * hd, (const T *)a.v + kv * hd_v, a.k_stride, a.v_stride, u, 1, w.row + 1,
+    for (int u = keys.first; u <= keys.last; u += s.AT_ONCE)
+        s.add(q, (const T *)a.k + kv * hd, (const T *)a.v + kv * hd_v, a.k_stride, a.v_stride, u, 1, keys.last + 1,
               (float)a.scale, hd, hd_v, w.lane);
     head_store((T *)a.o + (w.row * a.heads + w.head) * hd_v, s.o, 1 / s.sum, hd_v, w.lane);
     if (a.lse && w.lane == 0) ((float *)a.lse)[w.head * a.rows + w.row] = s.max + logf(s.sum);
@@ -53,11 +54,12 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_dq_kernel(attn_bwd_args
     const int hd = a.hd, hd_v = a.hd_v, kv = w.head / (int)(a.heads / a.heads_kv);
     const row_stats r = row_stats_of(a, w.row, w.head);
     const T *k = (const T *)a.k + kv * hd, *v = (const T *)a.v + kv * hd_v;
+    const key_span keys = keys_of(docs, w.row);
     float q[PER], grad[PER], dq[PER] = {0};
     head_load(q, (const T *)a.q + w.row * a.q_stride + w.head * hd, hd, w.lane);
     head_load(grad, (const T *)a.do_ + (w.row * a.heads + w.head) * hd_v, hd_v, w.lane);
 #pragma unroll 2
-    for (int u = first_key(docs, w.row); u <= w.row; u++) {
+    for (int u = keys.first; u <= keys.last; u++) {
         float x[PER], y[PER];
         head_load(x, k + u * a.k_stride, hd, w.lane);
         head_load(y, v + u * a.v_stride, hd_v, w.lane);
@@ -71,15 +73,16 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_dq_kernel(attn_bwd_args
 template <typename T, int PER>
 __global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 6 : 2) reference_dkv_kernel(attn_bwd_args a, attn_docs docs)
 {
-    const warp_item w = warp_item_of(docs.rows, a.heads_kv);
+    const warp_item w = warp_item_of(docs.keys, a.heads_kv); // w.row: of keys
     if (!w.any) return;
-    const int hd = a.hd, hd_v = a.hd_v, group = a.heads / a.heads_kv, end = query_end(docs, w.row);
+    const int hd = a.hd, hd_v = a.hd_v, group = a.heads / a.heads_kv;
+    const query_span queries = queries_of(docs, w.row);
     float k[PER], v[PER], dk[PER] = {0}, dv[PER] = {0};
     head_load(k, (const T *)a.k + w.row * a.k_stride + w.head * hd, hd, w.lane);
     head_load(v, (const T *)a.v + w.row * a.v_stride + w.head * hd_v, hd_v, w.lane);
     for (int h = w.head * group; h < (w.head + 1) * group; h++) {
 #pragma unroll 2
-        for (int t = w.row; t < end; t++) {
+        for (int t = queries.begin; t < queries.end; t++) {
             const row_stats r = row_stats_of(a, t, h);
             float x[PER], y[PER];
             head_load(x, (const T *)a.q + t * a.q_stride + h * hd, hd, w.lane);
@@ -156,7 +159,7 @@ extern "C" status cuda_reference_attn_bwd(const struct attn_bwd_args *a, dev_str
     attn_delta_queue(a, (float *)a->scratch, queue_of(s));
     BY_HEAD(a, {
         reference_dq_kernel<T, PER><<<warp_grid(a->rows, a->heads), WARPS * WARP, 0, queue_of(s)>>>(*a, docs);
-        reference_dkv_kernel<T, PER><<<warp_grid(a->rows, a->heads_kv), WARPS * WARP, 0, queue_of(s)>>>(*a, docs);
+        reference_dkv_kernel<T, PER><<<warp_grid(docs.keys, a->heads_kv), WARPS * WARP, 0, queue_of(s)>>>(*a, docs);
     });
     return cuda_set_launched(s, "attn_bwd (reference)");
 }

@@ -210,19 +210,27 @@ __device__ inline void rows_store(const float (&c)[M][HD / 8][4], const float (&
 
 // Query rows of one warp in forward and dq: 16 MT from `row` on; this lane's rows are row + 16 m + 8 half + g.
 template <int MT> struct query_rows {
-    int row, last;      // last: -1 when none exists
-    const int *first;   // [16 MT] in shared memory: first_key of each row
+    int row;
+    bool exist;
+    const int *first, *last; // [16 MT] each in shared memory: keys_of each row
 
-    __device__ query_rows(const attn_docs &docs, int row_, int *first_) : row(row_), first(first_)
+    __device__ query_rows(const attn_docs &docs, int row_, int *limits)
+        : row(row_), exist(row_ < docs.rows), first(limits), last(limits + 16 * MT)
     {
         const int lane = threadIdx.x % WARP;
-        last = row < docs.rows ? min(row + 16 * MT, docs.rows) - 1 : -1;
-        if (lane < 16 * MT) first_[lane] = first_key(docs, min(row + lane, docs.rows - 1));
+        if (lane < 16 * MT) {
+            const key_span keys = keys_of(docs, min(row + lane, docs.rows - 1));
+            limits[lane] = keys.first;
+            limits[16 * MT + lane] = keys.last;
+        }
         __syncwarp();
     }
     // Of keys [key, key + N): does any row see one; does every row see all?
-    template <int N> __device__ bool any(int key) const { return key <= last && key + N > first[0]; }
-    template <int N> __device__ bool all(int key) const { return key + N - 1 <= row && key >= first[16 * MT - 1]; }
+    template <int N> __device__ bool any(int key) const
+    {
+        return exist && key <= last[16 * MT - 1] && key + N > first[0];
+    }
+    template <int N> __device__ bool all(int key) const { return key + N - 1 <= last[0] && key >= first[16 * MT - 1]; }
 };
 
 // Arguments of the kernels. Chunks of 16 bytes in a head of keys and of values.
@@ -255,7 +263,7 @@ struct own_fwd {
 template <int HD, int HDV> struct fwd_tile {
     enum { MT = HD == 192 ? 1 : 2, M = WARPS * 16 * MT, N = HD == 192 ? 32 : 64 };
     enum { Q = M * row_bytes<HD>(), K = N * row_bytes<HD>(), V = N * row_bytes<HDV>() };
-    enum { LIMITS = Q + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : 2 };
+    enum { LIMITS = Q + 2 * (K + V), BYTES = LIMITS + M * 8, BLOCKS = HD == 64 ? 3 : 2 };
 };
 
 // Adds one tile of scores: updates running max and sum, rescales o, s becomes exp(s - max).
@@ -301,7 +309,7 @@ __device__ inline void mask_scores(float (&s)[MT][N / 8][4], const query_rows<MT
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int i = m * 16 + half * 8 + threadIdx.x % WARP / 4, base = key + 2 * (threadIdx.x % 4);
-            const int from = rows.first[i] - base, to = rows.row + i - base;
+            const int from = rows.first[i] - base, to = rows.last[i] - base;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
@@ -323,15 +331,16 @@ __global__ void __launch_bounds__(THREADS, fwd_tile<HD, HDV>::BLOCKS) own_fwd_ke
     const __nv_bfloat16 *k = a.k + b.head / c.group * hd, *v = a.v + b.head / c.group * hd_v;
 
     tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
-    const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
+    const int begin = first_key(c.docs, b.row) & ~(N - 1),
+              end = keys_of(c.docs, min(b.row + tile::M, c.docs.rows) - 1).last + 1;
     auto load = [&](int key, int stage) {
         const uint32_t to = kv_at + stage * (tile::K + tile::V);
-        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
-        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks_v);
+        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.keys - key, c.chunks);
+        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.keys - key, c.chunks_v);
         copies_close();
     };
     load(begin, 0);
-    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
+    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (32 * MT));
 
     float o[MT][HDV / 8][4], max[MT][2], sum[MT][2];
     zero(o);
@@ -380,7 +389,7 @@ struct own_bwd {
 template <int HD, int HDV> struct dq_tile {
     enum { MT = HD == 192 ? 1 : 2, M = WARPS * 16 * MT, N = 32 };
     enum { Q = M * row_bytes<HD>(), O = M * row_bytes<HDV>(), K = N * row_bytes<HD>(), V = N * row_bytes<HDV>() };
-    enum { LIMITS = Q + O + 2 * (K + V), BYTES = LIMITS + M * 4, BLOCKS = HD == 64 ? 3 : HD == 192 ? 1 : 2 };
+    enum { LIMITS = Q + O + 2 * (K + V), BYTES = LIMITS + M * 8, BLOCKS = HD == 64 ? 3 : HD == 192 ? 1 : 2 };
 };
 
 template <int HD, int HDV>
@@ -401,15 +410,16 @@ __global__ void __launch_bounds__(THREADS, dq_tile<HD, HDV>::BLOCKS) own_dq_kern
     tile_load<tile::M, HD>(q_at, a.q + b.row * a.q_stride + b.head * hd, a.q_stride, c.docs.rows - b.row, c.chunks);
     tile_load<tile::M, HDV>(grad_at, a.grad + b.row * grad_stride + b.head * hd_v, grad_stride, c.docs.rows - b.row,
                             c.chunks_v);
-    const int begin = first_key(c.docs, b.row) & ~(N - 1), end = min(b.row + tile::M, c.docs.rows);
+    const int begin = first_key(c.docs, b.row) & ~(N - 1),
+              end = keys_of(c.docs, min(b.row + tile::M, c.docs.rows) - 1).last + 1;
     auto load = [&](int key, int stage) {
         const uint32_t to = kv_at + stage * (tile::K + tile::V);
-        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.rows - key, c.chunks);
-        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.rows - key, c.chunks_v);
+        tile_load<N, HD>(to, k + key * a.k_stride, a.k_stride, c.docs.keys - key, c.chunks);
+        tile_load<N, HDV>(to + tile::K, v + key * a.v_stride, a.v_stride, c.docs.keys - key, c.chunks_v);
         copies_close();
     };
     load(begin, 0);
-    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
+    const query_rows<MT> rows(c.docs, b.row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (32 * MT));
 
     float dq[MT][HD / 8][4], lse2[MT][2], delta[MT][2], factor[MT][2];
     zero(dq);
@@ -458,29 +468,37 @@ template <int HD, int HDV> struct dkv_tile {
         // q, gradient of o, lse, delta; tiles begin at a multiple of their rows' bytes
         STAGE = Q + O + (HD == 192 ? 512 : 2 * N * 4),
         LIMITS = K + V + 2 * STAGE,
-        BYTES = LIMITS + M * 4,
+        BYTES = LIMITS + M * 8,
         BLOCKS = HD == 192 ? 1 : 2
     };
 };
 
 // Key rows of one warp: 16 MT from `row` on; this lane's rows are row + 16 m + 8 half + g.
 template <int MT> struct key_rows {
-    int row, last;      // last: -1 when none exists
-    const int *end;     // [16 MT] in shared memory: query_end of each row
+    int row;
+    bool exist;
+    const int *begin, *end; // [16 MT] each in shared memory: queries_of each row
 
-    __device__ key_rows(const attn_docs &docs, int row_, int *end_) : row(row_), end(end_)
+    __device__ key_rows(const attn_docs &docs, int row_, int *limits)
+        : row(row_), exist(row_ < docs.keys), begin(limits), end(limits + 16 * MT)
     {
         const int lane = threadIdx.x % WARP;
-        last = row < docs.rows ? min(row + 16 * MT, docs.rows) - 1 : -1;
-        if (lane < 16 * MT) end_[lane] = query_end(docs, min(row + lane, docs.rows - 1));
+        if (lane < 16 * MT) {
+            const query_span queries = queries_of(docs, min(row + lane, docs.keys - 1));
+            limits[lane] = queries.begin;
+            limits[16 * MT + lane] = queries.end;
+        }
         __syncwarp();
     }
     // Of queries [query, query + N): is any seen by one; are all seen by every row?
     template <int N> __device__ bool any(int query) const
     {
-        return row <= last && query + N > row && query < end[16 * MT - 1];
+        return exist && query + N > begin[0] && query < end[16 * MT - 1];
     }
-    template <int N> __device__ bool all(int query) const { return query >= last && query + N <= end[0]; }
+    template <int N> __device__ bool all(int query) const
+    {
+        return query >= begin[16 * MT - 1] && query + N <= end[0];
+    }
 };
 
 // Turns S^T and dP^T of one tile into s = P^T and dp = dS^T. stats: lse [N] and delta [N] of the tile's queries, in
@@ -494,7 +512,7 @@ __device__ inline void scores_to_gradients(float (&s)[MT][N / 8][4], float (&dp)
     int from[MT][2], to[MT][2]; // of a row: its first and last query, counted as n * 8 + e below
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++) {
-        from[i / 2][i % 2] = masked ? rows.row + i * 8 + g - query - t2 : -N;
+        from[i / 2][i % 2] = masked ? rows.begin[i * 8 + g] - query - t2 : -N;
         to[i / 2][i % 2] = masked ? rows.end[i * 8 + g] - 1 - query - t2 : N;
     }
 #pragma unroll
@@ -526,8 +544,8 @@ __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_ke
     const uint32_t own_k = k_at + warp * (16 * MT * row_bytes<HD>()),
                    own_v = v_at + warp * (16 * MT * row_bytes<HDV>());
 
-    tile_load<tile::M, HD>(k_at, a.k + row * a.k_stride + head * hd, a.k_stride, c.docs.rows - row, c.chunks);
-    tile_load<tile::M, HDV>(v_at, a.v + row * a.v_stride + head * hd_v, a.v_stride, c.docs.rows - row, c.chunks_v);
+    tile_load<tile::M, HD>(k_at, a.k + row * a.k_stride + head * hd, a.k_stride, c.docs.keys - row, c.chunks);
+    tile_load<tile::M, HDV>(v_at, a.v + row * a.v_stride + head * hd_v, a.v_stride, c.docs.keys - row, c.chunks_v);
     auto load = [&](int h, int query, int stage) {
         const uint32_t to = stages_at + stage * tile::STAGE;
         const int valid = c.docs.rows - query;
@@ -540,11 +558,12 @@ __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_ke
         }
         copies_close();
     };
-    int h = head * c.group, query = row;
+    const int first = queries_of(c.docs, row).begin;
+    int h = head * c.group, query = first;
     const int h_end = h + c.group;
     load(h, query, 0);
-    const int end = query_end(c.docs, min(row + tile::M, c.docs.rows) - 1);
-    const key_rows<MT> rows(c.docs, row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (16 * MT));
+    const int end = query_end(c.docs, min(row + tile::M, c.docs.keys) - 1);
+    const key_rows<MT> rows(c.docs, row + warp * (16 * MT), (int *)(shared + tile::LIMITS) + warp * (32 * MT));
 
     float dk[MT][HD / 8][4], dv[MT][HDV / 8][4];
     zero(dk);
@@ -555,7 +574,7 @@ __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_ke
         const int now = query;
         query += N;
         if (query >= end) {
-            query = row;
+            query = first;
             h++;
         }
         if (h < h_end) load(h, query, stage ^ 1);
@@ -573,10 +592,10 @@ __global__ void __launch_bounds__(THREADS, dkv_tile<HD, HDV>::BLOCKS) own_dkv_ke
 
     float factor[MT][2];
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = 1;
-    rows_store<HDV>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd_v, a.dv_stride, c.docs.rows - rows.row,
+    rows_store<HDV>(dv, factor, own_v, a.dv + rows.row * a.dv_stride + head * hd_v, a.dv_stride, c.docs.keys - rows.row,
                     c.chunks_v);
     for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] = c.scale;
-    rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.rows - rows.row,
+    rows_store<HD>(dk, factor, own_k, a.dk + rows.row * a.dk_stride + head * hd, a.dk_stride, c.docs.keys - rows.row,
                    c.chunks);
 }
 
@@ -600,7 +619,8 @@ extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 
 template <typename ARGS> static void check_served(const ARGS *a)
 {
-    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt};
+    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt,
+                              a->keys};
     const char *refused = cuda_own_attn_refuses(&shape);
     CHECK(refused == NULL, "%s", refused);
 }
@@ -638,9 +658,9 @@ template <int HD, int HDV> static void queue_fwd(const own_fwd &x, cudaStream_t 
 }
 template <int HD, int HDV> static void queue_bwd(const own_bwd &x, cudaStream_t queue)
 {
-    const int rows = x.shape.docs.rows, heads = x.shape.heads;
+    const int rows = x.shape.docs.rows, keys = x.shape.docs.keys, heads = x.shape.heads;
     queue_kernel(own_dq_kernel<HD, HDV>, x, rows, dq_tile<HD, HDV>::M, heads, dq_tile<HD, HDV>::BYTES, queue);
-    queue_kernel(own_dkv_kernel<HD, HDV>, x, rows, dkv_tile<HD, HDV>::M, heads / x.shape.group,
+    queue_kernel(own_dkv_kernel<HD, HDV>, x, keys, dkv_tile<HD, HDV>::M, heads / x.shape.group,
                  dkv_tile<HD, HDV>::BYTES, queue);
 }
 

@@ -47,6 +47,7 @@ void cuda_moe_slots(struct ops *o)
     o->expert_act_bwd = cuda_expert_act_bwd;
     o->combine = cuda_combine;
     o->combine_gate_bwd = cuda_combine_gate_bwd;
+    o->dispatch_sort = cuda_dispatch_sort;
     o->balance = cuda_balance;
     o->moe_scratch = moe_scratch;
     o->expert_align = MOE_ALIGN;

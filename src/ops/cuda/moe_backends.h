@@ -18,4 +18,5 @@ expert_act_fwd_fn cuda_expert_act_fwd; /* moe_rows.cu */
 expert_act_bwd_fn cuda_expert_act_bwd;
 combine_fn cuda_combine;
 combine_gate_bwd_fn cuda_combine_gate_bwd;
+dispatch_sort_fn cuda_dispatch_sort; /* moe_dispatch.cu */
 #endif

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const combine_args a, 
     const int64_t index = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, t = index / chunks;
     const int lane = threadIdx.x % WARP, k = (int)a.top_k;
     const int64_t at = (index % chunks * WARP + lane) * W, d = a.d;
-    if (t >= a.rows) return;
+    if (t >= (a.count ? *a.count : a.rows)) return;
     const int mine = lane < k ? a.place[t * k + lane] : -1;
     const bool in = at < d;
     float sum[W] = {};

@@ -146,6 +146,11 @@ static status device_collective(struct comm *c, const struct comm_call *call)
     CHECK(is_carried(call->op), "%s '%s' between GPUs", comm_op_text(call->op), call->name);
     if (call->bytes > 0) TRY(p2p_comm_call(c->world->device->p2p, c, call, &carried));
     if (carried) return STATUS_OK;
+    if (call->counts)
+        return FAIL(STATUS_CONFIG,
+                    "'%s': the ranks of '%s' must reach each other's memory so far: put parallel.expert's "
+                    "neighbours, at most %d, on one machine, with parallel.transport: auto",
+                    call->name, c->name, P2P_RANKS_MAX);
     if (call->bytes > 0) TRY(by_nccl(c, call));
     return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
 }

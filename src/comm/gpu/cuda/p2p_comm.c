@@ -15,6 +15,7 @@ struct p2p_comm_route {
     const void *send, *result;
     size_t bytes;
     enum comm_op op;
+    bool rows;        /* with counts */
     char **in, **out; /* [ranks] `send` and `result` of the others; NULL: not shared. One owned allocation */
     bool in_shared, out_shared; /* on all ranks */
     int align;                  /* of all ranks' addresses and bytes; 16 at most */
@@ -206,7 +207,8 @@ static struct p2p_comm_at at_of(const struct p2p_comm *n, const void *p, size_t 
 static struct p2p_comm_places places_of(const struct p2p_comm *n, const struct comm_call *call, int ranks)
 {
     const bool one = call->op == COMM_REDUCE_SCATTER || comm_op_one(call->op);
-    const size_t bytes = call->bytes, every = bytes * (size_t)ranks;
+    const size_t bytes = call->bytes,
+                 every = call->counts ? bytes : bytes * (size_t)ranks; /* rows: how many, nobody knows here */
     const size_t bits = (size_t)call->send | (size_t)result_of(call) | bytes;
     return (struct p2p_comm_places){.send = at_of(n, call->send, comm_op_splits(call->op) ? every : bytes),
                                     .result = at_of(n, result_of(call), one ? bytes : every),
@@ -231,6 +233,7 @@ static status make_route(struct p2p_comm *n, struct comm *c, const struct comm_c
                                      .result = result_of(call),
                                      .bytes = call->bytes,
                                      .op = call->op,
+                                     .rows = call->counts != NULL,
                                      .in_shared = true,
                                      .out_shared = true,
                                      .align = P2P_ALIGN};
@@ -252,7 +255,7 @@ static status make_route(struct p2p_comm *n, struct comm *c, const struct comm_c
 static bool is_route(const struct p2p_comm_route *k, const struct comm *c, const struct comm_call *call)
 {
     return k->c == c && k->send == call->send && k->result == result_of(call) && k->bytes == call->bytes &&
-           k->op == call->op;
+           k->op == call->op && k->rows == (call->counts != NULL);
 }
 
 /* Steps repeat the same calls in the same order: try the entry after the last one first. */
@@ -439,12 +442,29 @@ static unsigned algos_of(const struct p2p_comm *n, const struct comm *c, const s
     return ways & n->ways;
 }
 
+/* As many rows as the GPUs know. */
+static status by_rows(const struct p2p_comm *n, const struct comm *c, const struct comm_call *call,
+                      const struct p2p_comm_route *route)
+{
+    struct p2p_comm_rows a = {
+        .recv = call->recv, .counts = call->counts, .bytes = call->bytes, .rank = c->rank, .ranks = c->ranks};
+    for (int r = 0; r < c->ranks; r++) a.in[r] = r == c->rank ? call->send : route->in[r];
+    TRY(barrier(n, c, call->stream));
+    TRY(p2p_comm_rows_queue(&a, call->stream));
+    TRY(barrier(n, c, call->stream));
+    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
+}
+
 status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call *call, bool *carried)
 {
     struct p2p_comm_route *route = NULL;
     *carried = false;
     if (!p2p_comm_all(n, c)) return STATUS_OK;
     TRY(find_route(n, c, call, &route));
+    if (call->counts) {
+        *carried = route->in_shared && c->ranks <= P2P_RANKS_MAX;
+        return *carried ? by_rows(n, c, call, route) : STATUS_OK;
+    }
     const unsigned ways = algos_of(n, c, call, route);
     *carried = ways != 0;
     if (ways == 0) return STATUS_OK;

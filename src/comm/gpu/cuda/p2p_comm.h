@@ -8,6 +8,7 @@
  *     a sum        the same into scratch; a kernel adds all terms
  *     all-reduce   barrier; copy the peers' parts of the own slice; add; barrier; copy the peers' slices; barrier
  *   kernels        one launch of a schedule (comm/gpu/p2p_schedule.h)
+ *   rows           an all-to-all whose counts are on the GPUs: barrier; a kernel reads the rows from all others; barrier
  *   message        wait for room; copy into the neighbour's mailbox; signal it
  *
  * The counters that ranks wait for are in GPU memory: a captured call can be replayed. The abort flag ends all waits of kernels. */
@@ -60,6 +61,16 @@ status p2p_comm_barrier_queue(const struct p2p_comm_barrier *m, struct stream *s
 struct p2p_comm_wait { const uint32_t *flag, *count; int plus; volatile uint32_t *abort_flag; };
 status p2p_comm_wait_queue(const struct p2p_comm_wait *w, struct stream *s) WARN_UNUSED;
 status p2p_comm_signal_queue(uint32_t *count, uint32_t *flag, struct stream *s) WARN_UNUSED;
+/* recv [rows of rank 0, of rank 1, ...] = the rows that each rank has for this one (comm_all_to_all_rows); in[r]: rank r's
+ * `send`. 16 bytes at a time if all addresses and `bytes` allow, else 4 or 2. */
+struct p2p_comm_rows {
+    const char *in[P2P_RANKS_MAX];
+    char *recv;
+    const int64_t *counts;      /* [ranks][ranks], on the GPU */
+    size_t bytes;               /* of a row */
+    int rank, ranks;
+};
+status p2p_comm_rows_queue(const struct p2p_comm_rows *a, struct stream *s) WARN_UNUSED;
 /* A copy inside the GPU by a few multiprocessors, so that it need not wait for copy engines. Both addresses
  * and `bytes` are multiples of 16. */
 status p2p_comm_copy_queue(void *to, const void *from, size_t bytes, struct stream *s) WARN_UNUSED;

@@ -311,7 +311,7 @@ static status combine(const struct combine_args *a, dev_stream s)
     check_dt(a->dt);
     CHECK(a->base_dt == a->dt || a->base_dt == dtype_acc(a->dt), "%s with a base of %s", dtype_name(a->dt),
           dtype_name(a->base_dt));
-    PARALLEL_CHUNKS(t, a->rows)
+    PARALLEL_CHUNKS(t, a->count ? *a->count : a->rows)
     {
         const double gate = a->gate ? sigmoid(get(a->gate, t, dtype_acc(a->dt))) : 1;
         for (int64_t i = 0; i < a->d; i++) {
@@ -341,6 +341,43 @@ static status combine_gate_bwd(const struct combine_gate_bwd_args *a, dev_stream
         }
         put(a->dgate, t, a->dt, along * gate * (1 - gate));
     }
+    return STATUS_OK;
+}
+
+/* ---- rows of other ranks */
+
+static status dispatch_sort(const struct dispatch_sort_args *a, dev_stream s)
+{
+    (void)s;
+    const int64_t ranks = a->ranks, local = a->experts / ranks;
+    const int32_t *every = a->every,
+                  *mine = every + a->rank * local; /* of rank k for own expert e: k experts + e */
+    CHECK(ranks >= 1 && a->experts % ranks == 0, "%lld experts on %lld ranks", (long long)a->experts,
+          (long long)ranks);
+    for (int64_t i = 0; i < ranks; i++)
+        for (int64_t j = 0; j < ranks; j++) {
+            int64_t rows = 0;
+            for (int64_t e = 0; e < local; e++) rows += every[i * a->experts + j * local + e];
+            a->pairs[i * ranks + j] = a->pairs[(ranks + j) * ranks + i] = rows;
+        }
+    int32_t arrived = 0, sorted = 0;
+    for (int64_t e = 0; e < local; e++) {
+        a->offsets[e] = sorted;
+        a->counts[e] = 0; /* so far */
+        for (int64_t k = 0; k < ranks; k++) sorted += mine[k * a->experts + e];
+        for (; sorted % a->align != 0; sorted++) a->source[sorted] = -1;
+    }
+    a->offsets[local] = sorted;
+    for (int64_t k = 0; k < ranks; k++)
+        for (int64_t e = 0; e < local; e++)
+            for (int32_t i = 0; i < mine[k * a->experts + e]; i++) {
+                const int32_t to = a->offsets[e] + a->counts[e]++;
+                a->source[to] = arrived;
+                a->place[arrived++] = to;
+            }
+    a->counts[local] = arrived;
+    for (int64_t i = 0; i < a->slot_count; i++)
+        a->tokens[i] = a->slots[i] < 0 ? -1 : a->slots[i] / (int32_t)a->top_k;
     return STATUS_OK;
 }
 
@@ -396,6 +433,7 @@ void oracle_moe(struct ops *o)
     o->expert_act_bwd = expert_act_bwd;
     o->combine = combine;
     o->combine_gate_bwd = combine_gate_bwd;
+    o->dispatch_sort = dispatch_sort;
     o->balance = balance;
     o->moe_scratch = moe_scratch;
     o->expert_align = 1;

@@ -126,10 +126,10 @@ static status combine(const struct combine_args *a, dev_stream s)
     check_dt(a->dt);
     CHECK(a->base_dt == a->dt || a->base_dt == DTYPE_F32, "%s with a base of %s", dtype_name(a->dt),
           dtype_name(a->base_dt));
-    const int64_t grain = row_grain(a->d * (a->top_k + 1));
-    PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
+    const int64_t grain = row_grain(a->d * (a->top_k + 1)), count = a->count ? *a->count : a->rows;
+    PARALLEL_CHUNKS(c, chunk_count(count, grain))
     {
-        const struct span rows = chunk_span(c, a->rows, grain);
+        const struct span rows = chunk_span(c, count, grain);
         for (int64_t t = rows.begin; t < rows.end; t++) {
             const float gate = a->gate ? gate_of(a->gate, t) : 1;
             if (a->dt == DTYPE_F32)
