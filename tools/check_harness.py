@@ -2,10 +2,11 @@
 """Compares `ingot eval --tasks` with lm-evaluation-harness: the same files, the same model, every log-likelihood and metric within 1e-3 (perplexities:
 of their size).
 
-    tools/check_harness.py [INGOT] [--rows N] [--run RUN]
+    tools/check_harness.py [INGOT] [--rows N] [--run RUN] [--serve]
 
 Needs lm_eval==0.4.9, transformers<5, datasets<4, torch. Makes files in the published formats, a tokenizer, a run of ingot that is exported,
-and a Qwen2 of transformers that is imported; --run takes another run with a tokenizer. The standard error of LAMBADA's perplexity is left out:
+and a Qwen2 of transformers that is imported; --run takes another run with a tokenizer. --serve: lm_eval asks `ingot serve --model` through its
+local-completions (which needs lm_eval[api]); texts that a model of few positions cannot see as a whole are left out, for the API cuts them elsewhere. The standard error of LAMBADA's perplexity is left out:
 lm_eval draws it by bootstrap, ingot computes it to first order."""
 import argparse
 import csv
@@ -13,20 +14,24 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import tempfile
+from contextlib import contextmanager
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 import lm_eval
 import torch
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.openai_completions import LocalCompletionsAPI
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import load_yaml_config
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 TOLERANCE = 1e-3
+POSITIONS = 200 # the fewest of the models below
 WORDS = ("the of and king lord said unto him house people came went Day god land son Water fire light stone 12 7 naïve Café über don't "
          "first. second, third; \"quoted\" (aside) re-read A B").split()
 rnd = random.Random(7)
@@ -83,7 +88,7 @@ def mmlu(subject):
             "choices": [text(1, 6) for _ in range(4)], "answer": rnd.randint(0, 3)}
 
 
-def make_files(work, n):
+def make_files(work, n, long):
     """By task of lm_eval: (its rows, its split, ingot's NAME=FILE)."""
     path = lambda name: os.path.join(work, name)
     tasks = {}
@@ -105,9 +110,9 @@ def make_files(work, n):
         with open(path(f"{subject}_test.csv"), "w", newline="", encoding="utf-8") as f:
             csv.writer(f).writerows([row["question"], *row["choices"], "ABCD"[row["answer"]]] for row in rows)
         tasks["mmlu_" + subject] = rows, "test", "mmlu=" + path(f"{subject}_test.csv")
-    rows = [{"text": text(1 if i == 0 else 4, 40) if i else "word"} for i in range(n)] + [{"text": text(300, 300)}]
+    rows = [{"text": text(1 if i == 0 else 4, 40) if i else "word"} for i in range(n)] + [{"text": text(long, long)}]
     tasks["lambada_openai"] = rows, "test", "lambada=" + write_jsonl(path("lambada.jsonl"), rows)
-    rows = [{"text": text(1, 30) + rnd.choice(["", "\n\n" + text(2, 300)])} for i in range(n)]
+    rows = [{"text": text(1, 30) + rnd.choice(["", "\n\n" + text(2, long)])} for i in range(n)]
     tasks["perplexity"] = rows, "test", "perplexity=" + write_jsonl(path("texts.jsonl"), rows)
     return tasks
 
@@ -138,15 +143,38 @@ def check(what, mine, theirs):
     return difference
 
 
-def compare(name, work, tasks, run, directory, binary):
+@contextmanager
+def judge(work, run, directory, binary, serve):
+    """lm_eval's model: the exported directory, or the server's."""
+    if not serve:
+        yield HFLM(pretrained=directory, dtype="float32", device="cpu", batch_size=4)
+        return
+    token = os.path.join(work, "token")
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+        f.write("k" * 20 + "\n")
+    server = subprocess.Popen([binary, "serve", "--model", run, "--port", "0", "--token-file", token], stdout=subprocess.PIPE, text=True)
+    try:
+        url = re.search(r"http://[^/]*", server.stdout.readline() or "")
+        if not url:
+            raise SystemExit("ingot serve does not start")
+        os.environ["OPENAI_API_KEY"] = "k" * 20
+        yield LocalCompletionsAPI(base_url=url[0] + "/v1/completions", model=run, tokenizer=directory, tokenized_requests=True, batch_size=4,
+                                  num_concurrent=3, max_length=POSITIONS + 1)
+    finally:
+        server.terminate()
+        if server.wait() != 0:
+            raise SystemExit(f"ingot serve ends with {server.returncode}")
+
+
+def compare(name, work, tasks, run, directory, binary, serve):
     samples = os.path.join(work, f"{name}.samples.jsonl")
     words = [w for _, _, file in tasks.values() for w in ("--tasks", file)]
     mine = json.loads(ingot("eval", run, *words, "--samples", samples, "--json", binary=binary))["tasks"]
     rows = iter([json.loads(line) for line in open(samples, encoding="utf-8")])
     index = TaskManager().task_index
     own = [task_of(task, *tasks[task][:2], work, index) for task in tasks]
-    model = HFLM(pretrained=directory, dtype="float32", device="cpu", batch_size=4)
-    results = lm_eval.simple_evaluate(model=model, tasks=own, num_fewshot=0, bootstrap_iters=100, log_samples=True)
+    with judge(work, run, directory, binary, serve) as model:
+        results = lm_eval.simple_evaluate(model=model, tasks=own, num_fewshot=0, bootstrap_iters=100, log_samples=True)
     for task, result in zip(tasks, mine):
         worst, counted = 0.0, 0
         for sample in sorted(results["samples"][task], key=lambda s: s["doc_id"]):
@@ -185,7 +213,7 @@ def make_models(work, tasks, binary):
     say("ckpt", "export", run, "-o", out)
     torch.manual_seed(3)
     config = Qwen2Config(vocab_size=384, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-                         max_position_embeddings=200, initializer_range=0.2, use_sliding_window=False)
+                         max_position_embeddings=POSITIONS, initializer_range=0.2, use_sliding_window=False)
     foreign, imported = work + "/qwen2", work + "/imported"
     AutoModelForCausalLM.from_config(config).float().save_pretrained(foreign)
     subprocess.run(["sh", "-c", f"cp {tok}/*.json {foreign}"], check=True)
@@ -197,18 +225,19 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("ingot", nargs="?", default=os.path.join(ROOT, "build/cpu/ingot"))
     p.add_argument("--rows", type=int, default=24, help="of each task")
+    p.add_argument("--serve", action="store_true", help="ask ingot serve")
     p.add_argument("--run", help="a run with a tokenizer, in place of the two small models")
     a = p.parse_args()
     binary = os.path.abspath(a.ingot)
     with tempfile.TemporaryDirectory() as work:
-        tasks = make_files(work, a.rows)
+        tasks = make_files(work, a.rows, 60 if a.serve else 300)
         if a.run:
             ingot("ckpt", "export", a.run, "-o", work + "/run.hf", binary=binary)
             models = [("run", a.run, work + "/run.hf")]
         else:
             models = make_models(work, tasks, binary)
         for model in models:
-            compare(model[0], work, tasks, *model[1:], binary)
+            compare(model[0], work, tasks, *model[1:], binary, a.serve)
     print(f"{compared} numbers compared, {failures} differ by more than {TOLERANCE}")
     raise SystemExit(failures != 0 or compared == 0)
 

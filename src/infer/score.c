@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROUND = 64 }; /* rows of a batch: a multiple, so that GEMMs see few shapes */
 
@@ -39,12 +40,18 @@ static void packed_end(struct packed *p, int64_t length)
     p->longest = length > p->longest ? length : p->longest;
 }
 
+/* Nothing follows the last token, unless that is asked. */
+static int64_t rows_for(const struct score_request *q)
+{
+    return q->count - 1 + (q->next != NULL);
+}
+
 static void packed_add(struct packed *p, const struct score_request *q)
 {
-    const int64_t length = q->count - 1; /* nothing follows the last token */
+    const int64_t length = rows_for(q);
     for (int64_t i = 0; i < length; i++, p->rows++) {
         p->tokens[p->rows] = q->tokens[i];
-        p->targets[p->rows] = i + 1 >= q->first ? q->tokens[i + 1] : LOADER_IGNORE;
+        p->targets[p->rows] = i + 1 >= q->first && i + 1 < q->count ? q->tokens[i + 1] : LOADER_IGNORE;
         p->positions[p->rows] = (int32_t)i;
     }
     packed_end(p, length);
@@ -105,9 +112,102 @@ static status take(const struct packed *p, dtype dt, int64_t row, struct score_r
     return FAIL(STATUS_NUMERIC, "a log-likelihood is not finite: the weights are of a run that diverged");
 }
 
+/* ---- what else could have stood there */
+
+void score_likely(const float *logits, int64_t vocab, int32_t id, struct score_likely *out, int64_t count)
+{
+    struct score_likely *top = out + 1;
+    int64_t found = 0;
+    float most = logits[0];
+    double sum = 0;
+    for (int64_t k = 1; k < vocab; k++) most = logits[k] > most ? logits[k] : most;
+    for (int64_t k = 0; k < vocab; k++) {
+        const double x = (double)logits[k] - (double)most;
+        sum += exp(x);
+        if (found == count && (count == 0 || !(x > top[count - 1].nats))) continue;
+        int64_t at = found < count ? found++ : count - 1;
+        for (; at > 0 && x > top[at - 1].nats; at--) top[at] = top[at - 1];
+        top[at] = (struct score_likely){(int32_t)k, x};
+    }
+    out[0] = (struct score_likely){id, (double)logits[id] - (double)most};
+    for (int64_t i = 0; i <= count; i++) out[i].nats -= log(sum);
+}
+
+static bool wants_logits(const struct score_request *q)
+{
+    return q->likely != NULL || q->next != NULL;
+}
+
+/* One row of logits of a request: row i says what follows token i. */
+static void take_row(struct score_request *q, int64_t i, const float *logits, int64_t vocab)
+{
+    if (i + 1 == q->count)
+        memcpy(q->next, logits, (size_t)vocab * sizeof *logits);
+    else if (q->likely && i + 1 >= q->first)
+        score_likely(logits, vocab, q->tokens[i + 1], q->likely + (i + 1 - q->first) * (1 + q->likely_count),
+                     q->likely_count);
+}
+
+/* Rows [at, at + count) of a batch, and room for one of them in f32. */
+struct chunk {
+    int64_t at, count, width, vocab;
+    dtype dt;
+    void *logits; /* [count, width] */
+    float *row;   /* [vocab] */
+};
+
+/* As the loss saw them: in the same chunks and the same dtype. */
+static status chunk_logits(const struct scorer *s, struct chunk *c)
+{
+    struct tensor y = s->acts->y, logits = s->acts->head.logits;
+    y.data = (char *)y.data + (size_t)(c->at * y.shape[1]) * dtype_bytes(y.dt);
+    y.shape[0] = logits.shape[0] = c->count;
+    TRY(head_logits(&s->decoder->head, y, logits, s->run));
+    TRY(dev_download(s->run->stream, c->logits, logits.data,
+                     (size_t)(c->count * c->width) * dtype_bytes(c->dt)));
+    return dev_sync(s->run->stream);
+}
+
+/* The chunk's rows among those of the requests, which lie one behind the other from row 0 on. */
+static void take_chunk(const struct chunk *c, struct score_request *q, int64_t count)
+{
+    const int64_t end = c->at + c->count;
+    for (int64_t i = 0, row = 0; i < count && row < end; row += rows_for(&q[i++])) {
+        if (!wants_logits(&q[i])) continue;
+        for (int64_t r = row > c->at ? row : c->at; r < end && r < row + rows_for(&q[i]); r++) {
+            for (int64_t k = 0; k < c->vocab; k++)
+                c->row[k] = (float)dtype_load(c->logits, (r - c->at) * c->width + k, c->dt);
+            take_row(&q[i], r - row, c->row, c->vocab);
+        }
+    }
+}
+
+static status alternatives(const struct scorer *s, struct score_request *q, int64_t count, int64_t rows)
+{
+    const struct tensor *l = &s->acts->head.logits;
+    const int64_t most = l->shape[0];
+    struct chunk c = {.width = l->shape[1], .vocab = s->decoder->spec.vocab_size, .dt = l->dt};
+    bool wanted = false;
+    for (int64_t i = 0; i < count; i++) wanted = wanted || wants_logits(&q[i]);
+    if (!wanted) return STATUS_OK;
+    c.logits = malloc((size_t)(most * c.width) * dtype_bytes(c.dt));
+    c.row = malloc((size_t)c.vocab * sizeof *c.row);
+    status st = c.logits && c.row
+                    ? STATUS_OK
+                    : FAIL(STATUS_FIT, "no memory for the logits of %lld tokens", (long long)most);
+    for (; c.at < rows && st == STATUS_OK; c.at += most) {
+        c.count = rows - c.at < most ? rows - c.at : most;
+        st = chunk_logits(s, &c);
+        if (st == STATUS_OK) take_chunk(&c, q, count);
+    }
+    free(c.logits);
+    free(c.row);
+    return st;
+}
+
 static status check(const struct scorer *s, const struct score_request *q)
 {
-    CHECK(q->first >= 1 && q->first < q->count && q->count - 1 <= s->rows,
+    CHECK(q->first >= 1 && q->first < q->count + (q->next != NULL) && rows_for(q) <= s->rows,
           "tokens %lld to %lld are scored in batches of %lld", (long long)q->first, (long long)q->count,
           (long long)s->rows);
     for (int64_t i = 0; i < q->count; i++)
@@ -123,7 +223,7 @@ static int64_t packed_fill(const struct scorer *s, struct packed *p, const struc
 {
     p->rows = p->docs = p->longest = 0;
     p->cu[0] = 0;
-    for (; at < count && p->rows + q[at].count - 1 <= s->rows; at++) packed_add(p, &q[at]);
+    for (; at < count && p->rows + rows_for(&q[at]) <= s->rows; at++) packed_add(p, &q[at]);
     packed_pad(p, s->rows);
     return at;
 }
@@ -139,8 +239,9 @@ status score(const struct scorer *s, struct score_request *requests, int64_t cou
     for (int64_t at = 0; at < count && st == STATUS_OK;) {
         const int64_t end = packed_fill(s, &p, requests, at, count);
         st = forward(s, &p);
-        for (int64_t row = 0, i = at; i < end && st == STATUS_OK; row += requests[i++].count - 1)
+        for (int64_t row = 0, i = at; i < end && st == STATUS_OK; row += rows_for(&requests[i++]))
             st = take(&p, dt, row, &requests[i]);
+        if (st == STATUS_OK) st = alternatives(s, requests + at, end - at, p.rows);
         at = end;
         if (st == STATUS_OK && tick && tick->fn) st = tick->fn(tick->ctx, at, count);
     }

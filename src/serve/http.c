@@ -1,5 +1,5 @@
 /* HTTP by libmicrohttpd: limits, checks of each request, routes. */
-#include "serve/serve_int.h"
+#include "serve/http_int.h"
 
 #if INGOT_MICROHTTPD
 #include "base/clock.h"
@@ -7,41 +7,13 @@
 
 #include <errno.h>
 #include <math.h>
-#include <microhttpd.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
-
-enum {
-    CONNECTIONS = 64,
-    PER_ADDRESS = 16,
-    URL_MAX = 4096,
-    HEADERS_MAX = 64,
-    MEMORY = 16 << 10, /* of a connection: request line, headers */
-    STACK = 1 << 20,
-    SILENT_S = 15 /* neither side sends */
-};
-#define HEAD_S 5.0 /* until a request's head is whole, from the connection's begin on */
-#define IDLE_S 15.0
-
-/* A connection: it waits for a request's head since a time, or is answered. */
-struct slot {
-    bool used, first, busy;
-    int fd;
-    double since;
-};
-struct serve_http {
-    struct serve_http_options o;
-    struct MHD_Daemon *daemon;
-    pthread_t reaper;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake;
-    bool stop;
-    struct slot slots[CONNECTIONS];
-};
 
 /* ---- slow heads: libmicrohttpd ends who is silent, not who sends a byte a second */
 
@@ -100,8 +72,8 @@ static void *reap(void *ctx)
 
 /* ---- answers */
 
-static enum MHD_Result send_it(const struct serve_http *h, struct MHD_Connection *c, unsigned code,
-                               const char *type, struct MHD_Response *r)
+enum MHD_Result http_send(const struct serve_http *h, struct MHD_Connection *c, unsigned code,
+                          const char *type, struct MHD_Response *r)
 {
     if (r == NULL) return MHD_NO;
     MHD_add_response_header(r, "Content-Type", type);
@@ -113,22 +85,33 @@ static enum MHD_Result send_it(const struct serve_http *h, struct MHD_Connection
     MHD_add_response_header(r, "Cache-Control", "no-store");
     if (code == 401) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
     if (code == 405) MHD_add_response_header(r, "Allow", "GET, HEAD");
+    if (code == 429) MHD_add_response_header(r, "Retry-After", "1");
     const enum MHD_Result ok = MHD_queue_response(c, code, r);
     MHD_destroy_response(r);
     return ok;
 }
 
-static enum MHD_Result send_text(const struct serve_http *h, struct MHD_Connection *c, unsigned code,
-                                 const char *type, char *text)
+enum MHD_Result http_send_text(const struct serve_http *h, struct MHD_Connection *c, unsigned code,
+                               const char *type, char *text)
 {
-    return send_it(h, c, code, type,
-                   MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE));
+    return http_send(h, c, code, type,
+                     MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE));
 }
 
-static enum MHD_Result refuse(const struct serve_http *h, struct MHD_Connection *c, unsigned code,
-                              const char *why)
+enum MHD_Result http_refuse(const struct serve_http *h, struct MHD_Connection *c, const char *url,
+                            unsigned code, const char *why)
 {
-    return send_text(h, c, code, "text/plain; charset=utf-8", memory_text(why));
+    struct completion_error e;
+    if (!http_v1_is(url)) {
+        char *line = NULL;
+        size_t bytes;
+        FILE *f = memory_stream(&line, &bytes);
+        fprintf(f, "%s\n", why);
+        memory_stream_close(f);
+        return http_send_text(h, c, code, "text/plain; charset=utf-8", line);
+    }
+    completion_fail(&e, code, code == 401 ? "invalid_api_key" : NULL, "", "%s", why);
+    return http_send_text(h, c, code, "application/json", completion_error_text(&e));
 }
 
 /* Server-sent events: the state as it changes, a comment when nothing does. */
@@ -181,7 +164,7 @@ static enum MHD_Result send_events(const struct serve_http *h, struct MHD_Connec
     struct events *e = calloc(1, sizeof *e);
     if (e == NULL) return MHD_NO;
     *e = (struct events){.state = h->o.state, .version = -1};
-    return send_it(
+    return http_send(
         h, c, 200, "text/event-stream",
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, events_read, e, events_free));
 }
@@ -193,7 +176,8 @@ static enum MHD_Result send_run(const struct serve_http *h, struct MHD_Connectio
     char *text = id[0] >= '0' && id[0] <= '9' && *end == 0 && number < 1000
                      ? serve_state_run(h->o.state, (int)number)
                      : NULL;
-    return text ? send_text(h, c, 200, "application/json", text) : refuse(h, c, 404, "no such run\n");
+    return text ? http_send_text(h, c, 200, "application/json", text)
+                : http_refuse(h, c, "", 404, "no such run");
 }
 
 static enum MHD_Result route(const struct serve_http *h, struct MHD_Connection *c, const char *url)
@@ -208,14 +192,16 @@ static enum MHD_Result route(const struct serve_http *h, struct MHD_Connection *
     static const char one[] = "/api/runs/";
     int64_t version;
     if (strcmp(url, "/") == 0)
-        return send_text(h, c, 200, "text/html; charset=utf-8", memory_text(h->o.page));
-    if (strcmp(url, "/healthz") == 0) return refuse(h, c, 200, "ok\n");
+        return http_send_text(h, c, 200, "text/html; charset=utf-8", memory_text(h->o.page));
+    if (strcmp(url, "/healthz") == 0) return http_refuse(h, c, url, 200, "ok");
     if (strcmp(url, "/events") == 0) return send_events(h, c);
+    if (http_v1_is(url)) return http_v1_get(h, c, url);
     if (strncmp(url, one, sizeof one - 1) == 0) return send_run(h, c, url + sizeof one - 1);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(url, rows[i].url) == 0)
-            return send_text(h, c, 200, rows[i].type, serve_state_text(h->o.state, rows[i].text, &version));
-    return refuse(h, c, 404, "not here\n");
+            return http_send_text(h, c, 200, rows[i].type,
+                                  serve_state_text(h->o.state, rows[i].text, &version));
+    return http_refuse(h, c, url, 404, "not here");
 }
 
 /* ---- checks */
@@ -228,6 +214,20 @@ static bool has_token(const struct serve_http *h, struct MHD_Connection *c)
            serve_token_equal(given + sizeof bearer - 1, h->o.token);
 }
 
+/* Of a POST. A page of another site can send a form, but no JSON without asking first. */
+static unsigned check_body(struct MHD_Connection *c, const char **why)
+{
+    static const char json[] = "application/json";
+    const char *type = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Type"),
+               *length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
+    const size_t n = sizeof json - 1;
+    *why = "the body must be JSON: Content-Type: application/json";
+    if (type == NULL || strncasecmp(type, json, n) != 0 || (type[n] && type[n] != ';' && type[n] != ' '))
+        return 415;
+    *why = "the body is larger than 1 MiB";
+    return length && strtoull(length, NULL, 10) > COMPLETION_BYTES ? 413 : 0;
+}
+
 /* 0: it may be answered. */
 static unsigned check(const struct serve_http *h, struct MHD_Connection *c, const char *url,
                       const char *method, const char **why)
@@ -235,42 +235,88 @@ static unsigned check(const struct serve_http *h, struct MHD_Connection *c, cons
     const char *origin = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin"),
                *site = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Site");
     const bool open = strcmp(url, "/") == 0 || strcmp(url, "/healthz") == 0;
-    *why = "this address is not that of the server: a name that leads here from elsewhere\n";
+    *why = "this address is not that of the server: a name that leads here from elsewhere";
     if (!serve_host_is_own(MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host"), h->o.host)) return 403;
-    *why = "a request of another site\n";
+    *why = "a request of another site";
     if (origin && !serve_host_is_own(origin, h->o.host)) return 403;
     if (site && strcmp(site, "cross-site") == 0 && !(open && strcmp(method, "GET") == 0)) return 403;
-    *why = "GET only: nothing is changed here\n";
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) return 405;
-    *why = "the address is too long\n";
+    *why = "GET only: nothing is changed here";
+    const bool post = strcmp(method, "POST") == 0 && http_v1_takes(h, url);
+    if (!post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) return 405;
+    *why = "the address is too long";
     if (strlen(url) > URL_MAX) return 414;
-    *why = "too many headers\n";
+    *why = "too many headers";
     if (MHD_get_connection_values(c, MHD_HEADER_KIND, NULL, NULL) > HEADERS_MAX) return 431;
-    *why = "the token is missing or wrong: Authorization: Bearer TOKEN\n";
-    return open || has_token(h, c) ? 0 : 401;
+    *why = "the token is missing or wrong: Authorization: Bearer TOKEN";
+    if (!open && !has_token(h, c)) return 401;
+    return post ? check_body(c, why) : 0;
+}
+
+/* ---- a request */
+
+struct request {
+    bool post, posted; /* posted: counted in h->posts */
+    char *body;        /* malloc'd */
+    size_t bytes;
+};
+
+/* The head is whole. */
+static enum MHD_Result begin(struct serve_http *h, struct MHD_Connection *c, const char *url,
+                             const char *method, void **request)
+{
+    const char *why;
+    struct request *r = *request = calloc(1, sizeof *r);
+    if (r == NULL) return MHD_NO;
+    const unsigned code = check(h, c, url, method, &why);
+    r->post = strcmp(method, "POST") == 0;
+    slot_set(h, c, code || !r->post);
+    return code ? http_refuse(h, c, url, code, why) : MHD_YES;
+}
+
+static enum MHD_Result take_body(struct request *r, const char *data, size_t *bytes)
+{
+    if (!r->post || r->bytes + *bytes > COMPLETION_BYTES) return MHD_NO; /* nobody asked for it */
+    char *body = realloc(r->body, r->bytes + *bytes);
+    if (body == NULL) return MHD_NO;
+    memcpy(body + r->bytes, data, *bytes);
+    r->body = body;
+    r->bytes += *bytes;
+    *bytes = 0;
+    return MHD_YES;
+}
+
+static void count_post(struct serve_http *h, int more)
+{
+    pthread_mutex_lock(&h->lock);
+    h->posts += more;
+    pthread_mutex_unlock(&h->lock);
 }
 
 static enum MHD_Result answer(void *ctx, struct MHD_Connection *c, const char *url, const char *method,
                               const char *version, const char *upload, size_t *upload_bytes, void **request)
 {
     struct serve_http *h = ctx;
-    const char *why;
-    (void)version, (void)upload;
-    if (*request == NULL) { /* the head is whole */
-        *request = h;
-        slot_set(h, c, true);
-        const unsigned code = check(h, c, url, method, &why);
-        return code ? refuse(h, c, code, why) : MHD_YES;
-    }
-    if (*upload_bytes) return MHD_NO; /* a body that nobody asked for */
-    return route(h, c, url);
+    struct request *r = *request;
+    (void)version;
+    if (r == NULL) return begin(h, c, url, method, request);
+    if (*upload_bytes) return take_body(r, upload, upload_bytes);
+    if (!r->post) return route(h, c, url);
+    slot_set(h, c, true);
+    count_post(h, 1);
+    r->posted = true;
+    return http_v1_post(h, c, r->body ? r->body : "", r->bytes);
 }
 
 static void completed(void *ctx, struct MHD_Connection *c, void **request,
                       enum MHD_RequestTerminationCode how)
 {
     (void)how;
-    if (*request) slot_set(ctx, c, false);
+    struct request *r = *request;
+    if (r == NULL) return;
+    slot_set(ctx, c, false);
+    if (r->posted) count_post(ctx, -1);
+    free(r->body);
+    free(r);
     *request = NULL;
 }
 
@@ -309,6 +355,7 @@ static status listen_at(const struct serve_http_options *o, int *fd, int *port)
 static void http_free(struct serve_http *h)
 {
     pthread_cond_destroy(&h->wake);
+    pthread_mutex_destroy(&h->parsing);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -322,6 +369,7 @@ status serve_http_open(struct serve_http **out, const struct serve_http_options 
     struct serve_http *h = calloc(1, sizeof *h);
     MEMORY_CHECK(h != NULL, "no memory for connections");
     h->o = *o;
+    pthread_mutex_init(&h->parsing, NULL);
     pthread_mutex_init(&h->lock, NULL);
     pthread_condattr_init(&how);
     pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
@@ -349,9 +397,23 @@ status serve_http_open(struct serve_http **out, const struct serve_http_options 
     return STATUS_OK;
 }
 
+/* Who waits for the model is told that it stops, before the sockets close. */
+static void see_off(struct serve_http *h)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    bool some = true;
+    for (int i = 0; i < 100 && some; i++) {
+        pthread_mutex_lock(&h->lock);
+        some = h->posts > 0;
+        pthread_mutex_unlock(&h->lock);
+        if (some) nanosleep(&moment, NULL);
+    }
+}
+
 void serve_http_close(struct serve_http *h)
 {
     if (h == NULL) return;
+    see_off(h);
     pthread_mutex_lock(&h->lock);
     h->stop = true;
     pthread_cond_signal(&h->wake);

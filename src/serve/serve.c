@@ -33,6 +33,9 @@ static void say(const struct serve_http_options *o, int port, const char *token_
     gethostname(host, sizeof host - 1);
     printf("%d run%s, %d running: http://%s%s%s:%d/#t=%s\n", count, count == 1 ? "" : "s", running,
            six ? "[" : "", o->host, six ? "]" : "", port, o->token);
+    if (o->engine)
+        printf("model %s: POST /v1/completions, as of OpenAI, with the token as key\n",
+               engine_model(o->engine));
     printf("from your desk: ssh -L %d:%s:%d %s; Prometheus: /metrics with Authorization: Bearer TOKEN; the "
            "token "
            "is in %s%s\n",
@@ -45,6 +48,7 @@ status serve_run(const struct serve_options *o)
     char token[SERVE_TOKEN], token_path[1024], policy[512];
     struct serve_state *state = NULL;
     struct serve_http *http = NULL;
+    struct engine *engine = NULL;
     sigset_t ends;
     int port = 0, number = 0;
     const char *host = o->host ? o->host : "127.0.0.1";
@@ -55,15 +59,23 @@ status serve_run(const struct serve_options *o)
     end_signals(&ends);
     char *page = report_live_page(policy);
     status st = serve_state_open(&state, o);
-    const struct serve_http_options h = {
-        .host = host, .port = o->port, .token = token, .page = page, .policy = policy, .state = state};
+    if (st == STATUS_OK && o->model) st = engine_open(&engine, o);
+    const struct serve_http_options h = {.host = host,
+                                         .port = o->port,
+                                         .token = token,
+                                         .page = page,
+                                         .policy = policy,
+                                         .state = state,
+                                         .engine = engine};
     if (st == STATUS_OK) st = serve_http_open(&http, &h, &port);
     if (st == STATUS_OK) {
         say(&h, port, token_path, state);
         while (sigwait(&ends, &number) != 0) {}
         serve_state_stop(state);
+        if (engine) engine_stop(engine);
     }
     serve_http_close(http);
+    engine_close(engine);
     serve_state_close(state);
     free(page);
     return st;

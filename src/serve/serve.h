@@ -1,8 +1,9 @@
-/* serve: a live page about runs, and their numbers for Prometheus, over HTTP. It reads run directories alone and writes
- * nothing: training does not know it. Limits and checks: docs/GUIDE.md. */
+/* serve: a live page about runs, their numbers for Prometheus, and completions by a model, over HTTP. It reads run
+ * directories alone and writes nothing: training does not know it. Limits and checks: docs/GUIDE.md. */
 #ifndef INGOT_SERVE_SERVE_H
 #define INGOT_SERVE_SERVE_H
 #include "base/status.h"
+#include <stdbool.h>
 
 struct serve_options {
     const char *const *paths;   /* run directories, and directories of runs */
@@ -10,8 +11,12 @@ struct serve_options {
     const char *host;           /* address to listen at; NULL: 127.0.0.1 */
     int port;                   /* 0: any that is free */
     const char *token_file;     /* NULL: ~/.config/ingot/token, made when it is not there */
+    const char *model;          /* run or checkpoint that answers POST /v1/completions; NULL: none. Then there may be no
+                                   run to show */
+    bool accept_data;           /* another tokenizer than the model was trained with is no error */
 };
 /* Serves until SIGINT or SIGTERM. STATUS_CONFIG: an address beyond this host without a token file, a token file that
- * others can read, a build without libmicrohttpd; STATUS_DATA: no run; STATUS_IO: the port is taken, by which process. */
+ * others can read, a build without libmicrohttpd; STATUS_DATA: no run; STATUS_IO: the port is taken, by which process; of the model those of restore_open
+ * (train/restore.h). */
 status serve_run(const struct serve_options *o) WARN_UNUSED;
 #endif

@@ -1,7 +1,7 @@
 /* Inside serve. */
 #ifndef INGOT_SERVE_SERVE_INT_H
 #define INGOT_SERVE_SERVE_INT_H
-#include "serve/serve.h"
+#include "serve/engine.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +40,7 @@ struct serve_http_options {
     int port;
     const char *token, *page, *policy;
     struct serve_state *state;
+    struct engine *engine; /* NULL: no model is served */
 };
 status serve_http_open(struct serve_http **out, const struct serve_http_options *o, int *port) WARN_UNUSED;
 void serve_http_close(struct serve_http *h);

@@ -195,7 +195,7 @@ status serve_state_open(struct serve_state **out, const struct serve_options *o)
     pthread_cond_init(&s->changed, &how);
     pthread_condattr_destroy(&how);
     TRY(find_runs(s));
-    if (s->count == 0)
+    if (s->count == 0 && o->model == NULL)
         return FAIL(STATUS_DATA, "serve: no run in %s: ingot train makes one",
                     o->path_count ? o->paths[0] : "runs");
     look(s, true);

@@ -98,6 +98,35 @@ static void expect(struct model *m, const struct score_request *q, const double 
     assert_int_equal(greedy, q->greedy);
 }
 
+/* The alternatives at each place, and what follows the last token: from the logits of the request alone, which `expect` left.
+ * Logits of the two forwards differ by roundoff, as in `expect`. */
+static void expect_likely(struct model *m, const struct score_request *q)
+{
+    for (int64_t i = q->first; i < q->count; i++) {
+        const struct score_likely *l = q->likely + (i - q->first) * (1 + q->likely_count);
+        struct score_likely alone[VOCAB];
+        score_likely(logits[i - 1], VOCAB, q->tokens[i], alone, q->likely_count);
+        assert_int_equal(l[0].id, q->tokens[i]);
+        assert_true(fabs(l[0].nats - q->each[i - q->first]) < 2e-5);
+        for (int64_t k = 1; k <= q->likely_count; k++) {
+            assert_true(fabs(l[k].nats - alone[k].nats) < 2e-5);
+            assert_true(k == 1 || l[k].nats <= l[k - 1].nats);
+        }
+        assert_true(l[1].nats >= l[0].nats || q->likely_count == 0);
+    }
+    if (q->next == NULL) return;
+    int32_t tokens[LONGEST + 1];
+    double last;
+    memcpy(tokens, q->tokens, (size_t)q->count * sizeof *tokens);
+    tokens[q->count] = 7;
+    struct score_request longer = {.tokens = tokens, .count = q->count + 1, .first = q->count, .each = &last};
+    const struct scorer s = {&m->d, &m->a, &m->feed, &m->run, ROWS};
+    struct score_likely it;
+    ok(score(&s, &longer, 1, NULL));
+    score_likely(q->next, VOCAB, 7, &it, 0);
+    assert_true(fabs(it.nats - last) < 2e-5);
+}
+
 static int calls;
 static status count_calls(void *ctx, int64_t done, int64_t count)
 {
@@ -132,6 +161,28 @@ static void check_model(const struct model_spec *spec)
     ok(score(&s, q, REQUESTS, &tick));
     assert_true(q[0].greedy && calls > 2);
     for (int i = 0; i < REQUESTS; i++) expect(&m, &q[i], each[i]);
+    /* with alternatives, and the logits behind those that leave room for a row more */
+    static struct score_likely likely[REQUESTS][LONGEST * 4];
+    static float next[REQUESTS][VOCAB];
+    for (int i = 0; i < REQUESTS; i++) {
+        q[i].likely = likely[i];
+        q[i].likely_count = i % 4;
+        q[i].next = i % 2 == 0 ? next[i] : NULL;
+    }
+    ok(score(&s, q, REQUESTS, NULL));
+    for (int i = 0; i < REQUESTS; i++) {
+        expect(&m, &q[i], each[i]);
+        expect_likely(&m, &q[i]);
+    }
+    struct score_request bare = {.tokens = tokens[2], .count = 1, .first = 1, .next = next[0]};
+    ok(score(&s, &bare, 1, NULL));
+    int32_t pair[2] = {tokens[2][0], 9};
+    double nats;
+    struct score_likely it;
+    struct score_request two = {.tokens = pair, .count = 2, .first = 1, .each = &nats};
+    ok(score(&s, &two, 1, NULL));
+    score_likely(next[0], VOCAB, 9, &it, 0);
+    assert_true(fabs(it.nats - nats) < 2e-5);
     stop = STATUS_STOPPED;
     assert_int_equal(score(&s, q, REQUESTS, &tick), STATUS_STOPPED);
     tokens[1][0] = VOCAB;
