@@ -199,7 +199,8 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     if (model->hrm_cycles > 0) key = "model.hrm_cycles";
     if (precision_recipe(&s->run) != RECIPE_PLAIN) key = "train.precision: fp8, mxfp8 and nvfp4";
     if (key == NULL) return check_exchanged_heads(model, m);
-    return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far: take parallel.context=1", cp, key);
+    return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far: take parallel.context=1", cp,
+                key);
 }
 
 /* What context parallelism needs of a run. */

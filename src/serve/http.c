@@ -397,6 +397,11 @@ status serve_http_open(struct serve_http **out, const struct serve_http_options 
     return STATUS_OK;
 }
 
+void serve_http_model(struct serve_http *h, struct engine *e)
+{
+    h->engine = e;
+}
+
 /* Who waits for the model is told that it stops, before the sockets close. */
 static void see_off(struct serve_http *h)
 {
@@ -431,6 +436,11 @@ status serve_http_open(struct serve_http **out, const struct serve_http_options 
     *out = NULL;
     return FAIL(STATUS_CONFIG, "serve: this ingot was built without libmicrohttpd: install libmicrohttpd-dev "
                                "(scripts/install.sh build) and build again");
+}
+
+void serve_http_model(struct serve_http *h, struct engine *e)
+{
+    (void)h, (void)e;
 }
 
 void serve_http_close(struct serve_http *h)

@@ -28,6 +28,7 @@ struct slot {
 struct serve_http {
     struct serve_http_options o;
     struct MHD_Daemon *daemon;
+    _Atomic(struct engine *) engine; /* NULL: it is being loaded, or there is none */
     pthread_t reaper;
     pthread_mutex_t parsing; /* one body at a time becomes a tree, which takes many times its bytes */
     pthread_mutex_t lock;    /* of what follows */

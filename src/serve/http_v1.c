@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char loading[] = "the model is being loaded: try again later";
 static const char completions[] = "/v1/completions", models[] = "/v1/models";
 
 bool http_v1_is(const char *url)
@@ -15,15 +16,15 @@ bool http_v1_is(const char *url)
 
 bool http_v1_takes(const struct serve_http *h, const char *url)
 {
-    return h->o.engine && strcmp(url, completions) == 0;
+    return h->o.model && strcmp(url, completions) == 0;
 }
 
 enum MHD_Result http_v1_get(const struct serve_http *h, struct MHD_Connection *c, const char *url)
 {
-    if (h->o.engine == NULL)
-        return http_refuse(h, c, url, 404, "no model is served here: ingot serve --model RUN");
+    if (!h->o.model) return http_refuse(h, c, url, 404, "no model is served here: ingot serve --model RUN");
+    if (h->engine == NULL) return http_refuse(h, c, url, 503, loading);
     if (strcmp(url, models) == 0)
-        return http_send_text(h, c, 200, "application/json", engine_models_text(h->o.engine));
+        return http_send_text(h, c, 200, "application/json", engine_models_text(h->engine));
     return http_refuse(h, c, url, 404, "not here: GET /v1/models, POST /v1/completions");
 }
 
@@ -130,11 +131,12 @@ enum MHD_Result http_v1_post(struct serve_http *h, struct MHD_Connection *c, con
 {
     struct completion request;
     struct completion_error e;
+    if (h->engine == NULL) return http_refuse(h, c, completions, 503, loading);
     pthread_mutex_lock(&h->parsing);
-    const bool ok = completion_parse(&request, body, bytes, engine_model(h->o.engine), &e);
+    const bool ok = completion_parse(&request, body, bytes, engine_model(h->engine), &e);
     pthread_mutex_unlock(&h->parsing);
     const bool stream = request.stream;
-    struct job *j = ok ? queue_submit(engine_queue(h->o.engine), &request, &e) : NULL;
+    struct job *j = ok ? queue_submit(engine_queue(h->engine), &request, &e) : NULL;
     if (j) return send_answer(h, c, j, stream);
     completion_free(&request);
     return send_error(h, c, &e);

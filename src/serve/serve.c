@@ -21,7 +21,7 @@ static void end_signals(sigset_t *set)
 }
 
 static void say(const struct serve_http_options *o, int port, const char *token_path,
-                struct serve_state *state)
+                struct serve_state *state, const struct engine *engine)
 {
     char host[256] = "";
     const char *home = getenv("HOME");
@@ -33,9 +33,8 @@ static void say(const struct serve_http_options *o, int port, const char *token_
     gethostname(host, sizeof host - 1);
     printf("%d run%s, %d running: http://%s%s%s:%d/#t=%s\n", count, count == 1 ? "" : "s", running,
            six ? "[" : "", o->host, six ? "]" : "", port, o->token);
-    if (o->engine)
-        printf("model %s: POST /v1/completions, as of OpenAI, with the token as key\n",
-               engine_model(o->engine));
+    if (engine)
+        printf("model %s: POST /v1/completions, as of OpenAI, with the token as key\n", engine_model(engine));
     printf("from your desk: ssh -L %d:%s:%d %s; Prometheus: /metrics with Authorization: Bearer TOKEN; the "
            "token "
            "is in %s%s\n",
@@ -59,17 +58,18 @@ status serve_run(const struct serve_options *o)
     end_signals(&ends);
     char *page = report_live_page(policy);
     status st = serve_state_open(&state, o);
-    if (st == STATUS_OK && o->model) st = engine_open(&engine, o);
     const struct serve_http_options h = {.host = host,
                                          .port = o->port,
                                          .token = token,
                                          .page = page,
                                          .policy = policy,
                                          .state = state,
-                                         .engine = engine};
-    if (st == STATUS_OK) st = serve_http_open(&http, &h, &port);
+                                         .model = o->model != NULL};
+    if (st == STATUS_OK) st = serve_http_open(&http, &h, &port); /* before a device is touched */
+    if (st == STATUS_OK && o->model) st = engine_open(&engine, o);
     if (st == STATUS_OK) {
-        say(&h, port, token_path, state);
+        if (engine) serve_http_model(http, engine);
+        say(&h, port, token_path, state, engine);
         while (sigwait(&ends, &number) != 0) {}
         serve_state_stop(state);
         if (engine) engine_stop(engine);

@@ -40,9 +40,10 @@ struct serve_http_options {
     int port;
     const char *token, *page, *policy;
     struct serve_state *state;
-    struct engine *engine; /* NULL: no model is served */
+    bool model; /* one is served, as soon as serve_http_model names it */
 };
 status serve_http_open(struct serve_http **out, const struct serve_http_options *o, int *port) WARN_UNUSED;
+void serve_http_model(struct serve_http *h, struct engine *e); /* until http is closed */
 void serve_http_close(struct serve_http *h);
 
 /* ---- check.c: what a request must be. Pure functions. */

@@ -32,7 +32,7 @@ check "keys" cmp -s want is
 words() { ingot complete "$@" | cut -f1 | paste -sd' '; }
 same() { [ "$2" = "$3" ] || fail "$1: '$2', not '$3'"; }
 same "sections" "$(words train --tra)" "--trace --train."
-same "a key's words" "$(words train --train.precision=)" "--train.precision=fp32 --train.precision=bf16 --train.precision=tf32 --train.precision=fp8"
+same "a key's words" "$(words train --train.precision=)" "--train.precision=fp32 --train.precision=bf16 --train.precision=tf32 --train.precision=fp8 --train.precision=mxfp8 --train.precision=nvfp4"
 same "the same behind a blank" "$(words train --train.precision b)" "bf16"
 same "a switch" "$(words train --model.qk_norm=t)" "--model.qk_norm=true"
 same "presets" "$(words presets gpt)" "gpt2-124m"

@@ -19,6 +19,7 @@ run 0 generate runs/a --prompt 'the king' --tokens 12 --temperature 0.8 --top-p 
 mv out generated.json
 
 serve() { # serve MODEL: in the background; sets server and port
+    : >said # of the one before
     "$ingot" serve --model "$1" --port 0 --token-file token >said 2>err &
     server=$!
     trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
@@ -50,6 +51,7 @@ check "the one who waited hears it, or has his answer" grep -qx 503 last.txt
 # --- a checkpoint instead of a run; runs beside it; slips ---
 serve runs/a/ckpt/step-00000040
 check "a checkpoint" grep -q '^model runs/a/ckpt/step-00000040: ' said
+run 74 serve --model nowhere --port "$port" --token-file token # the port comes first
 kill -TERM $server
 wait $server
 run 4 serve --model nowhere --port 0 --token-file token

@@ -246,7 +246,8 @@ if part errors; then
     one_line 5 "no memory on" train r.yaml $gpu --run.dir=runs/e2 --machine.memory_gib=900000 --model.hidden_size=16384 --model.ffn_size=65536 \
         --model.layer_count=200 --model.head_count=128 --train.steps=6
     # Sixteen micro-batches of one sequence take longer than one of sixteen: a warning says so. Nothing is said of what the plan chose itself.
-    slow="train r.yaml $gpu --model.preset=small --train.sequence_length=1024 --train.batch_tokens=16Ki --train.steps=1"
+    slow="train r.yaml $gpu --model.layer_count=8 --model.hidden_size=512 --model.ffn_size=1536 --model.head_count=8 --model.head_count_kv=8
+        --model.head_dim=64 --model.context_length=1024 --train.sequence_length=1024 --train.batch_tokens=16Ki --train.steps=1"
     # shellcheck disable=SC2086
     run 0 $slow --run.dir=runs/e4 --train.micro_batch=1
     grep -q 'train.micro_batch 1: .* ms per step; [0-9]* would take .* --train.micro_batch=auto' err || fail "no word of a slow micro-batch: $(cat err)"
