@@ -41,6 +41,7 @@ says() { # says TEXT: the last error is one line, begins with "error:" and holds
 # a ZeRO stage among the keys it would look for a mesh: nothing is compared then.
 planned_is_measured() {
     local file=$1 n=$2 dir='' key keys=() planned measured
+    [ "${by:-launch}" = launch ] || return 0 # plans are of the launcher's ranks, which share memory; MPI has buffers of its own
     shift 2
     for key in "$@"; do
         case $key in
