@@ -179,6 +179,14 @@ void sha256_hex(struct sha256 *s, char out[65])
     out[64] = 0;
 }
 
+void sha256_hex_of(const void *data, size_t bytes, char out[65])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, data, bytes);
+    sha256_hex(&s, out);
+}
+
 /* ---- HMAC */
 
 void hmac_init(struct hmac *h, const void *key, size_t bytes)

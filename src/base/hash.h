@@ -18,6 +18,7 @@ void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t bytes);
 void sha256_hex(struct sha256 *s, char out[65]); /* ends the hash */
 void sha256_raw(struct sha256 *s, uint8_t out[32]); /* ends the hash */
+void sha256_hex_of(const void *data, size_t bytes, char out[65]); /* all at once */
 
 /* HMAC-SHA256 (RFC 2104): hmac_init, sha256_add(&h.inner, ...), hmac_end. */
 struct hmac {

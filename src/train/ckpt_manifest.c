@@ -48,11 +48,8 @@ void ckpt_manifest_free(struct ckpt_manifest *m)
 
 static void seal_of(const char *body, size_t bytes, char out[SEAL_BYTES + 1])
 {
-    struct sha256 sum;
     char hex[65];
-    sha256_init(&sum);
-    sha256_add(&sum, body, bytes);
-    sha256_hex(&sum, hex);
+    sha256_hex_of(body, bytes, hex);
     snprintf(out, SEAL_BYTES + 1, SEAL_HEAD "%s" SEAL_TAIL, hex);
 }
 

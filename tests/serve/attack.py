@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """attack.py PORT TOKEN [REQUESTS]: what a hostile network does to ingot serve. Slow sockets, fuzzed requests, wrong names,
 cross-site requests. Prints one line per finding and ends with 1 if there is one."""
-import os
 import random
 import socket
 import sys
 import time
+
+from mangle import mangled
 
 port, token = int(sys.argv[1]), sys.argv[2]
 requests = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
@@ -100,23 +101,10 @@ for s in herd:
 random.seed(7)
 seed = f'GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n{auth}\r\nConnection: close\r\n\r\n'.encode()
 for i in range(requests):
-    data = bytearray(seed)
-    for _ in range(random.randrange(1, 8)):
-        at = random.randrange(len(data))
-        what = random.randrange(4)
-        if what == 0:
-            data[at] = random.randrange(256)
-        elif what == 1:
-            del data[at:at + random.randrange(1, 9)]
-        elif what == 2:
-            data[at:at] = os.urandom(random.randrange(1, 20))
-        else:
-            data[at:at] = data[:random.randrange(len(data))]
-        if not data:
-            data = bytearray(b'\0')
+    data = mangled(seed, 7)
     try:
         s = socket.create_connection(('127.0.0.1', port), 5)
-        s.sendall(bytes(data))
+        s.sendall(data)
         s.shutdown(socket.SHUT_WR)
         s.settimeout(0.02)
         s.recv(4096)

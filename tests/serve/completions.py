@@ -4,13 +4,14 @@
 line per finding and ends with 1 if there is one."""
 import http.client
 import json
-import os
 import random
 import select
 import socket
 import sys
 import threading
 import time
+
+from mangle import mangled
 
 port, token, run, samples, generated = int(sys.argv[1]), *sys.argv[2:6]
 bad = []
@@ -162,21 +163,9 @@ expect('a body beyond all numbers', b' 200 ' not in talk([head + b'Content-Lengt
 random.seed(7)
 seed = json.dumps({'model': run, 'prompt': [[1, 2], [3]], 'max_tokens': 2, 'stop': ['a'], 'logprobs': 1, 'seed': 1, 'echo': True}).encode()
 for i in range(300):
-    data = bytearray(seed)
-    for _ in range(random.randrange(1, 6)):
-        at = random.randrange(len(data))
-        what = random.randrange(4)
-        if what == 0:
-            data[at] = random.randrange(256)
-        elif what == 1:
-            del data[at:at + random.randrange(1, 9)]
-        elif what == 2:
-            data[at:at] = os.urandom(random.randrange(1, 20))
-        else:
-            data[at:at] = data[:random.randrange(len(data))]
-        data = data or bytearray(b'0')
-    status, text = post(None, raw=bytes(data))
-    expect(f'{bytes(data)} answered', status in (200, 400, 404) and json.loads(text), (status, text))
+    data = mangled(seed, 5)
+    status, text = post(None, raw=data)
+    expect(f'{data} answered', status in (200, 400, 404) and json.loads(text), (status, text))
 
 # --- a full queue: one is in work, 8 wait, the others hear 429 at once; who hangs up is forgotten
 heavy = json.dumps({'model': run, 'prompt': ['the king'] * 128, 'max_tokens': 60, 'temperature': 1}).encode()

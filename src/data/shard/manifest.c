@@ -18,11 +18,8 @@ enum { SEAL_AT = sizeof SEAL_HEAD - 1, SEAL_BYTES = SEAL_AT + 64 + sizeof SEAL_T
 
 static void seal_of(const char *body, size_t bytes, char out[SEAL_BYTES + 1])
 {
-    struct sha256 sum;
     char hex[65];
-    sha256_init(&sum);
-    sha256_add(&sum, body, bytes);
-    sha256_hex(&sum, hex);
+    sha256_hex_of(body, bytes, hex);
     snprintf(out, SEAL_BYTES + 1, SEAL_HEAD "%s" SEAL_TAIL, hex);
 }
 
