@@ -523,9 +523,14 @@ static const int64_t *schedule(const int32_t *cu, const struct attn_doc *split, 
 static struct task task_of(const struct view *common, const int32_t *cu, const struct attn_doc *split,
                            int64_t document, int64_t head)
 {
-    struct attn_doc d = {.key = cu ? cu[document] : 0, .keys = cu ? cu[document + 1] - cu[document] : 0};
-    d.part[0] = (struct attn_queries){d.key, d.keys, 0};
-    if (split) d = split[document];
+    struct attn_doc d = {0};
+    if (split) {
+        d = split[document];
+    } else {
+        d.key = cu[document];
+        d.keys = cu[document + 1] - cu[document];
+        d.part[0] = (struct attn_queries){d.key, d.keys, 0};
+    }
     struct task t = {{*common, *common}};
     for (int i = 0; i < 2; i++) {
         t.view[i].head = head;
