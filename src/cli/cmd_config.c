@@ -2,6 +2,7 @@
 #include "model/param_count.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/names.h"
 #include "spec/keys.h"
 #include "spec/spec.h"
 
@@ -31,11 +32,17 @@ static status print_keys(const struct args *a, enum keys_form form)
 
 status cmd_config(struct args *a)
 {
-    bool json = false, keys = false, markdown = false;
-    const struct flag flags[] = {FLAG("json", &json), FLAG("keys", &keys), FLAG("markdown", &markdown)};
+    bool json = false, keys = false, names = false, markdown = false;
+    const struct flag flags[] = {FLAG("json", &json), FLAG("keys", &keys), FLAG("names", &names),
+                                 FLAG("markdown", &markdown)};
     TRY(args_parse(a, flags, COUNT(flags)));
     if (a->help) return STATUS_OK;
     if (keys) return print_keys(a, markdown ? KEYS_MARKDOWN : json ? KEYS_JSON : KEYS_TEXT);
+    if (names) {
+        TRY(args_words(a, 0, 0));
+        (json ? names_print_json : names_print_markdown)(stdout);
+        return STATUS_OK;
+    }
     if (markdown) return FAIL(STATUS_CONFIG, "--markdown goes with --keys");
     TRY(args_words(a, a->key_count == 0, 1));
     const char *path = a->word_count ? a->words[0] : NULL;

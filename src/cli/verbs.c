@@ -2,7 +2,6 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/hint.h"
-#include "observe/env.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,11 +50,12 @@ const char *verb_of_group(const struct row *verb, const struct row *group)
     return verb->name + n + 1;
 }
 
-static void print_help(FILE *out)
+void verbs_print(FILE *out)
 {
     fprintf(out,
             "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   "
-            "(`ingot help VERB` explains one)\n\n",
+            "(`ingot help VERB` explains one)\n       ingot help WORD          "
+            "(finds keys and options, also by other programs' names: fsdp, lr)\n\n",
             INGOT_VERSION);
     for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
         if (strchr(v->name, ' ')) continue;
@@ -111,7 +111,7 @@ status verb_run(int argc, char **argv)
 {
     int used;
     if (argc == 0) {
-        print_help(stderr);
+        verbs_print(stderr);
         return STATUS_CONFIG;
     }
     const struct row *v = verb_of(argc, argv, &used);
@@ -131,26 +131,4 @@ status verb_run(int argc, char **argv)
     const char *near = text_nearest(argv[0], names, count);
     return FAIL(STATUS_CONFIG, "unknown verb '%s'%s%s%s; `ingot help` lists them", argv[0],
                 near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
-}
-
-status cmd_help(struct args *a)
-{
-    TRY(args_parse(a, NULL, 0));
-    if (a->help) return STATUS_OK;
-    if (a->word_count == 0) {
-        print_help(stdout);
-        return STATUS_OK;
-    }
-    char help[] = "--help";
-    char *words[] = {a->words[0], a->word_count > 1 ? a->words[1] : help, help};
-    return verb_run(a->word_count > 1 ? 3 : 2, words);
-}
-
-status cmd_version(struct args *a)
-{
-    TRY(args_parse(a, NULL, 0));
-    if (a->help) return STATUS_OK;
-    TRY(args_words(a, 0, 0));
-    printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
-    return STATUS_OK;
 }

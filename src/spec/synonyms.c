@@ -32,3 +32,8 @@ const struct synonym *synonym_next(const struct synonym *at, const char *word)
         if (has_word(at->words, word)) return at;
     return NULL;
 }
+
+const struct synonym *synonyms_all(void)
+{
+    return synonyms;
+}

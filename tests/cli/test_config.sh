@@ -32,6 +32,27 @@ sed -n '/^## model$/,$p' "$root/docs/CONFIG.md" >is
 sed 1d out >was
 check "docs/CONFIG.md holds every key as the program prints it; its head says how to renew it" cmp is was
 run 2 config --markdown
+run 0 config --names
+sed -n '/^## Keys$/,$p' "$root/docs/NAMES.md" >is
+sed 1d out >was
+check "docs/NAMES.md holds every name as the program prints it; its head says how to renew it" cmp is was
+run 0 config --names --json
+check "names as JSON" python3 -c 'import json; n = json.load(open("out"))["names"]; assert any("fsdp" in r["words"] and r["target"] == "parallel.zero" for r in n)'
+run 2 config --names train
+run 0 help --Learning-Rate
+check "help finds another program's name" grep -q '^optim.lr (default 0.0003, range (0, 100\])$' out
+run 0 help optim.beta1
+check "help finds a key" [ "$(head -1 out)" = "optim.beta1 (default 0.9, range [0, 1))" ]
+run 0 help fsdp
+check "help says what differs" grep -q '3 = FSDP$' out
+check "help of a name does not list what only mentions it" [ "$(grep -c '^[^ ]' out)" -eq 1 ]
+run 0 help cp
+check "a short word does not match inside of another" [ "$(grep '^[^ ]' out | grep -c cpu)" -eq 0 ]
+run 0 help multi-token
+check "help finds keys by their meaning" grep -q '^model.mtp_depth ' out
+run 2 help no_such_word_at_all
+check "help names the lists" grep -q "no verb, option or key has 'no_such_word_at_all'" err
+run 2 help --
 run 0 presets
 check "presets and a heading" [ "$(wc -l <out)" -eq $(($(grep -c '^PRESET(' "$presets") + 1)) ]
 check "exact parameter counts" grep -q '^llama-1b .* 1235814400 ' out
