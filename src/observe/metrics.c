@@ -1,7 +1,9 @@
 /* metrics.jsonl: the source of truth of a run; event files, report and dashboards are derived from it.
  *
  *   {"kind":"schema","format":"ingot metrics","version":1}              line 1
- *   {"kind":"start","step":0,"time":1732150000.123}     the program started, or resumed after this step
+ *   {"kind":"start","step":0,"time":1732150000.123,"every":1}   the program started, or resumed after this step;
+ *                                                                every: log.every
+ *   {"kind":"gap","step":12,"from":9}   the records of steps 9 to 12 could not be written, and are lost
  *   {"kind":"step","step":1,"tokens":8192,"time":1732150000.512,"loss":9.1,"lr":3e-05,...}   NaN: absent
  *   {"kind":"sample","step":100,"prompt":"In the","text":" beginning"}
  *   {"kind":"fact","step":100,"name":"gzip_bpb","value":2.71}          the last of a name counts
@@ -10,7 +12,8 @@
  *   {"kind":"ranks","step":100,"time":1732150010.1,"steps":20,"rank":[0,1],"work_s":[0.48,0.55],"wait_s":[0.07,0],
  *    "data_s":[0,0.06],"cpu_s":[1.8,1.9]}              each rank's steps since the last such line, in the mean
  *
- * Each line is one write() to a file opened for appending, so a crash tears at most the last line. Numbers
+ * Each line is one write() to a file opened for appending, so a crash tears at most the last line. A line that cannot be
+ * written waits for the next one (sink.c); what a killed run has not caught up with is a gap of the next one. Numbers
  * have the shortest decimal form that reads back to the same double: two runs can be compared bit for bit. */
 #include "observe/observe_int.h"
 
@@ -43,11 +46,19 @@ status metrics_schema(struct sink *s)
     return sink_begin(s, line, (size_t)n);
 }
 
-void metrics_start(struct sink *s, int64_t step, double wall_s)
+void metrics_start(struct sink *s, int64_t step, double wall_s, int64_t every)
+{
+    char line[160];
+    int n = snprintf(line, sizeof line, "{\"kind\":\"start\",\"step\":%lld,\"time\":%.3f,\"every\":%lld}\n",
+                     (long long)step, wall_s, (long long)every);
+    sink_append(s, line, (size_t)n);
+}
+
+void metrics_gap(struct sink *s, struct metrics_gap gap)
 {
     char line[128];
-    int n = snprintf(line, sizeof line, "{\"kind\":\"start\",\"step\":%lld,\"time\":%.3f}\n", (long long)step,
-                     wall_s);
+    int n = snprintf(line, sizeof line, "{\"kind\":\"gap\",\"step\":%lld,\"from\":%lld}\n", (long long)gap.to,
+                     (long long)gap.from);
     sink_append(s, line, (size_t)n);
 }
 
@@ -127,8 +138,27 @@ void metrics_ranks(struct sink *s, int64_t step, double wall_s, const struct ran
                         work, "wait_s", wait, "data_s", data, "cpu_s", cpu));
 }
 
+/* What a line that is kept says about steps. */
+static void note(struct metrics_kept *kept, const json_t *o, const char *kind, int64_t step)
+{
+    if (json_object_get(o, "val_loss")) kept->eval_step = step;
+    if (kind && strcmp(kind, "start") == 0) {
+        kept->start = step;
+        kept->every = json_integer_value(json_object_get(o, "every"));
+    }
+    if (json_object_get(o, "loss") || (kind && strcmp(kind, "gap") == 0)) kept->last = step;
+}
+
+struct metrics_gap metrics_missing(const struct metrics_kept *kept, int64_t step)
+{
+    if (kept->every <= 0) return (struct metrics_gap){0};
+    const int64_t due = step - step % kept->every, last = kept->last > kept->start ? kept->last : kept->start;
+    if (due <= last) return (struct metrics_gap){0};
+    return (struct metrics_gap){.from = last - last % kept->every + kept->every, .to = due};
+}
+
 enum line_kind { LINE_SCHEMA, LINE_KEEP, LINE_LATER, LINE_GARBAGE, LINE_TORN };
-static enum line_kind line_judge(const char *line, size_t bytes, int64_t step, int64_t *eval_step)
+static enum line_kind line_judge(const char *line, size_t bytes, int64_t step, struct metrics_kept *kept)
 {
     if (line[bytes - 1] != '\n') return LINE_TORN;
     json_t *object = json_loadb(line, bytes, 0, NULL);
@@ -142,8 +172,8 @@ static enum line_kind line_judge(const char *line, size_t bytes, int64_t step, i
     /* A fresh start keeps no line, not even those written before the first step. */
     else if (json_is_integer(at) && (step == 0 || json_integer_value(at) > step))
         judged = LINE_LATER;
-    else if (json_is_integer(at) && json_object_get(object, "val_loss"))
-        *eval_step = json_integer_value(at);
+    else if (json_is_integer(at))
+        note(kept, object, kind, json_integer_value(at));
     json_decref(object);
     return judged;
 }
@@ -157,7 +187,7 @@ static status copy_kept(FILE *in, const char *path, int64_t step, struct io_file
     size_t room = 0;
     ssize_t n;
     while ((n = getline(&line, &room, in)) > 0) {
-        enum line_kind judged = line_judge(line, (size_t)n, step, &kept->eval_step);
+        enum line_kind judged = line_judge(line, (size_t)n, step, kept);
         if (!kept->has_schema && judged != LINE_SCHEMA && judged != LINE_TORN) {
             st = FAIL(STATUS_IO, "%s: line 1 is not the schema record of a metrics file; move the file away",
                       path);

@@ -1,16 +1,18 @@
 #include "observe/observe_int.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 
 struct observe {
     struct sink metrics;
     struct tfevents events;
-    int64_t step;      /* of the last record; samples and facts use it */
-    int64_t eval_step; /* see observe_eval_step */
+    int64_t step;           /* of the last record; samples and facts use it */
+    int64_t eval_step;      /* see observe_eval_step */
+    struct metrics_gap gap; /* of steps whose records were not even kept */
 };
 
-status observe_open(struct observe **o, const char *run_dir, int64_t resume_step)
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t every)
 {
     *o = NULL;
     char path[1024];
@@ -32,16 +34,37 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
         free(made);
         return st;
     }
-    metrics_start(&made->metrics, resume_step, clock_wall_s());
+    const struct metrics_gap gap = metrics_missing(&kept, resume_step);
+    if (gap.to > 0) {
+        log_warn(
+            "%s lacks the records of steps %lld to %lld, which could not be written before the run ended",
+            path, (long long)gap.from, (long long)gap.to);
+        metrics_gap(&made->metrics, gap);
+    }
+    metrics_start(&made->metrics, resume_step, clock_wall_s(), every);
     *o = made;
     return STATUS_OK;
+}
+
+/* Names the steps whose records were lost, once the file can be written again. */
+static void write_gap(struct observe *o)
+{
+    if (o->gap.to == 0 || !sink_catch_up(&o->metrics)) return;
+    metrics_gap(&o->metrics, o->gap);
+    o->gap = (struct metrics_gap){0};
 }
 
 void observe_metrics(struct observe *o, const struct metrics *m)
 {
     double now = clock_wall_s();
+    write_gap(o);
     o->step = m->step;
+    const int64_t lost = o->metrics.lost;
     metrics_write(&o->metrics, m, now);
+    if (o->metrics.lost > lost) {
+        if (o->gap.from == 0) o->gap.from = m->step;
+        o->gap.to = m->step;
+    }
     tfevents_write(&o->events, m, now);
     progress_record(m);
 }
@@ -88,6 +111,7 @@ void observe_flush(struct observe *o)
 void observe_close(struct observe *o)
 {
     if (o == NULL) return;
+    write_gap(o);
     observe_flush(o);
     sink_close(&o->metrics);
     sink_close(&o->events.sink);

@@ -58,13 +58,15 @@ enum { RANK_TIMES_MAX = 64 }; /* ranks of a record; of more the slowest are writ
 
 struct observe;
 /* Opens the sinks of an existing run directory. metrics.jsonl is cut to the records with step <= resume_step (0: a
- * fresh start). A new event file begins with SessionLog START, which makes TensorBoard discard repeated steps after a
+ * fresh start); records of steps before it that were never written are said, and named in a record of their own.
+ * `every`: log.every. A new event file begins with SessionLog START, which makes TensorBoard discard repeated steps after a
  * resume. STATUS_IO when a file cannot be opened or the old records cannot be read. One thread makes all calls on an
  * observe. */
-status observe_open(struct observe **o, const char *run_dir, int64_t resume_step) WARN_UNUSED;
+status observe_open(struct observe **o, const char *run_dir, int64_t resume_step, int64_t every) WARN_UNUSED;
 /* The step of the last evaluation among the records that a resumed run kept; -1: none. */
 int64_t observe_eval_step(const struct observe *o);
-/* Writes one record, and shows it (progress.h). A sink that cannot be written (disk full) is reported once and counted; training continues. */
+/* Writes one record, and shows it (progress.h). A sink that cannot be written (disk full) is reported once and counted;
+ * training continues, and the record is written later. */
 void observe_metrics(struct observe *o, const struct metrics *m);
 /* Writes a sample of generated text at a step to metrics.jsonl and the report. The text may be invalid UTF-8. */
 void observe_sample(struct observe *o, int64_t step, const char *prompt, const char *text);
@@ -75,7 +77,7 @@ void observe_fact(struct observe *o, const char *name, double value);
 void observe_ranks(struct observe *o, int64_t step, const struct rank_time *ranks, int count, int64_t steps);
 /* Writes the step breakdown of stages_list as records for the report. */
 void observe_stages(struct observe *o, double total_s);
-/* Number of records that could not be written so far. */
+/* Number of writes that were refused so far. */
 int64_t observe_failures(const struct observe *o);
 /* fsync of all sinks; call it at checkpoints, from any thread. */
 void observe_flush(struct observe *o);

@@ -6,22 +6,31 @@
 #include "base/utf8.h"
 #include "observe/observe.h"
 #include "observe/progress.h"
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 
 /* sink.c: an append-only file of records. When a record cannot be written completely (disk full), the partial record
- * is cut off; the file stays readable. The first failure is reported, all are counted, none is returned. */
+ * is cut off, and the record is kept in memory: it is tried again before the next one, at each flush and at the end, so
+ * records stay in order. The first failure is reported, all are counted, none is returned. */
+enum { SINK_KEPT = 1 << 20 }; /* bytes; of records beyond them only the number is known */
 struct sink {
     struct io_file file; /* fd -1: closed. Written in place, because records must survive a crash */
     int64_t good;        /* bytes up to the last whole record */
-    int64_t failures;
+    int64_t failures;    /* writes and flushes that were refused */
+    bool torn;           /* half a record is behind `good` */
+    char *kept;          /* owned: records that were refused */
+    size_t kept_bytes;
+    int64_t kept_count, lost; /* lost: records that were not even kept */
+    pthread_mutex_t lock;     /* records and flushes come from different threads */
 };
 enum sink_mode { SINK_APPEND, SINK_TRUNCATE, SINK_NEW /* fails when the file exists */ };
 status sink_open(struct sink *s, const char *path, enum sink_mode mode) WARN_UNUSED;
 /* A record without which no reader takes the file, such as its schema: losing it is an error. */
 status sink_begin(struct sink *s, const void *data, size_t bytes) WARN_UNUSED;
-/* A record that may be lost: one warning per file. */
+/* A record that may be late: one warning per file. */
 void sink_append(struct sink *s, const void *data, size_t bytes);
+bool sink_catch_up(struct sink *s); /* tries the records that are kept; whether none is left */
 void sink_sync(struct sink *s);
 void sink_close(struct sink *s);
 
@@ -31,10 +40,18 @@ enum { METRICS_VERSION = 1 };
 struct metrics_kept {
     bool has_schema;   /* the file has a first line */
     int64_t eval_step; /* of the last evaluation that stays; -1: none */
+    int64_t start, every; /* step and log.every of the last start that stays; every 0: not known */
+    int64_t last;         /* step of the last record of a step, or of a gap */
 };
+struct metrics_gap {
+    int64_t from, to; /* steps; 0: none */
+};
+/* Steps up to `step` whose records are missing at the end of what was kept. */
+struct metrics_gap metrics_missing(const struct metrics_kept *kept, int64_t step);
 status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept) WARN_UNUSED;
 status metrics_schema(struct sink *s) WARN_UNUSED;
-void metrics_start(struct sink *s, int64_t step, double wall_s);
+void metrics_start(struct sink *s, int64_t step, double wall_s, int64_t every);
+void metrics_gap(struct sink *s, struct metrics_gap gap);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);
 void metrics_sample(struct sink *s, int64_t step, const char *prompt, const char *text);
 void metrics_named(struct sink *s, const char *kind, int64_t step, const char *name, double value);

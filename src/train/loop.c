@@ -471,7 +471,7 @@ static status go_back(struct loop *l)
         ledger_back(l->ledger, t->step);
         observe_close(l->observe);
         l->observe = NULL;
-        TRY(observe_open(&l->observe, dir, t->step));
+        TRY(observe_open(&l->observe, dir, t->step, l->spec.run.log_every));
     }
     l->saved_step = l->eval_step = -1;
     TRY(memory_copy_forget(l->copy));
@@ -593,7 +593,7 @@ static status open_records(struct loop *l)
                                     .tokenizer_sha256 = l->train.sets[0].tokenizer_hash,
                                     .vocab_size = data_sources_vocab_size(&l->train)}));
     ledger_open(&l->ledger, dir, l->began, t->step);
-    TRY(observe_open(&l->observe, dir, t->step));
+    TRY(observe_open(&l->observe, dir, t->step, l->spec.run.log_every));
     const struct memory_copy_start copy = memory_copy_start(l->copy);
     if (t->step > 0) observe_fact(l->observe, "resume_seconds", l->restore_s);
     if (copy.wanted) observe_fact(l->observe, "resume_memory", copy.used);

@@ -219,7 +219,7 @@ static void run_two_steps(const struct scratch *s)
     struct observe *o;
     progress_start();
     progress_run_set(&(struct progress_run){.step = 497, .steps_total = 500, .step_s = NAN});
-    assert_int_equal(observe_open(&o, s->dir, 0), STATUS_OK);
+    assert_int_equal(observe_open(&o, s->dir, 0, 1), STATUS_OK);
     struct metrics m = record();
     m.step = 499;
     observe_metrics(o, &m);

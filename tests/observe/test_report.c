@@ -67,7 +67,7 @@ static void write_run(const struct scratch *s, int steps)
     struct sink sink;
     assert_int_equal(sink_open(&sink, path, SINK_TRUNCATE), STATUS_OK);
     assert_int_equal(metrics_schema(&sink), STATUS_OK);
-    metrics_start(&sink, 0, 1000);
+    metrics_start(&sink, 0, 1000, 1);
     for (int i = 1; i <= steps; i++) {
         struct metrics m = METRICS_NONE;
         m.step = i;
