@@ -41,7 +41,8 @@ says() { # says TEXT: the last error is one line, begins with "error:" and holds
 # a ZeRO stage among the keys it would look for a mesh: nothing is compared then.
 planned_is_measured() {
     local file=$1 n=$2 dir='' key keys=() planned measured
-    [ "${by:-launch}" = launch ] || return 0 # plans are of the launcher's ranks, which share memory; MPI has buffers of its own
+    local assumed=()
+    [ "${by:-launch}" = launch ] || assumed=(--assume mpi=1) # the launcher's ranks share memory; MPI has buffers of its own
     shift 2
     for key in "$@"; do
         case $key in
@@ -50,7 +51,7 @@ planned_is_measured() {
         *) keys+=("$key") ;;
         esac
     done
-    "$ingot" plan "$file" "${keys[@]}" --machine "${n}xcpu" --json >plan.out 2>plan.err || fail "no plan of $*: $(cat plan.err)"
+    "$ingot" plan "$file" "${keys[@]}" --machine "${n}xcpu" "${assumed[@]}" --json >plan.out 2>plan.err || fail "no plan of $*: $(cat plan.err)"
     grep -q '"mesh":' plan.out || return 0
     planned=$(grep -o '"first_rank_bytes": [0-9]*' plan.out | head -n 1 | cut -d' ' -f2)
     measured=$(grep -oE '"name":"measured_bytes","value":[0-9.e+]+' "$dir/metrics.jsonl" | tail -n 1 | cut -d: -f3)

@@ -1,5 +1,6 @@
 #include "plan/duration.h"
 #include "base/text.h"
+#include "plan/assume.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -90,6 +91,8 @@ const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const
     if (d->count > d->node)
         add(&l, "srun --nodes=%d --ntasks-per-node=%d ingot train", (d->count + d->node - 1) / d->node,
             d->node);
+    else if (d->count > 1 && c->assume && c->assume->mpi > 0)
+        add(&l, "mpirun -n %d ingot train", d->count);
     else if (d->count > 1)
         add(&l, "ingot launch -n %d -- train", d->count);
     else

@@ -97,6 +97,12 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
     }
     if (w->rope_fused && fusion_rope_fwd(s->tokens, d)) j.rope_forward = FUSED;
     if (w->rope_fused && fusion_rope_bwd(w->head_dim, s->sequence)) j.rope_backward = FUSED;
+    if (s->fp8.current && s->fp8.count > 0) {
+        if (s->fp8.up) j.act_forward = 1;
+        if (s->fp8.down) j.act_backward = 1;
+        if (s->fp8.qkv) j.rope_forward = 1;
+        return j;
+    }
     for (int i = 0; i < s->fp8.count; i++) { /* of GEMMs of codes, up alone has such an epilogue */
         const struct layer_linear *l = &s->fp8.linears[i];
         if (l->dy == CODES_BY_SWIGLU && l->x != CODES_BY_NORM) j.act_forward = 1;
@@ -192,6 +198,90 @@ static void add_codes(const struct layer_shape *s, const struct layer_linear *l,
     if (l->dy == CODES_BY_PASS) t->backward.memory += s->machine->gap;
 }
 
+/* Whether a GEMM reads codes of its operands' formats, which mix only where a tensor is one block. */
+static bool reads_codes(const struct layer_shape *s, double m, double n, double k)
+{
+    const double side = block_length(s->fp8.x) > 0 ? 128 : 16;
+    return machine_has_blocks(s->machine, s->fp8.x) && fmod(m, side) == 0 && fmod(n, side) == 0 &&
+           fmod(k, side) == 0;
+}
+
+/* A GEMM of operands that are rounded for it, instead of `plain` seconds; `a`, `b`: their elements. */
+struct rounded {
+    double m, n, k, plain, filled, a, b;
+    enum block_format formats[2];
+    bool fast;
+};
+struct rounded_s {
+    double gemm, passes; /* seconds more */
+};
+
+/* Seconds to round `count` elements: the largest magnitude of the tensor first where its scale needs it; then codes and
+ * their scales, or decoded values. */
+static double rounding_s(const struct layer_shape *s, double count, enum block_format f, bool codes)
+{
+    const bool first = block_tensor_scale(f);
+    const double value = 2, code = f == BLOCKS_NV ? 0.5 : 1,
+                 scale = f == BLOCKS_NV     ? 1.0 / 16
+                         : f == BLOCKS_MX   ? 1.0 / 32
+                         : f == BLOCKS_B128 ? 4.0 / 128
+                                            : 0;
+    const double bytes = (first ? 2 : 1) * value + (codes ? code + scale : value);
+    if (s->machine->round_rate > 0) return count / s->machine->round_rate;
+    return count * bytes / s->machine->stream_rate + (first ? 2 : 1) * s->machine->gap;
+}
+
+static struct rounded_s rounded_s(const struct layer_shape *s, const struct rounded *r)
+{
+    const bool codes = reads_codes(s, r->m, r->n, r->k);
+    const double width = fmin(fmin(r->m, r->n), r->k), flops = 2 * r->m * r->n * r->k;
+    struct rounded_s t = {0, rounding_s(s, r->a, r->formats[0], codes) +
+                                 rounding_s(s, r->b, r->formats[1], codes)};
+    if (codes)
+        t.gemm = flops / (machine_blocks_rate(s->machine, s->fp8.x, width, r->fast) * r->filled) - r->plain;
+    return t;
+}
+
+/* RECIPE_CURRENT: a linear's GEMMs, and the passes in front of each. */
+static void add_rounded(const struct layer_shape *s, const struct layer_linear *l, struct layer_times *t)
+{
+    const struct layer_gemm p = {.in = l->in, .out = l->out, .copies = 1};
+    const struct gemm_s plain = gemm_s(s, &p);
+    const double rows = (double)s->tokens, in = (double)l->in, out = (double)l->out, w = in * out;
+    const enum block_format x = s->fp8.x, dy = s->fp8.dy;
+    const struct rounded_s forward = rounded_s(s, &(struct rounded){.m = rows,
+                                                                    .n = out,
+                                                                    .k = in,
+                                                                    .plain = plain.forward,
+                                                                    .filled = filled(s, rows, out),
+                                                                    .a = rows * in,
+                                                                    .b = w,
+                                                                    .formats = {x, s->fp8.w},
+                                                                    .fast = true}),
+                           dgrad = rounded_s(s, &(struct rounded){.m = rows,
+                                                                  .n = in,
+                                                                  .k = out,
+                                                                  .plain = plain.dgrad,
+                                                                  .filled = filled(s, rows, in),
+                                                                  .a = rows * out,
+                                                                  .b = w,
+                                                                  .formats = {dy, s->fp8.w}}),
+                           wgrad = s->fp8.wgrad ? rounded_s(s, &(struct rounded){.m = out,
+                                                                                 .n = in,
+                                                                                 .k = rows,
+                                                                                 .plain = plain.wgrad,
+                                                                                 .filled = 1,
+                                                                                 .a = rows * out,
+                                                                                 .b = rows * in,
+                                                                                 .formats = {dy, x}})
+                                                : (struct rounded_s){0};
+    t->forward.gemms += forward.gemm;
+    t->backward.gemms += dgrad.gemm + wgrad.gemm;
+    t->wgrad += wgrad.gemm;
+    t->forward.memory += forward.passes;
+    t->backward.memory += dgrad.passes + wgrad.passes;
+}
+
 double layer_times_codes(const struct machine *m, double count)
 {
     const double amax = 2, codes = 2 + 1 + 1; /* bytes read and written per element */
@@ -235,7 +325,8 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
             2.5 * flops / machine_attention_rate(machine, s->precision, w.head_dim, seen, true);
     }
     memory_s(s, &l, &w, &t);
-    for (int i = 0; i < s->fp8.count; i++) add_codes(s, &s->fp8.linears[i], &t);
+    for (int i = 0; i < s->fp8.count; i++)
+        (s->fp8.current ? add_rounded : add_codes)(s, &s->fp8.linears[i], &t);
     if (s->recompute == RECOMPUTE_FULL) t.recompute = t.forward;
     add_fixed(s, weights, &t);
     return t;

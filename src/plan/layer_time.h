@@ -34,6 +34,10 @@ struct layer_fp8 {
     int count;                      /* 0: all GEMMs are bf16 */
     struct layer_linear linears[LAYER_LINEARS_MAX];
     bool wgrad;                     /* false: weight gradients are bf16 GEMMs (fp8.wgrad) */
+    /* RECIPE_CURRENT: operands are rounded for each GEMM (tensor/current_linears.h), by passes of their own. */
+    bool current;
+    enum block_format x, w, dy;
+    bool up, down, qkv;             /* these are among the linears, so no epilogue is fused with them */
 };
 struct layer_shape {
     const struct model_spec *model; /* the rank's own */

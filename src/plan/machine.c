@@ -155,6 +155,33 @@ double machine_fp8_rate(const struct machine *m, double width, bool fast)
     return rate_at(m->peak_fp8, m->share_8, width) * (fast ? 1 : m->full_8);
 }
 
+/* Over FP8 codes with one scale per tensor. */
+static double blocks_factor(const struct machine *m, enum block_format format)
+{
+    switch (format) {
+    case BLOCKS_E4M3:
+    case BLOCKS_E5M2: return m->share_8[0] > 0;
+    case BLOCKS_B128: return m->block_8;
+    case BLOCKS_MX: return m->mx_8;
+    case BLOCKS_NV: return m->nv_4;
+    case BLOCK_FORMATS: break;
+    }
+    return 0;
+}
+
+bool machine_has_blocks(const struct machine *m, enum block_format format)
+{
+    return m->kind != DEV_CPU && m->share_8[0] > 0 && blocks_factor(m, format) > 0;
+}
+
+double machine_blocks_rate(const struct machine *m, enum block_format format, double width, bool fast)
+{
+    const double factor = blocks_factor(m, format), rate = machine_fp8_rate(m, width, fast),
+                 wide = machine_fp8_rate(m, MACHINE_WIDTH_MIN << (MACHINE_WIDTHS - 1), fast);
+    if (factor <= 1) return factor * rate;
+    return 1 / (1 / rate - 1 / wide + 1 / (factor * wide));
+}
+
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim,
                               int64_t tokens, bool backward)
 {

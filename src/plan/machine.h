@@ -4,6 +4,7 @@
 #define INGOT_PLAN_MACHINE_H
 #include "base/status.h"
 #include "dev/dev.h"
+#include "tensor/block_format.h"
 #include "spec/spec.h"
 
 /* A rate that grows with length T: share * T / (T + half) of the peak. */
@@ -26,6 +27,10 @@ struct machine {
     double share_8[MACHINE_WIDTHS], full_8; /* the same for FP8 GEMMs, of peak_fp8, with fast accumulation; full_8: what
                                                is left of it with sums in fp32. 0: no FP8 */
     bool measured_8;                /* share_8 was measured on this architecture, and not scaled from another's */
+    /* GEMMs of codes with scales of blocks: their rate over that of FP8 codes, for wide GEMMs: 1 x 128 elements, MXFP8,
+     * NVFP4. 0: the machine has none, and reads decoded codes as bf16. */
+    double block_8, mx_8, nv_4;
+    double round_rate;              /* elements/s that are rounded to such codes; 0: as fast as memory moves */
     /* Attention: heads up to 64, up to 128, and wider (latent attention, with narrower values). */
     struct machine_curve narrow_forward, narrow_backward, wide_forward, wide_backward, latent_forward, latent_backward;
     double linear_forward, linear_backward; /* fraction of the peak: delta rule and state space */
@@ -70,6 +75,10 @@ double machine_gemm_rate(const struct machine *m, enum precision precision, doub
 /* The same for a GEMM that reads FP8 codes. A host decodes them in front of its bf16 kernels. */
 double machine_fp8_rate(const struct machine *m, double width, bool fast);
 bool machine_has_fp8(const struct machine *m);
+/* Whether GEMMs read codes of the format (op reads_blocks), where their sides are multiples of what they need; the rate
+ * of such a GEMM. What a narrow FP8 GEMM takes beyond a wide one's rate, a GEMM of 4 bits takes, too. */
+bool machine_has_blocks(const struct machine *m, enum block_format format);
+double machine_blocks_rate(const struct machine *m, enum block_format format, double width, bool fast);
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim, int64_t tokens,
                               bool backward);
 double machine_linear_rate(const struct machine *m, enum precision precision, bool backward);

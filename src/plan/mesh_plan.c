@@ -411,6 +411,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     m->buffers += v->mesh.zero >= 2 ? stage->stores * kept * 4 : 0;
     m->communication = (double)(s->kind == DEV_CUDA ? r->room.device : r->room.host);
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, most.layer));
+    m->scratch += s->operands;
 }
 
 /* Seconds of one micro-batch on a rank. */
@@ -715,12 +716,12 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
     return st;
 }
 
-/* Ranks of one node communicate through shared memory, as `ingot launch` starts them. */
+/* Ranks of one node communicate through shared memory, as `ingot launch` starts them; those that mpirun starts do not. */
 static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_share *s,
                                   const struct mesh_shape *m)
 {
     const int ranks = mesh_ranks(m), here = ranks < p->cluster.node ? ranks : p->cluster.node;
-    const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks};
+    const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks && p->assume.mpi == 0};
     return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
                             m->pp > 1 ? p->walk.depth : 0);
 }

@@ -47,6 +47,32 @@ static bool is_fp8(const struct mesh_plan *p)
     return precision_recipe(&p->spec.run) == RECIPE_FP8;
 }
 
+static bool is_current(const struct mesh_plan *p)
+{
+    return precision_recipe(&p->spec.run) == RECIPE_CURRENT;
+}
+
+/* RECIPE_CURRENT: whether this machine's GEMMs read the codes. */
+static bool reads_codes(const struct mesh_plan *p)
+{
+    return machine_has_blocks(p->cluster.machine, precision_current(&p->spec.run).x);
+}
+
+/* "train.precision mxfp8", "fp8.recipe block" */
+static void print_current(const struct mesh_plan *p)
+{
+    const struct run_spec *r = &p->spec.run;
+    const bool fp8 = r->train_precision == PRECISION_FP8;
+    const struct key *k = key_row(fp8 ? KEY_AT_fp8_recipe : KEY_AT_train_precision);
+    printf("note         %s.%s %s: %s\n", k->section, k->name,
+           k->words[fp8 ? r->fp8_recipe : r->train_precision],
+           reads_codes(p)
+               ? "each GEMM costs a pass over both operands; rates of such GEMMs were not measured "
+                 "here (spec/machine.def)"
+               : "the machine has no GEMMs of these codes: operands are rounded, decoded and "
+                 "multiplied in bf16, slower than train.precision bf16");
+}
+
 /* Where a step's seconds go. */
 #define STEP_PARTS(X)                                                                                        \
     X(gemms, "GEMMs", r->compute.gemms)                                                                      \
@@ -85,6 +111,7 @@ static void print_head(const struct mesh_plan *p)
     if (is_fp8(p) && m->kind == DEV_CUDA && !m->measured_8)
         printf("note         rates of FP8 GEMMs are not measured on this GPU: the H200's share of the FP8 "
                "peak\n");
+    if (is_current(p)) print_current(p);
     if (!p->own_layout)
         printf("note         this build has no CUDA: activations are laid out as the CPU lays them out\n");
 }
@@ -238,7 +265,8 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     print_stages(p, r);
     print_host(p, r);
     printf("\nstep         %s, %s tokens/s, MFU %.1f %%%s\n", text_time(b, r->step),
-           text_count(a, r->tokens_per_s), 100 * r->mfu, is_fp8(p) ? " of the bf16 peak" : "");
+           text_count(a, r->tokens_per_s), 100 * r->mfu,
+           is_fp8(p) || is_current(p) ? " of the bf16 peak" : "");
 #define X(name, text, seconds)                                                                               \
     if ((seconds) > most)                                                                                    \
         next = most, second = limit, most = (seconds), limit = text;                                         \
@@ -321,6 +349,7 @@ static json_t *machine_json(const struct mesh_plan *p)
     char assumed[ASSUME_TEXT];
     json_object_set_new(o, "assumed", json_string(assume_text(assumed, &p->assume)));
     if (is_fp8(p)) json_object_set_new(o, "fp8_rates_measured", json_boolean(p->cluster.machine->measured_8));
+    if (is_current(p)) json_object_set_new(o, "gemms_read_codes", json_boolean(reads_codes(p)));
     return o;
 }
 

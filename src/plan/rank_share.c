@@ -1,6 +1,7 @@
 #include "plan/rank_share.h"
 #include "model/mtp.h"
 #include "ops/precision.h"
+#include "parallel/fp8.h"
 #include "parallel/tp_grad.h"
 #include "plan/assume.h"
 #include "plan/grad_overlay.h"
@@ -109,10 +110,11 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
     const bool norms = d->norm.kind == NORM_RMSNORM && params_slices(p) == 1,
                swiglu = d->spec.activation == ACT_SWIGLU && mlp->f > 0 && p->rows[mlp->up.w].fp8 >= 0 &&
                         p->rows[mlp->down.w].fp8 >= 0;
-    struct layer_fp8 all = {0};
+    struct layer_fp8 all = {
+        .current = p->recipe == RECIPE_CURRENT, .x = p->current.x, .w = p->current.w, .dy = p->current.dy};
     for (int i = b->norm1.w, end = p->units[p->rows[i].unit].last; i < end; i++) {
         const struct param *row = &p->rows[i];
-        if (row->fp8 < 0) continue;
+        if (row->fp8 < 0 && !row->current) continue;
         struct layer_linear l = {.in = row->shape[1], .out = row->shape[0]};
         if (norms && row->norm.w >= 0) l.x = CODES_BY_NORM;
         if (stream && (is_row(mixer_out(&b->mixer), i) || is_row(ffn_out(&b->ffn), i))) l.dy = CODES_BY_NORM;
@@ -120,6 +122,10 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
         if (swiglu && i == mlp->down.w) l.x = CODES_BY_SWIGLU;
         CHECK(all.count < LAYER_LINEARS_MAX, "a layer of more than %d linears in FP8", LAYER_LINEARS_MAX);
         all.linears[all.count++] = l;
+        if (mlp->f > 0 && i == mlp->up.w) all.up = true;
+        if (mlp->f > 0 && i == mlp->down.w) all.down = true;
+        if (!is_row(ffn_out(&b->ffn), i) && !is_row(mixer_out(&b->mixer), i) && i < b->norm2.w)
+            all.qkv = true;
     }
     return all;
 }
@@ -240,6 +246,14 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
     return STATUS_OK;
 }
 
+/* Bytes of the operands of RECIPE_CURRENT, below all other scratch. */
+static double operand_bytes(struct decoder *d, const struct plan_lay_args *a)
+{
+    struct arena scratch = {.name = "scratch"};
+    if (a->recipe == RECIPE_CURRENT) current_lay(&d->params, a->tokens, &scratch);
+    return (double)scratch.used;
+}
+
 /* Bytes of plan_lay for this rank's part of the model without a pipeline, by arena. */
 static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
                         const struct machine *machine, struct rank_share *s)
@@ -257,6 +271,7 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
         count_codes(s, &d, machine);
         lay_layers(s, &d, a);
         s->ortho = muon_most(&d.params);
+        s->operands = operand_bytes(&d, a);
         s->pieces = (double)(d.params.chunks_model + rank.sparse_grad.chunks_model);
         s->sparse = a->sparse;
         s->act_front = (double)act.act_front;
@@ -323,7 +338,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
     if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
-    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak; /* MTP modules, too */
+    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak - s->operands; /* MTP modules, too */
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;

@@ -50,6 +50,7 @@ struct rank_share {
     double once;                /* extra bytes of the residual stream's tensors in a pipeline: model/decoder.c */
     double act_front;           /* part of act_fixed before the layers */
     double stream_codes;        /* part of act_fixed without a pipeline: FP8 codes of the stream's gradient */
+    double operands;            /* scratch of operands that are rounded for each GEMM (parallel/fp8.h) */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: RoPE and other tables, ends of arenas */
     double pieces;              /* of which the gradient's norm is the sum, of the whole model */

@@ -1,6 +1,7 @@
 #include "train/forecast.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "plan/assume.h"
 #include "plan/calibrate.h"
 #include "plan/mesh_plan.h"
 
@@ -62,7 +63,9 @@ static status predict(const struct trainer *t, bool best, struct mesh_result *r,
     const struct mesh_shape *shape = &t->mesh.shape;
     TRY(machine_of_run(t, &m));
     if (best) s.run.train_micro_batch = 0;
-    const struct cluster c = {.machine = &m, .devices = mesh_ranks(shape), .node = m.node};
+    struct assume a = assume_default();
+    a.mpi = t->mesh.world != NULL && !comm_job(t->mesh.world).memory;
+    const struct cluster c = {.machine = &m, .devices = mesh_ranks(shape), .node = m.node, .assume = &a};
     TRY(mesh_plan_open(&p, &s, &c));
     const struct mesh_variant v = {.mesh = *shape,
                                    .recompute = (enum recompute)s.run.train_recompute,

@@ -30,6 +30,17 @@ done
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/stages "${base[@]}" "${nvfp4[@]}" --parallel.pipeline=2
 same_state "two stages" runs/nvfp4 runs/stages
 
+# The search of `ingot plan --machine` has the operands of a GEMM, too: planned bytes are measured ones.
+planned() { # planned RUN KEYS...
+    run 0 launch -n 2 -- train r.yaml --run.dir="runs/$1" "${base[@]}" "${@:2}"
+    planned_is_measured r.yaml 2 --run.dir="runs/$1" "${base[@]}" "${@:2}"
+    grep -q '"mesh":' plan.out || fail "$1: no mesh was planned"
+}
+planned_is_measured r.yaml 2 --run.dir=runs/stages "${base[@]}" "${nvfp4[@]}" --parallel.pipeline=2
+planned block.zero "${block[@]}" --parallel.zero=2
+planned tensor.zero "${tensor[@]}" --parallel.zero=3
+planned mxfp8.zero "${mxfp8[@]}" --parallel.zero=1 --train.recompute=selective
+
 # From bf16 and back; what is rounded is not stored.
 run 0 train runs/bf16 --resume --train.steps=14 --train.precision=mxfp8
 run 0 train runs/bf16 --resume --train.steps=16 --train.precision=bf16
