@@ -37,10 +37,11 @@ __attribute__((constructor)) static void fault_from_environment(void)
     static const struct {
         const char *name;
         int err;
-    } names[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},      {"EIO", EIO},
-                 {"EINTR", EINTR},   {"EAGAIN", EAGAIN},      {"EMFILE", EMFILE},
-                 {"EROFS", EROFS},   {"EACCES", EACCES},      {"ENOENT", ENOENT},
-                 {"ENOMEM", ENOMEM}, {"KILL", IO_FAULT_KILL}, {"SHORT", IO_FAULT_SHORT}};
+    } names[] = {{"ENOSPC", ENOSPC},       {"EDQUOT", EDQUOT},      {"EIO", EIO},
+                 {"EINTR", EINTR},         {"EAGAIN", EAGAIN},      {"EMFILE", EMFILE},
+                 {"EROFS", EROFS},         {"EACCES", EACCES},      {"ENOENT", ENOENT},
+                 {"ENOMEM", ENOMEM},       {"KILL", IO_FAULT_KILL}, {"SHORT", IO_FAULT_SHORT},
+                 {"CHECK", IO_FAULT_CHECK}};
     char *end, *stop;
     long long k = strtoll(text, &end, 10);
     if (*end == ':' && k > 0) {
@@ -59,6 +60,7 @@ bool io_int_fault(size_t *bytes)
     if (__builtin_expect(call != fault_at, 1)) return false;
     int err = fault_errno;
     if (err == IO_FAULT_KILL) raise(SIGKILL);
+    CHECK(err != IO_FAULT_CHECK, "INGOT_IO_FAULT asks for it at call %lld", (long long)call);
     if (err == IO_FAULT_SHORT) {
         if (bytes) *bytes = (*bytes + 1) / 2;
         return false;

@@ -82,9 +82,9 @@ status io_sweep(const char *dir, enum io_sweep which, int *removed) WARN_UNUSED;
 
 /* Fault injection for tests: the k-th system call of this module (from 1) fails with `err`; 0 switches injection off.
  * Both restart the count. io_fault_calls() returns the count. For a whole process, set INGOT_IO_FAULT=k:ERROR in the
- * environment; ERROR is a number, ENOSPC, EIO, EMFILE, ..., KILL (SIGKILL at that call) or SHORT (that read or write
- * transfers only half). It costs one compare per call and is in every build. */
-enum { IO_FAULT_KILL = -1, IO_FAULT_SHORT = -2 };
+ * environment; ERROR is a number, ENOSPC, EIO, EMFILE, ..., KILL (SIGKILL at that call), CHECK (a CHECK fails there) or
+ * SHORT (that read or write transfers only half). It costs one compare per call and is in every build. */
+enum { IO_FAULT_KILL = -1, IO_FAULT_SHORT = -2, IO_FAULT_CHECK = -3 };
 void io_fault_set(int64_t k, int err);
 int64_t io_fault_calls(void);
 #endif

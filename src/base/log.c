@@ -31,6 +31,10 @@ void log_rank_set(int rank)
     rank_number = rank;
     if (rank > 0 && getenv("INGOT_LOG") == NULL) level_min = LOG_ERROR;
 }
+int log_rank(void)
+{
+    return rank_number;
+}
 void log_level_set(enum log_level level)
 {
     level_min = (int)level;

@@ -14,6 +14,7 @@ void log_file_set(FILE *f);
 /* Sets the rank of this process in its job. Ranks above 0 print errors only, with the rank in front (INGOT_LOG shows
  * more). */
 void log_rank_set(int rank);
+int log_rank(void);
 /* Sets a hook that clears the progress line on screen before a log line is printed. NULL: none. */
 void log_before_line_set(void (*hook)(void));
 /* Between the two no thread prints a log line: for who draws on the same terminal. The hook is called inside. */

@@ -47,6 +47,8 @@ const char *status_message(void);
 /* "file.c:line in scope > scope" where the last record was written. */
 const char *status_where(void);
 
+/* A failed CHECK also appends a line to this file (docs/FORMATS.md: bug.txt), for who finds the run later. "": none. */
+void check_file_set(const char *path);
 __attribute__((noreturn)) void check_failed(const char *file, int line, const char *cond, const char *fmt,
                                             ...) PRINTF_LIKE(4, 5);
 

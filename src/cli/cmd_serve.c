@@ -7,8 +7,11 @@ status cmd_serve(struct args *a)
     static const char *const here[] = {"runs"};
     int64_t port = 6006;
     struct serve_options o = {0};
-    const struct flag flags[] = {FLAG("port", &port), FLAG("host", &o.host),
-                                 FLAG("token-file", &o.token_file), FLAG("model", &o.model),
+    const struct flag flags[] = {FLAG("port", &port),
+                                 FLAG("host", &o.host),
+                                 FLAG("token-file", &o.token_file),
+                                 FLAG("model", &o.model),
+                                 FLAG("metrics-only", &o.metrics_only),
                                  FLAG("accept-data-change", &o.accept_data)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;

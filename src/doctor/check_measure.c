@@ -44,8 +44,7 @@ void check_memory_rate(struct doctor *d)
 
 /* ---- GPUs */
 
-/* "ingot ARGUMENTS..." with one GPU visible (uuid NULL: all). */
-static status bench_read(const char *uuid, const char *const arguments[], double limit_s, char *out)
+status bench_read(const char *uuid, const char *const arguments[], double limit_s, char *out)
 {
     char self[1024], visible[128];
     const char *argv[24] = {"env", visible};

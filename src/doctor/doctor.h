@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 struct comm; /* comm/comm.h */
+struct spec; /* spec/spec.h */
 enum doctor_level { DOCTOR_QUICK, DOCTOR_FULL, DOCTOR_ACCEPT };
 enum doctor_verdict { DOCTOR_PASS, DOCTOR_SKIP, DOCTOR_WARN, DOCTOR_FAIL };
 struct doctor_check {
@@ -32,10 +33,17 @@ struct doctor_how {
     bool alone;          /* for a job of this host alone: failures of its network are warnings */
     struct comm *comm;   /* of ranks that all run the doctor, one per host; NULL: this host alone */
     bool fresh;          /* neither reads nor writes the state */
+    const struct spec *spec; /* of a run that shall start here; NULL: none */
+    bool net;            /* also messages between ranks; alone: between two processes of this host */
+    const char *baseline; /* file of doctor_json to compare rates with; NULL: none */
+    double within;       /* share below it that is a warning */
 };
 struct doctor;
 /* Reads the host and runs the checks of `how->level` and below. The state file is replaced if that is possible. */
 status doctor_run(struct doctor **d, const struct doctor_how *how) WARN_UNUSED;
+/* The findings of doctor_json, in a file of another host, or of another day. Of `how` baseline and within count.
+ * STATUS_DATA: it is no such file. */
+status doctor_replay(struct doctor **d, const char *path, const struct doctor_how *how) WARN_UNUSED;
 void doctor_close(struct doctor *d);
 int doctor_count(const struct doctor *d);
 const struct doctor_finding *doctor_finding(const struct doctor *d, int index);

@@ -38,6 +38,12 @@ struct doctor {
     struct nvml_card card[CARDS_MAX];
     json_t *before, *counters; /* name -> value: at the last look; now */
     double before_s;     /* wall time of the last look; NaN: none */
+    const struct spec *spec; /* of doctor_how, as the next three */
+    bool net;
+    double within;
+    json_t *baseline;    /* what that file holds; NULL: none */
+    json_t *replayed;    /* NULL: it is this host, now */
+    struct doctor_check foreign[FINDINGS_MAX]; /* of findings that are replayed and in no row of doctor.def */
     json_t *rates;       /* what was measured: [{"what", "entity", "value", "unit"}] */
     const struct doctor_check *check; /* that runs */
     struct doctor_finding findings[FINDINGS_MAX];
@@ -74,6 +80,10 @@ json_t *past_read(void);
 bool past_path(char *path, size_t bytes);
 void rate_add(struct doctor *d, const char *what, const char *entity, double value, const char *unit);
 
+/* `ingot ARGUMENTS...` in a process of its own, with one GPU visible (uuid NULL: all). `out` holds 1 MiB. */
+status bench_read(const char *uuid, const char *const arguments[], double limit_s, char *out) WARN_UNUSED;
+/* The object of doctor_json in a file; the caller owns it. STATUS_DATA: something else. */
+status doctor_file_read(const char *path, json_t **out) WARN_UNUSED;
 status facts_read(struct doctor *d, const struct doctor_how *how) WARN_UNUSED;
 /* A variable of the environment; NULL: not set. `text` holds it. */
 const char *env_of(const struct doctor *d, const char *name, char *text, size_t bytes);

@@ -156,11 +156,33 @@ static status made_up_read(struct doctor *d, const char *script)
     return STATUS_OK;
 }
 
+status doctor_file_read(const char *path, json_t **out)
+{
+    char *text;
+    size_t bytes;
+    json_error_t why;
+    TRY(io_read_file(path, 16 << 20, &text, &bytes));
+    json_t *o = *out = json_loadb(text, bytes, 0, &why);
+    free(text);
+    if (o == NULL) return FAIL(STATUS_DATA, "%s: line %d: %s", path, why.line, why.text);
+    const char *schema = json_string_value(json_object_get(o, "schema"));
+    if (schema && strcmp(schema, "ingot.doctor/1") == 0 && json_is_array(json_object_get(o, "checks")) &&
+        json_is_array(json_object_get(o, "rates")))
+        return STATUS_OK;
+    json_decref(o);
+    *out = NULL;
+    return FAIL(STATUS_DATA, "%s: no output of `ingot doctor --json`", path);
+}
+
 status facts_read(struct doctor *d, const struct doctor_how *how)
 {
     d->level = how->level;
     d->alone = how->alone;
     d->comm = how->comm;
+    d->spec = how->spec;
+    d->net = how->net;
+    d->within = how->within;
+    if (how->baseline) TRY(doctor_file_read(how->baseline, &d->baseline));
     d->counters = json_object();
     d->rates = json_array();
     d->before_s = NAN;

@@ -42,7 +42,16 @@ static void print_skipped(const struct doctor *d, int first, FILE *out)
 void doctor_print(const struct doctor *d, FILE *out, bool all)
 {
     int counts[4] = {0};
-    if (all) fprintf(out, "ingot doctor, %s, on %s: %.1f s\n", level_names[d->level], d->host, d->seconds);
+    if (all) fprintf(out, "ingot doctor, %s, on %s: %.1f s", level_names[d->level], d->host, d->seconds);
+    if (all && d->replayed) {
+        char when[64];
+        struct tm tm;
+        const time_t t = (time_t)d->system.now_s;
+        gmtime_r(&t, &tm);
+        strftime(when, sizeof when, ", recorded %Y-%m-%d %H:%M:%S UTC", &tm);
+        fputs(when, out);
+    }
+    if (all) fputc('\n', out);
     for (int i = 0; i < d->count; i++) {
         const struct doctor_finding *f = &d->findings[i];
         counts[f->verdict]++;

@@ -138,8 +138,25 @@ static void spike_look(struct alert_rules *r, struct alert_spike *k, const struc
     alert_over(r, a, s->time);
 }
 
+/* The run went back in place (train.on_spike=rewind): what later steps said no longer counts. */
+static void spike_back(struct alert_rules *r, struct alert_spike *k, const struct alert_step *s,
+                       const char *name)
+{
+    struct alert_active *a = alert_spike_back(k, s->step - 1) ? alert_find(r, name, "") : NULL;
+    if (a == NULL) return;
+    char before[sizeof a->a.text];
+    snprintf(before, sizeof before, "%s", a->a.text);
+    snprintf(a->a.text, sizeof a->a.text, "the run went back to step %lld: %.400s", (long long)s->step - 1,
+             before);
+    alert_over(r, a, s->time);
+}
+
 void alert_rules_step(struct alert_rules *r, const struct alert_step *s)
 {
+    if (r->steps > 0 && s->step <= r->step) {
+        spike_back(r, &r->loss, s, "loss_spike");
+        spike_back(r, &r->grad, s, "grad_spike");
+    }
     spike_look(r, &r->loss, s, "loss_spike", "loss", s->loss);
     spike_look(r, &r->grad, s, "grad_spike", "gradient norm", s->grad_norm);
     alert_slow_step(r, s);

@@ -164,6 +164,7 @@ status bundle_run(struct bundle *b, const char *run_dir)
         add_file(b, run_dir, "config.yaml", 1 << 20);
         add_file(b, run_dir, "log.txt", LOG_TAIL);
         add_file(b, run_dir, "comm-flight.txt", LOG_TAIL);
+        add_file(b, run_dir, "bug.txt", LOG_TAIL);
         add_file(b, run_dir, "lock", 4096);
         add_metrics(b, run_dir);
         add_file(b, run_dir, "evals.jsonl", LOG_TAIL);

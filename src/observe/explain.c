@@ -40,6 +40,8 @@ static const struct {
 #include "dev/xid.def"
 };
 
+enum { DETAIL = 600 };
+
 /* What a run wrote may hold anything; it becomes one line of UTF-8. */
 static void clean(char *text)
 {
@@ -114,7 +116,7 @@ static enum cause memory_cause(struct explanation *e, const struct run_facts *f)
 }
 
 /* The newest Xid in the ten minutes before the run's last record, and later; false: none. */
-static bool see_xid(struct explanation *e, const struct run_facts *f, char what[200])
+static bool see_xid(struct explanation *e, const struct run_facts *f, char what[DETAIL])
 {
     const struct xid_line *newest = NULL;
     char file[160], where[160] = "";
@@ -134,7 +136,7 @@ static bool see_xid(struct explanation *e, const struct run_facts *f, char what[
     for (size_t i = 0; i < sizeof xids / sizeof xids[0]; i++)
         if (newest->xid >= xids[i].first && newest->xid <= xids[i].last)
             known = xids[i].what, todo = xids[i].remedy;
-    snprintf(what, 200, "Xid %d on %.70s: %.90s", newest->xid, where, known);
+    snprintf(what, DETAIL, "Xid %d on %.70s: %.90s", newest->xid, where, known);
     see(e, file, "xid %d, gpu %d", newest->xid, newest->gpu);
     if (todo) snprintf(e->todo, sizeof e->todo, "%s; then the same command with --resume", todo);
     return true;
@@ -142,7 +144,16 @@ static bool see_xid(struct explanation *e, const struct run_facts *f, char what[
 
 /* ---- a run that has ended */
 
-static enum cause by_word(struct explanation *e, const struct run_facts *f, char detail[200])
+/* A failed CHECK, which aborts the process: its words tell more than what others saw of its end. */
+static bool see_bug(struct explanation *e, const struct run_facts *f, char detail[DETAIL])
+{
+    if (f->bug[0] == 0) return false;
+    see(e, "bug.txt", "%s", f->bug);
+    snprintf(detail, DETAIL, "%.*s", DETAIL - 1, f->bug);
+    return true;
+}
+
+static enum cause by_word(struct explanation *e, const struct run_facts *f, char detail[DETAIL])
 {
     enum cause c = e->code == STATUS_OK ? CAUSE_finished : reason_cause(e->code, f->reason);
     see(e, "exit.json", "code %d: %s", e->code, f->reason);
@@ -157,6 +168,8 @@ static enum cause by_word(struct explanation *e, const struct run_facts *f, char
         see(e, "metrics.jsonl", "%s from step %lld on: %s", a->name, (long long)a->step, a->text);
         c = CAUSE_finished_unsound;
     }
+    const bool ended_by_others = e->code == STATUS_COMM && c != CAUSE_peer_oom;
+    if ((ended_by_others || e->code == STATUS_INTERNAL) && see_bug(e, f, detail)) c = CAUSE_check;
     return c;
 }
 
@@ -178,11 +191,12 @@ static enum cause signal_cause(struct explanation *e, const struct run_facts *f)
 }
 
 /* It left no word: what others say. */
-static enum cause without_word(struct explanation *e, const struct run_facts *f, char detail[200])
+static enum cause without_word(struct explanation *e, const struct run_facts *f, char detail[DETAIL])
 {
     const struct host_facts *h = &f->host;
     enum cause c = CAUSE_NONE;
     see(e, "exit.json", "it is not there, and no process holds the run's lock");
+    if (see_bug(e, f, detail)) return CAUSE_check;
     if (f->flight[0]) {
         c = reason_cause(STATUS_COMM, f->flight);
         see(e, "comm-flight.txt", "%s", f->flight);
@@ -225,7 +239,7 @@ static enum cause alert_cause(const char *name)
     return CAUSE_NONE;
 }
 
-static enum cause now_cause(struct explanation *e, const struct run_facts *f, char detail[200])
+static enum cause now_cause(struct explanation *e, const struct run_facts *f, char detail[DETAIL])
 {
     const struct monitor *m = f->monitor;
     const double silent = f->now - m->last_s;
@@ -251,7 +265,7 @@ static enum cause now_cause(struct explanation *e, const struct run_facts *f, ch
         if (a->over || (c == CAUSE_spike_lasts && a->code != STATUS_NUMERIC)) continue;
         if (c == CAUSE_NONE || c > worst) continue; /* explain.def: the worse ones first */
         worst = c;
-        snprintf(detail, 200, "%s%s%.120s", a->where, a->where[0] ? ": " : "", a->text);
+        snprintf(detail, DETAIL, "%s%s%.120s", a->where, a->where[0] ? ": " : "", a->text);
     }
     if (worst != CAUSE_NONE) see(e, "monitor --alerts", "%s", detail);
     return worst != CAUSE_NONE ? worst : f->data.records ? CAUSE_running : CAUSE_preparing;
@@ -341,7 +355,7 @@ static void see_last(struct explanation *e, const struct run_facts *f)
 status explain_run(struct explanation *e, const char *run_dir, double now, const struct hostfs *fs)
 {
     struct run_facts f;
-    char detail[200] = "";
+    char detail[DETAIL] = "";
     enum cause c;
     *e = (struct explanation){.code = -1, .time = NAN};
     snprintf(e->run, sizeof e->run, "%s", run_dir);

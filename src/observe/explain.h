@@ -15,7 +15,7 @@ struct evidence {
 struct explanation {
     char run[1024];       /* the directory as given */
     char cause[32];       /* a name of explain.def */
-    char sentence[1400];
+    char sentence[2000];
     char todo[1400];
     int code;             /* exit code of the run; -1: it said none */
     int64_t step, planned; /* steps made; of the whole run, 0: not known */

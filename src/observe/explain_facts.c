@@ -66,6 +66,38 @@ static void read_flight(struct run_facts *f)
     free(all);
 }
 
+/* When this part of the run began; 0: not known. */
+static double start_of(const json_t *env)
+{
+    struct tm tm = {0};
+    const char *end = strptime(text(env, "start"), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return end && *end == 0 ? (double)timegm(&tm) : 0;
+}
+
+/* Lines of bug.txt: TIME, rank, process, where, check, text, with tabs between. */
+static void read_bug(struct run_facts *f)
+{
+    char path[1200];
+    const double began = start_of(f->data.env);
+    snprintf(path, sizeof path, "%s/bug.txt", f->dir);
+    char *all = report_file_tail(path, LOG_TAIL);
+    for (char *line = all, *next; line && *line && f->bug[0] == 0; line = next) {
+        enum { TIME, RANK, PROCESS, WHERE, COND, TEXT, FIELDS };
+        char *field[FIELDS] = {line}, *at = line;
+        struct tm tm = {0};
+        int count = 1;
+        next = strchr(line, '\n');
+        if (next == NULL) break; /* torn */
+        *next++ = 0;
+        while (count < FIELDS && (at = strchr(at, '\t')) != NULL) *at++ = 0, field[count++] = at;
+        const char *end = strptime(field[TIME], "%Y-%m-%dT%H:%M:%SZ", &tm);
+        if (count < FIELDS || end == NULL || (double)timegm(&tm) < began) continue;
+        snprintf(f->bug, sizeof f->bug, "%s: check %s at %s, %s", field[TEXT], field[COND], field[WHERE],
+                 field[RANK]);
+    }
+    free(all);
+}
+
 /* "process 4711 on node07" */
 static void read_lock(struct run_facts *f)
 {
@@ -127,14 +159,6 @@ static void read_process(struct run_facts *f)
     if (behind && behind[1] == ' ') f->host.process = behind[2];
 }
 
-/* When this part of the run began; 0: not known. */
-static double start_of(const json_t *env)
-{
-    struct tm tm = {0};
-    const char *end = strptime(text(env, "start"), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    return end && *end == 0 ? (double)timegm(&tm) : 0;
-}
-
 static void read_host(struct run_facts *f)
 {
     struct host_facts *h = &f->host;
@@ -180,6 +204,7 @@ status explain_facts_read(struct run_facts *f, const char *run_dir, double now, 
     snprintf(f->reason, sizeof f->reason, "%s", text(f->data.exit, "reason"));
     read_log(f);
     read_flight(f);
+    read_bug(f);
     read_lock(f);
     find_saving(f);
     last_memory(f);

@@ -35,6 +35,7 @@ struct run_facts {
     int64_t pid;                 /* of the run's first rank; 0: not known */
     char log_last[600], log_error[600]; /* newest line of log.txt, and newest of level error or warning; "" */
     char flight[600];            /* why ranks were ended; "": no comm-flight.txt of this part of the run */
+    char bug[1200];              /* the first failed CHECK of this part of the run (bug.txt), in words; "" */
     char saving[80];             /* a checkpoint that was being written: its directory; "" */
     double rss, memory_free, disk_free; /* of the last records; NaN */
     struct host_facts host;

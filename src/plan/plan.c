@@ -682,7 +682,9 @@ static status check_alone(const struct spec *s)
         ranks > 1 ? ranks : 2);
 }
 
-status plan_print(const struct spec *spec, const struct plan_outlook *outlook, int json)
+/* `outlook` NULL: nothing is printed. */
+static status plan_whole(const struct spec *spec, const struct plan_outlook *outlook, int json,
+                         struct plan_need *need)
 {
     struct spec s = *spec;
     struct decoder d;
@@ -706,11 +708,13 @@ status plan_print(const struct spec *spec, const struct plan_outlook *outlook, i
     status st = plan_lay(&m, &d, &rank, &a, &args);
     double have = plan_bytes(&s, &dev, NULL);
     if (st == STATUS_OK) {
-        if (json)
+        *need = (struct plan_need){.bytes = (double)memory_peak(&m), .have = have, .kind = dev.kind};
+        if (outlook && json)
             print_json(&s, &m, &d, have, outlook);
-        else
+        else if (outlook)
             print_text(&s, &m, &d, &(struct machine_text){.name = dev.name, .bytes = have});
-        if (!json && (have <= 0 || (double)memory_peak(&m) <= have)) print_time(&s, outlook, dev.kind);
+        if (outlook && !json && (have <= 0 || (double)memory_peak(&m) <= have))
+            print_time(&s, outlook, dev.kind);
         st = check_fit(&m, have, dev.bytes_total > 0 ? plan_host_bytes() : 0, &args);
         if (st == STATUS_OK) st = check_copies(&s, &m, &d.params, have);
     }
@@ -718,4 +722,16 @@ status plan_print(const struct spec *spec, const struct plan_outlook *outlook, i
     decoder_fini(&d);
     dev_close(&dev);
     return st;
+}
+
+status plan_print(const struct spec *spec, const struct plan_outlook *outlook, int json)
+{
+    struct plan_need need;
+    return plan_whole(spec, outlook, json, &need);
+}
+
+status plan_need_of(const struct spec *spec, struct plan_need *need)
+{
+    *need = (struct plan_need){.have = 0};
+    return plan_whole(spec, NULL, 0, need);
 }

@@ -127,6 +127,13 @@ struct plan_outlook {
     const char *from, *why;     /* what it was predicted from; why it is not known */
     struct plan_command command;
 };
+/* What a run of one rank takes on its device here, and what there is for it. Errors as plan_print's; `need` is filled
+ * in where it does not fit. */
+struct plan_need {
+    double bytes, have;         /* have 0: not known */
+    enum dev_kind kind;
+};
+status plan_need_of(const struct spec *s, struct plan_need *need) WARN_UNUSED;
 /* Prints the plan to stdout; STATUS_FIT if it does not fit. */
 status plan_print(const struct spec *s, const struct plan_outlook *outlook, int json) WARN_UNUSED;
 #endif

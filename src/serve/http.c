@@ -4,6 +4,7 @@
 #if INGOT_MICROHTTPD
 #include "base/clock.h"
 #include "base/memory.h"
+#include "dev/port.h"
 
 #include <errno.h>
 #include <math.h>
@@ -169,13 +170,24 @@ static enum MHD_Result send_events(const struct serve_http *h, struct MHD_Connec
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, events_read, e, events_free));
 }
 
-static enum MHD_Result send_run(const struct serve_http *h, struct MHD_Connection *c, const char *id)
+/* Digits alone; -1: another text. */
+static int64_t whole(const char *text)
 {
     char *end;
-    const long number = strtol(id, &end, 10);
-    char *text = id[0] >= '0' && id[0] <= '9' && *end == 0 && number < 1000
-                     ? serve_state_run(h->o.state, (int)number)
-                     : NULL;
+    if (!(text[0] >= '0' && text[0] <= '9') || strlen(text) > 15) return -1;
+    const long long number = strtoll(text, &end, 10);
+    return *end ? -1 : (int64_t)number;
+}
+
+/* A run as it is now; with ?since=STEP its records from there on. */
+static enum MHD_Result send_run(const struct serve_http *h, struct MHD_Connection *c, const char *id)
+{
+    const char *since = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "since");
+    const int64_t run = whole(id), step = since ? whole(since) : 0;
+    if (step < 0) return http_refuse(h, c, "", 400, "since: a step, such as ?since=500");
+    char *text = run < 0 || run >= 1000 ? NULL
+                 : since                ? serve_state_history(h->o.state, (int)run, step)
+                                        : serve_state_run(h->o.state, (int)run);
     return text ? http_send_text(h, c, 200, "application/json", text)
                 : http_refuse(h, c, "", 404, "no such run");
 }
@@ -191,6 +203,8 @@ static enum MHD_Result route(const struct serve_http *h, struct MHD_Connection *
                 {"/metrics", "application/openmetrics-text; version=1.0.0; charset=utf-8", SERVE_METRICS}};
     static const char one[] = "/api/runs/";
     int64_t version;
+    if (h->o.metrics_only && strcmp(url, "/metrics") != 0 && strcmp(url, "/healthz") != 0)
+        return http_refuse(h, c, url, 404, "not here: ingot serve --metrics-only answers /metrics alone");
     if (strcmp(url, "/") == 0)
         return http_send_text(h, c, 200, "text/html; charset=utf-8", memory_text(h->o.page));
     if (strcmp(url, "/healthz") == 0) return http_refuse(h, c, url, 200, "ok");
@@ -347,7 +361,7 @@ static status listen_at(const struct serve_http_options *o, int *fd, int *port)
     if (why == EADDRINUSE)
         return FAIL(STATUS_IO,
                     "serve: port %d is taken by %s: give another --port, or 0 for any that is free", o->port,
-                    serve_port_owner(o->port, owner));
+                    port_owner(o->port, owner));
     return FAIL(why == EADDRNOTAVAIL || why == EACCES ? STATUS_CONFIG : STATUS_IO, "serve: %s port %d: %s",
                 o->host, o->port, strerror(why));
 }

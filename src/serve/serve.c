@@ -31,8 +31,15 @@ static void say(const struct serve_http_options *o, int port, const char *token_
     const int count = serve_state_count(state, &running);
     const bool six = strchr(o->host, ':') != NULL;
     gethostname(host, sizeof host - 1);
-    printf("%d run%s, %d running: http://%s%s%s:%d/#t=%s\n", count, count == 1 ? "" : "s", running,
-           six ? "[" : "", o->host, six ? "]" : "", port, o->token);
+    printf("%d run%s, %d running: http://%s%s%s:%d", count, count == 1 ? "" : "s", running, six ? "[" : "",
+           o->host, six ? "]" : "", port);
+    if (o->metrics_only) {
+        printf("/metrics, with Authorization: Bearer TOKEN; the token is in %s%s\n", below ? "~" : "",
+               token_path + (below ? n : 0));
+        fflush(stdout);
+        return;
+    }
+    printf("/#t=%s\n", o->token);
     if (engine)
         printf("model %s: POST /v1/completions, as of OpenAI, with the token as key\n", engine_model(engine));
     printf("from your desk: ssh -L %d:%s:%d %s; Prometheus: /metrics with Authorization: Bearer TOKEN; the "
@@ -54,6 +61,8 @@ status serve_run(const struct serve_options *o)
     if (!serve_host_is_own(strcmp(host, "::1") == 0 ? "[::1]" : host, NULL) && o->token_file == NULL)
         return FAIL(STATUS_CONFIG, "serve: --host %s can be reached from other hosts: add --token-file FILE",
                     host);
+    if (o->metrics_only && o->model)
+        return FAIL(STATUS_CONFIG, "serve: --metrics-only answers /metrics alone: not with --model");
     TRY(serve_token_read(o->token_file, token, token_path));
     end_signals(&ends);
     char *page = report_live_page(policy);
@@ -64,7 +73,8 @@ status serve_run(const struct serve_options *o)
                                          .page = page,
                                          .policy = policy,
                                          .state = state,
-                                         .model = o->model != NULL};
+                                         .model = o->model != NULL,
+                                         .metrics_only = o->metrics_only};
     if (st == STATUS_OK) st = serve_http_open(&http, &h, &port); /* before a device is touched */
     if (st == STATUS_OK && o->model) st = engine_open(&engine, o);
     if (st == STATUS_OK) {

@@ -15,6 +15,8 @@ void serve_state_close(struct serve_state *s); /* accepts NULL */
 char *serve_state_text(struct serve_state *s, enum serve_text which, int64_t *version);
 /* The object of run `id` (ingot monitor --json), malloc'd; NULL: there is no such run. */
 char *serve_state_run(struct serve_state *s, int id);
+/* Its records from step `since` on (observe/history.h), malloc'd; NULL: there is no such run, or no record. */
+char *serve_state_history(struct serve_state *s, int id, int64_t since);
 /* Waits until the version is another than `version`, a time, or the end. False: the end. */
 bool serve_state_wait(struct serve_state *s, int64_t version, double seconds);
 /* Wakes all waits for good. */
@@ -30,9 +32,6 @@ enum { SERVE_TOKEN = 128 };
 status serve_token_read(const char *file, char token[SERVE_TOKEN], char path[1024]) WARN_UNUSED;
 bool serve_token_equal(const char *a, const char *b); /* in constant time */
 
-/* ---- port.c: who listens at a TCP port of this host: "process 4711 (name)", or "another process". */
-const char *serve_port_owner(int port, char buf[128]);
-
 /* ---- http.c */
 struct serve_http;
 struct serve_http_options {
@@ -41,6 +40,7 @@ struct serve_http_options {
     const char *token, *page, *policy;
     struct serve_state *state;
     bool model; /* one is served, as soon as serve_http_model names it */
+    bool metrics_only; /* /metrics and /healthz alone */
 };
 status serve_http_open(struct serve_http **out, const struct serve_http_options *o, int *port) WARN_UNUSED;
 void serve_http_model(struct serve_http *h, struct engine *e); /* until http is closed */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "observe/monitor.h"
+#include "observe/history.h"
 #include "observe/live.h"
 #include "observe/runs.h"
 #include "serve/serve_int.h"
@@ -271,6 +272,20 @@ char *serve_state_run(struct serve_state *s, int id)
     json_t *o = id >= 0 ? json_array_get(s->objects, (size_t)id) : NULL;
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     pthread_mutex_unlock(&s->lock);
+    return text;
+}
+
+char *serve_state_history(struct serve_state *s, int id, int64_t since)
+{
+    char path[sizeof s->run[0].path] = "", *text = NULL;
+    json_t *o;
+    pthread_mutex_lock(&s->lock);
+    if (id >= 0 && id < s->count) snprintf(path, sizeof path, "%s", s->run[id].path);
+    pthread_mutex_unlock(&s->lock);
+    if (path[0] == 0 || history_read(path, since, &o) != STATUS_OK) return NULL;
+    text = json_dumps(o, JSON_COMPACT);
+    MEMORY_CHECK(text != NULL, "no memory for the records of a run");
+    json_decref(o);
     return text;
 }
 

@@ -562,6 +562,7 @@ static void close_all(struct loop *l)
     data_sources_close(&l->train);
     shard_set_close(&l->val);
     log_file_set(NULL);
+    check_file_set("");
     if (l->log) fclose(l->log);
     runlock_release(&l->lock);
 }
@@ -603,6 +604,7 @@ static status open_records(struct loop *l)
 static status open_all(struct loop *l, const struct loop_options *o)
 {
     struct trainer *t = &l->trainer;
+    char bug[SPEC_TEXT + 32];
     TRY(memory_copy_check(&l->spec.run));
     TRY(open_data(l, o->accept_data));
     TRY(verify_data(l));
@@ -615,6 +617,8 @@ static status open_all(struct loop *l, const struct loop_options *o)
     if (l->lead) TRY(open_run_dir(l, o));
     if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
+    snprintf(bug, sizeof bug, "%s/bug.txt", l->spec.run.run_dir);
+    check_file_set(bug);
     TRY(rewind_plan(&l->rewind, l->spec.run.run_dir, &o->lineage, o->resume, o->resume_step));
     const double begin = clock_s();
     TRY(memory_copy_open(&l->copy, t));

@@ -42,13 +42,11 @@ status spike_check(const struct trainer *t, bool gpu)
 {
     const struct run_spec *r = &t->spec.run;
     if (r->train_on_spike != ON_SPIKE_SKIP) return STATUS_OK;
-    const char *with = gpu                                   ? "a GPU (its step is one graph)"
-                       : r->parallel_zero > 0                ? "parallel.zero"
-                       : r->parallel_context > 1             ? "parallel.context"
-                       : r->parallel_expert > 1              ? "parallel.expert"
-                       : r->train_precision == PRECISION_FP8 ? "train.precision=fp8"
-                       : spec_tables_sparse(&t->spec)        ? "sparse gradients (optim.table_gradients)"
-                                                             : NULL;
+    const char *with = gpu                            ? "a GPU (its step is one graph)"
+                       : r->parallel_context > 1      ? "parallel.context"
+                       : r->parallel_expert > 1       ? "parallel.expert"
+                       : spec_tables_sparse(&t->spec) ? "sparse gradients (optim.table_gradients)"
+                                                      : NULL;
     if (with == NULL) return STATUS_OK;
     return FAIL(STATUS_CONFIG, "train.on_spike=skip does not work with %s; take warn, rewind or stop", with);
 }

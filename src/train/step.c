@@ -96,6 +96,7 @@ static status queue_step(struct trainer *t, int micro_count)
     TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
                    t->spec.model.moe_balance_rate));
     TRY(zero_all_gather_weights(&t->rank.zero));
+    if (t->spike.leaves_out) TRY(fp8_forget(&t->exec)); /* the next step's scales do not know this one */
     return fp8_end(&t->exec, &t->mesh, (int)t->spec.run.fp8_margin);
 }
 

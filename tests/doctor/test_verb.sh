@@ -123,6 +123,132 @@ check "what differs" grep -q 'driver of .*: 590.2; of .*: 580.1' out
 expect skew pass
 check "rank 1 is silent" [ ! -s out.1 ]
 
+# ---- a run: what it needs here
+make_corpus
+run 0 doctor r.yaml --json --fresh
+for c in run_device run_data run_memory run_disk run_dir; do expect $c pass; done
+expect run_port skip
+check "its numbers" grep -q '"why": "runs/default will be made"\|"why": "runs/[a-z0-9_-]* will be made"' out
+check "nothing is made" [ ! -e runs ]
+run 3 doctor r.yaml --json --fresh --data.train='nothing_*.bin'
+expect run_data fail
+check "which pattern" grep -q 'nothing_' out
+run 3 doctor r.yaml --json --fresh --model.vocab_size=64
+expect run_data fail
+run 5 doctor r.yaml --json --fresh --machine.memory_gib=0.0001
+expect run_memory fail
+run 0 doctor r.yaml --json --fresh --ckpt.keep=1000000
+expect run_disk warn
+run 11 doctor r.yaml --json --fresh --machine.device=cuda
+expect run_device fail
+mkdir -p tight/proc
+printf 'MemTotal: 99000000 kB\nMemAvailable: 300000 kB\n' >tight/proc/meminfo
+INGOT_ROOT=$work/tight run 5 doctor r.yaml --json --fresh --model.layer_count=24 --model.hidden_size=512 --model.ffn_size=2048 --model.head_count=8
+expect run_memory fail
+check "free now" grep -q 'are free now' out
+printf 'cards=8\n' >gpus
+INGOT_NVML_SCRIPT=gpus "$ingot" doctor --json --fresh --model.preset=405b --train.batch_tokens=4Mi --train.steps=9 --machine.device=cuda >out 2>err
+expect run_memory fail
+INGOT_NVML_SCRIPT=gpus "$ingot" doctor --json --fresh --model.preset=7b --train.batch_tokens=4Mi --train.steps=9 --machine.device=cuda >out 2>err
+expect run_memory pass
+"$ingot" train r.yaml --run.dir=runs/now --train.steps=1000000 --eval.every=0 >/dev/null 2>&1 &
+trainer=$!
+wait_for_step runs/now 5 $trainer
+run 74 doctor runs/now --json --fresh
+expect run_dir fail
+check "who trains there" grep -q 'a process trains runs/now now' out
+kill -TERM $trainer
+wait $trainer
+run 0 doctor runs/now --json --fresh
+check "a run that is there" grep -q 'runs/now holds a run: --resume goes on with it' out
+touch plain # nobody can make a directory there
+run 74 doctor r.yaml --json --fresh --run.dir=plain/x/y
+expect run_dir fail
+python3 -c 'import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(1); print(s.getsockname()[1], flush=True); time.sleep(60)' >taken &
+holder=$!
+until [ -s taken ]; do sleep 0.05; done
+MASTER_PORT=$(cat taken) run 10 doctor r.yaml --json --fresh
+expect run_port fail
+check "who has the port" grep -q "port $(cat taken) is taken by process $holder (python3" out
+kill $holder
+MASTER_PORT=many run 10 doctor r.yaml --json --fresh
+expect run_port fail
+MASTER_PORT=$((20000 + $$ % 10000)) run 0 doctor r.yaml --json --fresh
+expect run_port pass
+run 74 doctor none.yaml
+run 2 doctor r.yaml --checks
+says 'take no run'
+
+# ---- messages: between two processes here, and from rank to rank
+run 0 doctor --net --json --fresh --storage disk
+check "a rate between two processes" jq -e '.rates[] | select(.what == "message_rate" and .entity == "two processes of this host") | .value > 0' out >/dev/null
+check "judged" [ "$(jq '[.checks[] | select(.id == "messages" and (.verdict == "pass" or .verdict == "warn"))] | length' out)" -eq 1 ]
+run 0 doctor --json --fresh --storage disk
+check "only when it is asked" [ "$(jq '[.checks[] | select(.id == "messages")] | length' out)" -eq 0 ]
+port=$((30000 + $$ % 10000))
+for r in 0 1 2; do
+    RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$ingot" doctor --net --json --storage disk --fresh >out.$r 2>err.$r &
+    pids[r]=$!
+done
+wait "${pids[@]}"
+check "each rank to the next" [ "$(jq -c '[.checks[] | select(.id == "messages") | .entity | sub(" \\(.*\\) to"; " to") | sub(" \\(.*\\)$"; "")] | sort' out.0)" = '["rank 0 to rank 1","rank 1 to rank 2","rank 2 to rank 0"]' ]
+
+# ---- a stored look beside that of now
+run 0 doctor --full --json --fresh --storage disk
+cp out base
+jq '.rates[].value *= 100' base >fast
+jq '.rates[].value /= 100' base >slow
+run 0 doctor --full --json --fresh --storage disk --baseline slow
+expect baseline pass
+run 0 doctor --full --json --fresh --storage disk --baseline fast
+expect baseline warn
+check "each rate" [ "$(jq '[.checks[] | select(.id == "baseline")] | length' out)" -eq "$(jq '.rates | length' base)" ]
+check "with both numbers" grep -qE 'disk_write of .*: [0-9.e+]+ MB/s, it was [0-9.e+]+: 9[0-9] % less' out
+run 2 doctor --full --json --fresh --storage disk --baseline fast --strict
+run 0 doctor --full --json --fresh --storage disk --baseline fast --within 99.99
+expect baseline pass
+jq '.rates[].entity = "another"' fast >moved
+run 0 doctor --full --json --fresh --storage disk --baseline moved
+check "of its kind" grep -q 'the median of its kind was' out
+run 0 doctor --json --fresh --storage disk --baseline base
+expect baseline skip
+run 3 doctor --json --fresh --storage disk --baseline r.yaml
+says 'r.yaml: line'
+echo '{}' >empty.json
+run 3 doctor --json --fresh --storage disk --baseline empty.json
+says 'empty.json: no output of `ingot doctor --json`'
+run 74 doctor --json --fresh --storage disk --baseline none.json
+run 2 doctor --within 0
+says '--within is in percent'
+
+# ---- what another host has told: the same verdict, page and code
+printf 'cards=8\ncard 4 links_active=17\n' >gpus
+INGOT_NVML_SCRIPT=gpus run 11 doctor --json --fresh --storage disk
+cp out told
+INGOT_NVML_SCRIPT=gpus "$ingot" doctor --fresh --storage disk >page 2>/dev/null
+run 11 doctor --replay told --json
+check "the same JSON" [ "$(jq -S . told)" = "$(jq -S . out)" ]
+run 11 doctor --replay told
+check "when it was" grep -q '^ingot doctor, quick, on .*, recorded 20[0-9-]* [0-9:]* UTC$' out
+check "the link" grep -q 'FAIL  nvlink       gpu4: 17 of 18 NVLinks are active' out
+check "what to do" grep -q 'nvidia-smi nvlink -s' out
+run 2 doctor --replay told --nagios
+check "for Nagios" grep -q '^INGOT CRITICAL - .*nvlink: gpu4' out
+run 0 doctor --replay base --baseline fast
+check "beside a baseline" [ "$(grep -c 'WARN  baseline' out)" -eq "$(jq '.rates | length' base)" ]
+jq '.checks += [{"id": "new_check", "group": "gpu", "verdict": "fail", "entity": "", "why": "of a newer ingot\u0007\n", "source": "x", "limit": "y", "try": "read its manual"}]' base >newer
+run 11 doctor --replay newer
+check "a check that this ingot lacks" grep -q 'FAIL  new_check    of a newer ingot' out
+check "without control characters" [ "$(grep -c $'\a' out)" -eq 0 ]
+check "with its remedy" grep -q 'read its manual' out
+jq '.checks[0].verdict = "well"' base >odd
+run 3 doctor --replay odd
+says 'odd: check 1 of it is none'
+run 3 doctor --replay empty.json
+run 2 doctor --replay told --full
+says '--replay looks at no host'
+
 # ---- slips
 run 2 doctor --quick --full
 says 'one of --quick'
@@ -130,5 +256,7 @@ run 2 doctor --storage /no/such/dir
 says 'no such directory'
 run 2 doctor --nagios --json
 says 'one line'
-run 2 doctor here
+run 74 doctor here
+says "cannot open 'here'"
+run 2 doctor r.yaml too many
 exit $failed

@@ -21,6 +21,7 @@ enum { RANKS = 4, SAID_MAX = 64 };
 /* What goes wrong from a second on; 0, NULL: nothing of the kind. */
 struct fault {
     double at_s, for_s;        /* for_s 0: to the end */
+    int steps;                 /* of it that are wrong; 0: all */
     double loss, grad;         /* added */
     double work;               /* factor of the compute of `rank` */
     double data_s;             /* of each step of `rank` */
@@ -36,6 +37,8 @@ struct fault {
     status end;                /* how it ends */
 };
 struct sim {
+    int wrong_steps;
+    bool heavy; /* noise with heavy tails, and two sources of data */
     struct alert_rules *rules;
     struct alert_place places[RANKS];
     struct alert said[SAID_MAX];
@@ -52,6 +55,18 @@ static double uniform(struct sim *s)
 static double normal(struct sim *s)
 {
     return sqrt(-2 * log(uniform(s))) * cos(6.283185307179586 * uniform(s));
+}
+
+/* Heavy: Student's t of five degrees of freedom, and a second source that lies two of its widths higher. */
+static double noise(struct sim *s)
+{
+    double squares = 0;
+    if (!s->heavy) return normal(s);
+    for (int i = 0; i < 5; i++) {
+        const double u = normal(s);
+        squares += u * u;
+    }
+    return normal(s) / sqrt(squares / 5) + (uniform(s) < 0.1 ? 2 : 0);
 }
 
 static void emit(void *ctx, const struct alert *a)
@@ -127,7 +142,9 @@ static void simulate(struct sim *s, const struct fault *f, int ranks, int64_t st
     bool silent = false;
     for (int64_t i = 1; i <= steps; i++) {
         const double age = s->now - BEGIN;
-        const bool wrong = f->at_s > 0 && age >= f->at_s && (f->for_s <= 0 || age < f->at_s + f->for_s);
+        const bool wrong = f->at_s > 0 && age >= f->at_s && (f->for_s <= 0 || age < f->at_s + f->for_s) &&
+                           (f->steps == 0 || s->wrong_steps < f->steps);
+        s->wrong_steps += wrong;
         struct rank_time t[RANKS];
         double longest = 0, work[RANKS], data[RANKS];
         for (int r = 0; r < ranks; r++) {
@@ -161,14 +178,14 @@ static void simulate(struct sim *s, const struct fault *f, int ranks, int64_t st
         }
         const double age_steps = (double)i;
         alert_rules_step(s->rules,
-                         &(struct alert_step){
-                             .step = i,
-                             .time = s->now,
-                             .loss = 3 + 4 * exp(-age_steps / 300) + 0.04 * normal(s) + (wrong ? f->loss : 0),
-                             .grad_norm = 0.4 * exp(0.15 * normal(s)) + (wrong ? f->grad : 0),
-                             .step_s = step,
-                             .save_s = wrong ? f->save_s : NAN,
-                             .rank = t});
+                         &(struct alert_step){.step = i,
+                                              .time = s->now,
+                                              .loss = 3 + 4 * exp(-age_steps / 300) + 0.04 * noise(s) +
+                                                      (wrong ? f->loss : 0),
+                                              .grad_norm = 0.4 * exp(0.15 * noise(s)) + (wrong ? f->grad : 0),
+                                              .step_s = step,
+                                              .save_s = wrong ? f->save_s : NAN,
+                                              .rank = t});
         if (s->now >= next_look) alert_rules_look(s->rules, s->now, ALERT_WORK_STEP), next_look = s->now + 1;
         if (s->now >= next_hosts) look_hosts(s, f, wrong), next_hosts = s->now + 10;
         if (i % 4000 == 0) { /* an evaluation */
@@ -214,6 +231,38 @@ static const struct row rows[] = {
      STATUS_NUMERIC,
      false,
      {"median 3.", "of 128 steps"}},
+    {"loss spike of one step",
+     1,
+     {.at_s = 300, .steps = 1, .loss = 2},
+     "loss_spike",
+     -1,
+     STATUS_NUMERIC,
+     false,
+     {"loss up to 5.", "z ", "ingot data inspect RUN --step "}},
+    {"loss spike of two steps",
+     4,
+     {.at_s = 300, .steps = 2, .loss = 1.1},
+     "loss_spike",
+     -1,
+     STATUS_NUMERIC,
+     false,
+     {"loss up to 4.", "z "}},
+    {"gradient spike of one step",
+     1,
+     {.at_s = 300, .steps = 1, .grad = 7},
+     "grad_spike",
+     -1,
+     STATUS_NUMERIC,
+     false,
+     {"gradient norm up to 7."}},
+    {"gradient spike of two steps",
+     1,
+     {.at_s = 300, .steps = 2, .grad = 1.6},
+     "grad_spike",
+     -1,
+     STATUS_NUMERIC,
+     false,
+     {"gradient norm up to "}},
     {"loss that stays", 1, {.at_s = 400, .loss = 3}, "loss_spike", -1, STATUS_NUMERIC, false, {"z "}},
     {"gradient spike",
      1,
@@ -621,8 +670,10 @@ static void test_sound(void **state)
     (void)state;
     static struct sim s;
     static const struct fault none = {.gpu = NULL};
-    for (int ranks = 1; ranks <= RANKS; ranks *= 2) {
+    for (int i = 1; i <= 2 * RANKS; i *= 2) {
+        const int ranks = i > RANKS ? 1 : i;
         open_sim(&s, ranks, true);
+        s.heavy = i > RANKS;
         simulate(&s, &none, ranks, 10000);
         alert_rules_end(s.rules, s.now, STATUS_OK, "finished", 0, 0);
         if (s.count) fail_msg("%d ranks: %s: %s", ranks, s.said[0].name, s.said[0].text);
@@ -630,9 +681,51 @@ static void test_sound(void **state)
     }
 }
 
+static void steps_of(struct sim *s, int64_t from, int64_t to, double loss)
+{
+    static const struct rank_time t[1] = {{.work_s = 0.5, .cpu_s = 1}};
+    for (int64_t i = from; i <= to; i++)
+        alert_rules_step(s->rules, &(struct alert_step){.step = i,
+                                                        .time = s->now += 0.5,
+                                                        .loss = loss + 0.04 * normal(s),
+                                                        .grad_norm = 0.4 * exp(0.15 * normal(s)),
+                                                        .step_s = 0.5,
+                                                        .save_s = NAN,
+                                                        .rank = t});
+}
+
+/* Back in place: the spike is over with that word, its values do not count, and the next spike is seen. */
+static void test_back(void **state)
+{
+    (void)state;
+    static struct sim s;
+    open_sim(&s, 1, true);
+    steps_of(&s, 1, 400, 3);
+    steps_of(&s, 401, 410, 5);
+    const struct alert *on = said(&s, "loss_spike", false);
+    if (on == NULL || on->step != 401) fail_msg("%d alerts", s.count);
+    steps_of(&s, 381, 400, 3);
+    const struct alert *over = said(&s, "loss_spike", true);
+    if (over == NULL || strstr(over->text, "the run went back to step 380: loss up to 5.") == NULL)
+        fail_msg("%d alerts; %s", s.count, over ? over->text : "none is over");
+    assert_int_equal(s.count, 2);
+    steps_of(&s, 401, 500, 3); /* the same steps, without the data */
+    assert_int_equal(s.count, 2);
+    steps_of(&s, 501, 501, 5);
+    assert_int_equal(s.count, 3);
+    assert_int_equal(s.said[2].step, 501);
+    assert_non_null(strstr(s.said[2].text, "median 3"));
+    /* back with a spike that is over, and to the begin: nothing is said */
+    steps_of(&s, 502, 502, 3);
+    assert_int_equal(s.count, 4);
+    steps_of(&s, 1, 300, 4);
+    assert_int_equal(s.count, 4);
+    alert_rules_close(s.rules);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_price),
-                                       cmocka_unit_test(test_sound)};
+                                       cmocka_unit_test(test_sound), cmocka_unit_test(test_back)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }

@@ -24,6 +24,7 @@ struct recorded {
     const char *reason;
     const char *log;               /* last line of log.txt */
     const char *flight;            /* comm-flight.txt */
+    const char *bug;               /* bug.txt */
     const char *host;              /* further lines of the host's files */
     const char *xid;               /* a line of gpu-node07.jsonl */
     double memory_free, disk_free; /* of the host's last record */
@@ -122,6 +123,16 @@ static const struct recorded table[] = {
     {"killed_elsewhere", "another host", .code = -1, .away = true, .quiet_s = 9000},
     {"peer_crashed", "a rank crashed", .code = -1,
      .flight = "# rank 0 was ended by signal 11 (Segmentation fault)\n"},
+    {"check",
+     "the program is wrong there, not the data or the host: 3 rows of 4: check n == rows at gemm.c:12 in "
+     "train.step, rank 0",
+     .code = -1,
+     .bug = "2027-01-15T07:00:00Z\trank 0\tprocess 11\told.c:1\told\tof the part before\n"
+            "2027-01-15T08:02:30Z\trank 0\tprocess 4711\tgemm.c:12 in train.step\tn == rows\t3 rows of 4\n"
+            "2027-01-15T08:02:31Z\trank 1\ttorn"},
+    {"check", "rank 1 (rank 1 was ended by signal 6", 10,
+     .reason = "rank 1 was ended by signal 6 (Aborted); seen in collective 61",
+     .bug = "2027-01-15T08:02:30Z\trank 1\tprocess 4712\tgemm.c:12\tn == rows\t3 rows of 4\n"},
     /* now */
     {"running", "runs, step 300 of 1000: nothing needs a look", .code = -1, .locked = true},
     {"preparing", "first step", .code = -1, .locked = true, .no_steps = true},
@@ -183,6 +194,7 @@ static void write_run(const struct recorded *r)
     snprintf(text, sizeof text, "2027-01-15T08:02:30Z info %s\n", r->log ? r->log : "saved step 300");
     put_file("log.txt", text);
     if (r->flight) put_file("comm-flight.txt", r->flight);
+    if (r->bug) put_file("bug.txt", r->bug);
     snprintf(text, sizeof text, "{\"code\": %d, \"reason\": \"%s\", \"step\": 300}\n", r->code,
              r->reason ? r->reason : "");
     if (r->code >= 0) put_file("exit.json", text);
@@ -239,6 +251,10 @@ static void others_are_not_blamed(void **state)
                                    .reason = "CUDA: x",
                                    .xid = "{\"kind\":\"xid\",\"time\":1799990000.0,\"gpu\":2,\"xid\":79}"});
     assert_string_equal(e.cause, "gpu");
+    explain(&e, &(struct recorded){
+                    .code = -1,
+                    .bug = "2027-01-15T07:59:00Z\trank 0\tprocess 4711\tgemm.c:12\tn == rows\told\n"});
+    assert_string_equal(e.cause, "killed");
 }
 
 static void text_of_any_bytes(void **state)

@@ -68,6 +68,26 @@ printf '3,1,%.0f,-;Out of memory: Killed process %d (ingot) total-vm:99kB\n' "$(
     "$(sed -E 's/process ([0-9]+) on .*/\1/' runs/kill/lock)" >root/dev/kmsg
 INGOT_ROOT=root because runs/kill oom_killer 'out-of-memory killer'
 
+# --- a failed CHECK: text, file and line ---
+"$ingot" train r.yaml --run.dir=runs/calls --train.steps=6 >/dev/null 2>&1
+for k in 200 150 100; do # the call must come behind the begin of the run
+    rm -rf runs/bug
+    INGOT_IO_FAULT=$k:CHECK "$ingot" train r.yaml --run.dir=runs/bug --train.steps=20 --eval.every=0 >out 2>err
+    [ -s runs/bug/bug.txt ] && break
+done
+check "a line in bug.txt" grep -qE "^20[0-9-]+T[0-9:]+Z	rank 0	process [0-9]+	io.c:[0-9]+.*	err != IO_FAULT_CHECK	INGOT_IO_FAULT asks for it at call $k\$" runs/bug/bug.txt
+because runs/bug check "INGOT_IO_FAULT asks for it at call $k: check err != IO_FAULT_CHECK at io.c:"
+run 0 explain runs/bug
+check "what to do" grep -q 'please report it with the output of ingot bundle runs/bug' out
+cp out live
+run 0 bundle runs/bug -o bug.tar.zst
+mv runs/bug gone
+run 0 explain bug.tar.zst
+check "the same from its bundle" cmp -s out live
+mv gone runs/bug
+run 0 train runs/bug --resume
+because runs/bug finished 'is finished' # what came before does not count
+
 # --- ranks ---
 ranks() { # ranks RUN SIGNAL: two ranks, of which the second gets it
     "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir="$1" --train.steps=100000 --eval.every=0 >/dev/null 2>long.err &

@@ -33,6 +33,60 @@ check "runs" [ "$(jq '.runs | length' runs.json)" -eq 3 ]
 check "one of them runs" [ "$(jq '[.runs[] | select(.state == "running")] | length' runs.json)" -eq 1 ]
 fetch /api/runs/0 >one.json
 check "a run by its number" jq -e '.schema == "ingot.monitor/1"' one.json >/dev/null
+# its records from a step on: in order, none twice, none left out; a step that is not there yet is no error
+is() { jq -e "$1" "$2" >answer || fail "$2: $(head -c 300 "$2")"; }
+id=$(jq '[.runs[].run] | index("a")' runs.json)
+fetch "/api/runs/$id?since=0" >all.json
+is '.schema == "ingot.history/1" and .since == 0 and .step == 40 and .more == false and .branch == 0' all.json
+check "all steps" [ "$(jq -c '[.records[] | select(.loss) | .step]' all.json)" = "[$(seq -s, 1 40)]" ]
+fetch "/api/runs/$id?since=30" >some.json
+is '[.records[].step] | min == 30 and max == 40' some.json
+is '[.records[] | select(.step == 30 and .val_loss)] | length == 1' some.json
+check "the same records" [ "$(jq -c '[.records[] | select(.step >= 30)]' all.json)" = "$(jq -c .records some.json)" ]
+check "nothing new" [ "$(fetch "/api/runs/$id?since=41" | jq -c '[.records, .step]')" = '[[],41]' ]
+for since in x -1 1.5 99999999999999999999; do
+    check "no step: $since" [ "$(fetch "/api/runs/$id?since=$since")" = "since: a step, such as ?since=500" ]
+done
+check "no such run" [ "$(fetch '/api/runs/99?since=1')" = "no such run" ]
+# a long run: 300,000 steps, some 40 MB; what is asked is found, and comes in parts
+mkdir -p long/big && cp runs/a/config.yaml runs/a/env.json long/big/
+awk 'BEGIN { print "{\"kind\":\"schema\",\"format\":\"ingot metrics\",\"version\":1}"; print "{\"kind\":\"start\",\"step\":0,\"time\":1.8e9}"
+    for (i = 1; i <= 300000; i++) {
+        printf "{\"kind\":\"step\",\"step\":%d,\"tokens\":%d,\"time\":%d,\"loss\":3.25,\"lr\":0.001,\"grad_norm\":0.5,\"step_s\":0.5,\"tokens_per_s\":16384}\n", i, i * 8192, 1.8e9 + i
+        if (i % 1000 == 0) printf "{\"kind\":\"eval\",\"step\":%d,\"time\":%d,\"val_loss\":3.5}\n", i, 1.8e9 + i
+    } }' >long/big/metrics.jsonl
+serve_more() { # serve_more ARGS...: another server, its process in second, its port in more_port
+    "$ingot" serve "$@" --port 0 >said2 2>/dev/null &
+    second=$!
+    until grep -qs 'running: http' said2 || ! kill -0 $second 2>/dev/null; do sleep 0.05; done
+    more_port=$(sed -n 's|.*127.0.0.1:\([0-9]*\)/.*|\1|p' said2 | head -n 1)
+}
+serve_more long
+python3 - "$more_port" "$token" <<'PY' || fail "the records of a long run"
+import json, sys, urllib.request
+port, token = sys.argv[1:]
+def get(since):
+    r = urllib.request.Request(f"http://127.0.0.1:{port}/api/runs/0?since={since}", headers={"Authorization": "Bearer " + token})
+    body = urllib.request.urlopen(r).read()
+    assert len(body) < 8 << 20, len(body)
+    return json.loads(body)
+for since in (1, 2, 999, 1000, 150000, 299999, 300000):
+    o = get(since)
+    steps = [r["step"] for r in o["records"] if r["kind"] == "step"]
+    assert steps == list(range(since, o["step"] + 1)), (since, steps[:3], o["step"])
+    assert o["more"] == (o["step"] < 300000), (since, o["step"])
+    assert since % 1000 or any(r["kind"] == "eval" and r["step"] == since for r in o["records"]), since
+seen, since = set(), 0
+while True:
+    o = get(since)
+    seen |= {(r["kind"], r["step"]) for r in o["records"]}
+    if not o["more"]: break
+    assert o["step"] > since
+    since = o["step"]
+assert sum(k == "step" for k, _ in seen) == 300000 and sum(k == "eval" for k, _ in seen) == 300
+PY
+kill $second
+wait $second 2>/dev/null
 fetch /api/curves >curves.json
 check "curves of all" jq -e '(.runs | length) == 3 and (.runs[0].series.loss | length) >= 2' curves.json >/dev/null
 fetch /api/view >view.html
@@ -60,6 +114,22 @@ before=$(grep -c '"kind":"step"' runs/live/metrics.jsonl)
 sleep 1
 check "the run goes on beside a stopped server" [ "$(grep -c '"kind":"step"' runs/live/metrics.jsonl)" -gt "$before" ]
 kill -CONT $server
+
+# --- for Prometheus alone ---
+serve_more runs --metrics-only
+check "it names the address and no token" grep -qE '^3 runs, 1 running: http://127.0.0.1:[0-9]+/metrics, with Authorization: Bearer TOKEN; the token is in ~/.config/ingot/token$' said2
+code() { curl -s -o answer -w '%{http_code}' --max-time 20 -H "Authorization: Bearer $token" "http://127.0.0.1:$more_port$1"; }
+check "/metrics" [ "$(code /metrics)" = 200 ]
+check "with the steps" grep -q '^ingot_steps_total{run="a"} 40$' answer
+check "/healthz" [ "$(code /healthz)" = 200 ]
+for url in / /api/runs /api/curves /api/view /events /v1/models '/api/runs/0?since=3'; do
+    check "no $url" [ "$(code "$url")" = 404 ]
+done
+check "no metrics without the token" [ "$(curl -s -o answer -w '%{http_code}' "http://127.0.0.1:$more_port/metrics")" = 401 ]
+kill $second
+wait $second 2>/dev/null
+run 2 serve runs --port 0 --metrics-only --model runs/a
+says 'not with --model'
 
 # --- slips ---
 run 74 serve runs --port "$port"

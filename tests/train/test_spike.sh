@@ -43,6 +43,28 @@ run 0 train r.yaml --run.dir=runs/muon $keys --train.on_spike=skip --ckpt.every=
 grep -q 'its update is left out' err || fail "no update is left out with Muon"
 step=$(sed -n 's/.* of step \([0-9]*\) is .*its update is left out/\1/p' err | head -n 1)
 run 0 ckpt diff "$(printf 'runs/muon/ckpt/step-%08d' $((step - 1)))" "$(printf 'runs/muon/ckpt/step-%08d' "$step")"
+# ZeRO: the same bits as without, in all stages; the checkpoint's weights and moments stay
+for stage in 1 2 3; do
+    run 0 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/zero$stage $keys --train.on_spike=skip --train.gradient_groups=2 --parallel.zero=$stage
+    check "ZeRO $stage leaves two out" [ "$(grep -c 'its update is left out' runs/zero$stage/log.txt)" -eq 2 ]
+done
+same_run "skip, ZeRO 1" runs/groups runs/zero1
+run 0 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/zero2never $keys $never --train.gradient_groups=2 --parallel.zero=2
+same_run "skip, ZeRO 2 and 3" runs/zero2 runs/zero3
+run 75 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/zero3stop $keys --train.on_spike=skip --train.gradient_groups=2 --parallel.zero=3 --train.max_minutes=1e-9
+run 0 launch -n 2 --no-doctor -- train runs/zero3stop --resume --train.max_minutes=0
+same_run "skip, ZeRO 3, stopped and resumed" runs/zero3 runs/zero3stop
+# FP8: weights, moments and scales stay
+fp8="--train.precision=fp8 --fp8.warmup=2 --model.hidden_size=64"
+run 0 train r.yaml --run.dir=runs/fp8 $keys $fp8 --train.on_spike=skip --ckpt.every=1
+check "FP8 leaves updates out" [ "$(grep -c 'its update is left out' err)" -ge 1 ]
+step=$(sed -n 's/.* of step \([0-9]*\) is .*its update is left out/\1/p' err | head -n 1)
+"$ingot" ckpt diff "$(printf 'runs/fp8/ckpt/step-%08d' $((step - 1)))" "$(printf 'runs/fp8/ckpt/step-%08d' "$step")" >out 2>err
+grep 'elements differ' out | grep -qv '^fp8/history/' && fail "weights or moments have changed: $(grep 'elements differ' out | grep -v '^fp8/history/' | head -n 3)"
+grep -q '^[1-9][0-9]* tensors equal' out || fail "no tensor is equal"
+run 75 train r.yaml --run.dir=runs/fp8stop $keys $fp8 --train.on_spike=skip --train.max_minutes=1e-9
+run 0 train runs/fp8stop --resume --train.max_minutes=0
+same_run "skip in FP8, stopped and resumed" runs/fp8 runs/fp8stop
 
 # --- rewind: back, without these data ---
 rewind="--train.on_spike=rewind --train.spike_back=6 --train.spike_skip=8"
@@ -68,6 +90,6 @@ check "explained" grep -q 'train.on_spike ends it there' out
 # --- slips ---
 run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda
 says 'does not work with a GPU'
-run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --train.precision=fp8
-says 'does not work with train.precision=fp8'
+run 2 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --parallel.context=2
+check "context parallelism" grep -q 'does not work with parallel.context' err
 exit $failed

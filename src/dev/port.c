@@ -1,5 +1,5 @@
+#include "dev/port.h"
 #include "dev/hostfs.h"
-#include "serve/serve_int.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -51,7 +51,7 @@ static bool holds(const char *pid, const char *want)
     return found;
 }
 
-const char *serve_port_owner(int port, char buf[128])
+const char *port_owner(int port, char buf[128])
 {
     char want[64], name[64] = "";
     const struct hostfs fs = {.root = ""};
