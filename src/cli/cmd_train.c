@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/cmd_train_lr.h"
 #include "cli/print_json.h"
 #include "cli/sample.h"
 #include "cli/verbs.h"
@@ -136,6 +137,8 @@ static void print_result(const struct spec *spec, const struct loop_result *r, s
 enum { NOT_GIVEN = INT32_MIN };
 struct train_options {
     struct flag_optional go_on; /* --resume */
+    struct flag_optional lr_find;
+    struct lr_find_options range; /* --lr-find */
     bool resume, accept_data, trace, json;
     int64_t step; /* to resume from; -1: the newest checkpoint's */
     const char *isa, *skip;
@@ -180,16 +183,31 @@ static status take_lineage(struct train_options *f)
                 f->skip);
 }
 
+/* --lr-find, --lr-find=LOW:HIGH:STEPS. */
+static status take_range(struct train_options *f)
+{
+    if (!f->lr_find.given) return STATUS_OK;
+    if (f->skip || f->lineage.rewinds || f->trace)
+        return FAIL(STATUS_CONFIG, "--lr-find leaves no run that --%s could be recorded in: leave it away",
+                    f->skip    ? "skip"
+                    : f->trace ? "trace"
+                               : "rewind");
+    f->range = (struct lr_find_options){
+        .resume = f->resume, .resume_step = f->step, .accept_data = f->accept_data, .isa = f->isa};
+    return lr_find_range(f->lr_find.value, &f->range);
+}
+
 static status parse(struct args *a, struct train_options *f)
 {
     const struct flag flags[] = {FLAG("resume", &f->go_on), FLAG("accept-data-change", &f->accept_data),
                                  FLAG("trace", &f->trace),  FLAG("isa", &f->isa),
                                  FLAG("json", &f->json),    FLAG("rewind", &f->rewind),
-                                 FLAG("skip", &f->skip)};
+                                 FLAG("skip", &f->skip),    FLAG("lr-find", &f->lr_find)};
     *f = (struct train_options){.rewind = NOT_GIVEN};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     TRY(take_resume(f));
-    return take_lineage(f);
+    TRY(take_lineage(f));
+    return take_range(f);
 }
 
 status cmd_train_spec(int argc, char **argv, struct spec *spec)
@@ -225,6 +243,7 @@ status cmd_train(struct args *a)
     char again[SPEC_TEXT + 64] = "the same command with --resume resumes it";
     struct comm_env env;
     TRY(comm_env_read(&env));
+    if (f.lr_find.given) return cmd_lr_find(&spec, &f.range, &env, f.json);
     if (env.ranks == 1)
         snprintf(again, sizeof again, "`ingot train %s --resume` resumes it", spec.run.run_dir);
     struct loop_options o = {.resume = f.resume,

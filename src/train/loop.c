@@ -5,7 +5,6 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
-#include "data/tokenizer/tokenizer.h"
 #include "observe/env.h"
 #include "observe/host_record.h"
 #include "observe/kernels.h"
@@ -148,19 +147,6 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
-static status fold_tokens(struct loop *l)
-{
-    struct tokenizer_place place;
-    struct tokenizer *tokenizer;
-    if (l->trainer.decoder.token_map.data == NULL) return STATUS_OK;
-    status st = restore_tokenizer_place(&l->spec, &place);
-    if (st == STATUS_OK) st = tokenizer_load(&tokenizer, place.dir);
-    if (st != STATUS_OK) return status_wrap(st, "model.engram_fold needs the tokenizer");
-    st = trainer_fold(&l->trainer, tokenizer);
-    tokenizer_free(tokenizer);
-    return st;
-}
-
 /* Weights from the copy in memory or the newest checkpoint, or fresh ones. */
 static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
@@ -178,7 +164,7 @@ static status begin_or_go_on(struct loop *l, const struct loop_options *o)
     }
     if (o->resume) TRY(ckpt_saved_none(l->spec.run.run_dir));
     TRY(trainer_init_weights(&l->trainer));
-    return fold_tokens(l);
+    return restore_fold(&l->trainer);
 }
 
 static void print_banner(const struct loop *l)

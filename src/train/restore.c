@@ -130,3 +130,16 @@ status restore_tokenizer(const struct trainer *t, const struct tokenizer_place *
     if (st != STATUS_OK) tokenizer_free(*out);
     return st;
 }
+
+status restore_fold(struct trainer *t)
+{
+    struct tokenizer_place place;
+    struct tokenizer *tokenizer;
+    if (t->decoder.token_map.data == NULL) return STATUS_OK;
+    status st = restore_tokenizer_place(&t->spec, &place);
+    if (st == STATUS_OK) st = tokenizer_load(&tokenizer, place.dir);
+    if (st != STATUS_OK) return status_wrap(st, "model.engram_fold needs the tokenizer");
+    st = trainer_fold(t, tokenizer);
+    tokenizer_free(tokenizer);
+    return st;
+}

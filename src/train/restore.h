@@ -33,4 +33,6 @@ status restore_tokenizer_place(const struct spec *s, struct tokenizer_place *out
  * t->accept_data. */
 status restore_tokenizer(const struct trainer *t, const struct tokenizer_place *place,
                          struct tokenizer **out) WARN_UNUSED;
+/* model.engram_fold: makes the token map of fresh weights from the run's tokenizer; without that key nothing. */
+status restore_fold(struct trainer *t) WARN_UNUSED;
 #endif

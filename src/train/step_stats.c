@@ -28,11 +28,17 @@ static double halt_count(const struct trainer *t, const struct step_counts *c)
     return c->docs * (double)model_segments(&t->spec.model);
 }
 
+static double rate_of(const struct trainer *t)
+{
+    const struct lr_rise *r = &t->rise;
+    if (r->steps == 0) return schedule_lr(&t->spec.run, t->step, t->steps_total);
+    return r->low * pow(r->high / r->low, (double)(t->step - r->first) / (double)(r->steps - 1));
+}
+
 struct step_scalars step_scalars_of(const struct trainer *t, const struct step_counts *c)
 {
     const struct model_spec *m = &t->spec.model;
-    struct step_scalars s = {.grad_scale = 1 / loss_count(t, c),
-                             .lr = schedule_lr(&t->spec.run, t->step, t->steps_total)};
+    struct step_scalars s = {.grad_scale = 1 / loss_count(t, c), .lr = rate_of(t)};
     if (m->mtp_depth > 0) s.mtp_scale = s.grad_scale * m->mtp_weight / (double)m->mtp_depth;
     if (m->hrm_halt) s.halt_scale = 1 / halt_count(t, c);
     optim_scalars(&t->spec.run, t->step, &s);

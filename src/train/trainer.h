@@ -63,6 +63,13 @@ struct trainer {
     json_t *data;
     bool accept_data; /* other data are no error: --accept-data-change */
 
+    /* Instead of optim.schedule: from `low` in step `first` to `high` in the last of `steps`, by the same factor each
+     * step; steps 0: none (train/lr_find.h). */
+    struct lr_rise {
+        double low, high;
+        int64_t first, steps;
+    } rise;
+
     /* Progress. */
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
