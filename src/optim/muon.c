@@ -315,6 +315,7 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
     const struct exec *r = q->run;
     const struct params *p = r->params;
     const struct param_matrix m = matrix_of(p, ref);
+    const struct param *row = &p->rows[ref.row];
     const struct param_held h = params_held(p, ref.row);
     const int64_t longer = m.rows > m.cols ? m.rows : m.cols,
                   at = slab_by(p, ref, p->slice).local + span.from;
@@ -330,8 +331,8 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
                                       .w = half ? (bf16 *)p->weight + h.weight + into : NULL,
                                       .low = params_halves(p) ? p->low + h.master + into : NULL,
                                       .count = count,
-                                      .scale = 0.2 * sqrt((double)longer),
-                                      .weight_decay = q->spec->optim_weight_decay,
+                                      .scale = row->rate * 0.2 * sqrt((double)longer),
+                                      .weight_decay = row->rate * row->decay * q->spec->optim_weight_decay,
                                       .scalars = r->scalars,
                                       .dt = p->dt},
             r->stream));

@@ -2,6 +2,7 @@
 #include "base/scope.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
+#include "optim/rates.h"
 #include "parallel/derived.h"
 
 #include <stdlib.h>
@@ -268,7 +269,7 @@ status offload_update(struct offload *o, const struct exec *r, const struct upda
         const struct offload_piece *piece = &o->pieces[k];
         const struct update_args a = piece_args(o, p, all, k);
         TRY(wait_for(r->stream, &o->uploaded[k % OFFLOAD_SLOTS]));
-        TRY(r->ops->update(&a, r->stream));
+        TRY(rates_update(r, &a));
         if (params_host_master(p) && piece->use == OFFLOAD_RULE)
             TRY(refresh_derived(r, piece, (const float *)(const void *)slot_at(&o->arrays[0], k)));
         TRY(return_piece(o, r, k));

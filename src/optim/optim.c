@@ -4,6 +4,7 @@
 #include "dev/dev.h"
 #include "ops/update_rule.h"
 #include "optim/muon.h"
+#include "optim/rates.h"
 #include "parallel/derived.h"
 
 #include <assert.h>
@@ -99,26 +100,6 @@ void optim_lay(struct params *p, struct arena *a)
     p->balance = arena_take(a, (size_t)p->balance_count * sizeof *p->balance, "table of routers");
 }
 
-static bool decays(const struct run_spec *spec, enum role role)
-{
-    switch (role) {
-    case ROLE_MATRIX:
-    case ROLE_CONV:
-    case ROLE_RESIDUAL: return true;
-    case ROLE_EMBED:
-    case ROLE_POSITION:
-    case ROLE_HEAD: return spec->optim_decay_embeddings;
-    case ROLE_TABLE:
-    case ROLE_RATE:
-    case ROLE_STEP:
-    case ROLE_NORM:
-    case ROLE_BIAS:
-    case ROLE_BALANCE:
-    case ROLE_COUNT: break;
-    }
-    return false;
-}
-
 /* Sets the position of a chunk of a slice in the whole row. */
 static void place_piece(const struct params *p, int index, int64_t at, struct update_chunk *c)
 {
@@ -190,32 +171,35 @@ static struct update_chunk router_of(const struct params *p, const struct param 
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
 {
     CHECK(p->chunks != NULL, "no place for the optimizer's table");
+    TRY(rates_set(p, spec));
     const int64_t count = p->chunk_count + p->balance_count;
     struct update_chunk *table = malloc((size_t)count * sizeof *table), *c = table;
-    if (table == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's table");
-    status st = STATUS_OK;
+    int64_t *made = calloc((size_t)p->count, sizeof *made); /* chunks of each row */
+    status st = table && made ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the optimizer's table");
     struct update_chunk *b = table + p->chunk_count; /* routers follow the chunks */
-    for (int i = 0; i < p->count; i++) {
+    for (int i = 0; i < p->count && st == STATUS_OK; i++) {
         const struct param *row = &p->rows[i];
         if (!p->units[row->unit].here || params_sparse(p, row->unit)) continue;
         const struct update_chunk *first = c;
-        uint32_t flags =
-            (decays(spec, row->role) ? UPDATE_DECAY : 0) | (row->stored || p->overlaid ? 0 : UPDATE_ZERO);
+        uint32_t flags = (row->decay > 0 ? UPDATE_DECAY : 0) | (row->stored || p->overlaid ? 0 : UPDATE_ZERO);
         if (row->ortho) flags = UPDATE_MOMENTUM;
         if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
         const struct param_held held = params_held(p, i);
         if (row->role == ROLE_BALANCE && held.to > held.from) *b++ = router_of(p, row, &held);
         if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
+        made[i] = c - first;
         for (; first < c && st == STATUS_OK; first++) st = check_pieces(p, first, row);
     }
-    CHECK(c - table == p->chunk_count && b - table == count, "%lld pieces for a table of %lld",
-          (long long)(b - table), (long long)count);
+    CHECK(st != STATUS_OK || (c - table == p->chunk_count && b - table == count),
+          "%lld pieces for a table of %lld", (long long)(b - table), (long long)count);
+    if (st == STATUS_OK && (spec->optim_lr_scale[0] || spec->optim_decay_scale[0])) st = rates_runs(p, made);
     if (st == STATUS_OK && o) st = offload_cut(o, p, table);
     if (st == STATUS_OK) st = dev_upload(s, p->chunks, table, (size_t)p->chunk_count * sizeof *table);
     if (st == STATUS_OK && p->balance_count > 0)
         st = dev_upload(s, p->balance, table + p->chunk_count, (size_t)p->balance_count * sizeof *table);
     free(table);
+    free(made);
     return st;
 }
 
@@ -295,9 +279,11 @@ static status update_table(const struct exec *r, const struct update_args *of, c
     const struct param *row = &p->rows[t->row];
     const struct param_held held = params_held(p, t->row);
     struct update_chunk place;
+    struct update_args args = *of;
+    args.row_rate *= row->rate;
     CHECK(held.from % t->width == 0 && held.to % t->width == 0, "%s: a part of a row", row->name);
     place_piece(p, t->row, 0, &place);
-    return r->ops->rows_update(&(struct rows_update_args){.of = *of,
+    return r->ops->rows_update(&(struct rows_update_args){.of = args,
                                                           .rows = t->rows,
                                                           .sums = t->sums,
                                                           .slots = t->slots,
@@ -330,12 +316,12 @@ static status update(const struct exec *r, const struct run_spec *spec, enum upd
     const struct update_args all = update_args_of(r, spec, half, squares);
     const bool rule = half == UPDATE_RULE, notify = p->hooks && rule && spec->optim_name != OPTIM_MUON;
     if (p->zero == 0) {
-        TRY(r->ops->update(&all, r->stream));
+        TRY(rates_update(r, &all));
         return rule ? update_tables(r, &all, -1) : STATUS_OK;
     }
     for (int u = 0; u < p->unit_count; u++) {
         const struct update_args part = update_args_unit(p, all, u);
-        if (p->units[u].here && !params_sparse(p, u)) TRY(r->ops->update(&part, r->stream));
+        if (p->units[u].here && !params_sparse(p, u)) TRY(rates_update(r, &part));
         if (p->units[u].here && rule) TRY(update_tables(r, &part, u));
         if (notify) TRY(p->hooks->moved(p->hooks->ctx, u));
     }
@@ -357,9 +343,11 @@ static status update_squares(const struct exec *r, const struct run_spec *spec, 
 static status move_weights(const struct exec *r, const struct run_spec *spec, struct offload *o,
                            bool has_norm)
 {
-    if (o == NULL || !o->on) return update(r, spec, has_norm ? UPDATE_RULE : UPDATE_WHOLE, NULL);
-    const struct update_args all = update_args_of(r, spec, UPDATE_RULE, NULL);
+    const bool away = o != NULL && o->on;
+    if (!has_norm && !away && r->params->run_count == 0) return update(r, spec, UPDATE_WHOLE, NULL);
     if (!has_norm) TRY(update(r, spec, UPDATE_NORM, NULL));
+    if (!away) return update(r, spec, UPDATE_RULE, NULL);
+    const struct update_args all = update_args_of(r, spec, UPDATE_RULE, NULL);
     return offload_update(o, r, &all);
 }
 

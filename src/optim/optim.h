@@ -14,9 +14,10 @@ dtype optim_moment_dt(enum optim_state state);
 /* Allocates the tables of chunks and of routers (params.chunks, params.balance), from counting or real arenas. */
 void optim_lay(struct params *p, struct arena *a);
 /* Fills them, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms and
- * biases never. Gradients that are not `stored` are zeroed by the step, unless they overlay activations
- * (params.overlaid). N-gram tables are updated row by row, at optim.table_rate. `o`: also cut into pieces, if the state
- * is in host memory; NULL: it is not. */
+ * biases do not; optim.decay_scale and optim.lr_scale change that by group (rates.h). Gradients that are not `stored`
+ * are zeroed by the step, unless they overlay activations (params.overlaid). N-gram tables are updated row by row, at
+ * optim.table_rate. `o`: also cut into pieces, if the state is in host memory; NULL: it is not. STATUS_CONFIG when a
+ * factor names no weight. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 
 /* Under ZeRO, chunks are indexed in the sharded arrays. Offsets the pointers of arrays that are whole, for the chunks

@@ -1,5 +1,6 @@
 /* Checks of combinations of keys; each error is one line. The ranges of single keys are in the rows of the
  * .def files. */
+#include "spec/factors.h"
 #include "spec/keys.h"
 #include "spec/layer_traits.h"
 #include "spec/ramp.h"
@@ -288,6 +289,7 @@ status spec_check(const struct spec *s)
         return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
     TRY(check_batch(s));
     TRY(check_optim(s));
+    TRY(factors_check(&s->run));
     TRY(check_tables(s));
     TRY(check_offload(s));
     TRY(check_codes(s));

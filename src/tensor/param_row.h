@@ -78,6 +78,7 @@ struct param {
     bool dealt;                 /* with expert parallelism: a rank stores an equal share of consecutive experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
+    double rate, decay;         /* factors on optim.lr and optim.weight_decay, by optim/rates.c; decay 0: none */
     bool zero;                  /* initialised to 0, for every role */
     float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are normal */
 };

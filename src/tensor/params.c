@@ -226,6 +226,7 @@ void params_free(struct params *p)
     free(p->rows);
     free(p->units);
     free(p->ortho);
+    free(p->runs);
     free(p->fp8.use);
     free(p->fp8.row);
     *p = (struct params){0};

@@ -75,6 +75,7 @@ struct params {
                                                       the optimizer reads; params_lay sets them */
     void *m, *v; float *m_scale, *v_scale; /* scales of 8-bit moments */
     struct update_chunk *chunks; /* the optimizer's chunk table, stored with the moments: optim/ */
+    struct update_run *runs; int64_t run_count; /* owned: chunks that share their factors (optim/rates.h); 0: all do */
     int64_t chunk_count, chunks_model; /* chunks of this rank; of all units */
     struct update_chunk *balance; /* the chunks of role BALANCE, which `chunks` does not contain */
     int64_t balance_count;
