@@ -14,6 +14,7 @@
 #include "model/gguf.h"
 #include "model/hf.h"
 #include "model/safetensors.h"
+#include "observe/card.h"
 #include "ops/precision.h"
 #include "train/data_identity.h"
 #include "train/restore.h"
@@ -301,6 +302,29 @@ static status load_tokenizer(const struct trainer *t, struct tokenizer **tok, st
     return st;
 }
 
+static status write_card(const struct trainer *t, const struct export *e, const char *dir)
+{
+    const struct model_spec *m = &t->spec.model;
+    const char *family = "", *name = strrchr(e->to, '/');
+    TRY(hf_family(m, &family));
+    return card_write(&(struct card){.run = e->from,
+                                     .name = name ? name + 1 : e->to,
+                                     .family = family,
+                                     .dtype = e->dt == DTYPE_F8_E4M3
+                                                  ? "fp8, in blocks of 128 x 128 with a scale each"
+                                              : e->dt == DTYPE_BF16 ? "bf16"
+                                                                    : "fp32",
+                                     .step = t->step,
+                                     .tokens = t->tokens,
+                                     .parameters = (double)t->decoder.params.unique,
+                                     .layers = m->layer_count,
+                                     .width = m->hidden_size,
+                                     .heads = m->head_count,
+                                     .context = m->context_length,
+                                     .vocabulary = m->vocab_size},
+                      dir);
+}
+
 /* config.json last: what lacks it is no model. */
 static status write_model(const struct trainer *t, const struct export *e, const char *dir)
 {
@@ -313,6 +337,8 @@ static status write_model(const struct trainer *t, const struct export *e, const
     tokenizer_free(tok);
     TRY(st);
     TRY(write_generation_config(dir, ends));
+    TRY(write_card(t, e, dir));
+    if (e->dt == DTYPE_F8_E4M3) return hf_config_write_fp8(&t->decoder, dir, ends.bos, ends.eos);
     return hf_config_write(&t->spec.model, dir, e->dt, ends.bos, ends.eos);
 }
 
@@ -333,13 +359,15 @@ static status check_free(const char *dir)
 static status export_model(const struct trainer *t, const struct export *e)
 {
     char to[PATH_BYTES], temp[PATH_BYTES + 32], reason[PATH_BYTES];
+    struct export named = *e;
     if (snprintf(to, sizeof to, "%s", e->to) >= (int)sizeof to)
         return FAIL(STATUS_CONFIG, "the path %.40s... is too long", e->to);
     for (size_t n = strlen(to); n > 1 && to[n - 1] == '/';) to[--n] = 0;
     TRY(check_free(to));
     snprintf(temp, sizeof temp, "%s.tmp-%ld", to, (long)getpid());
     TRY(io_make_dirs(temp));
-    status st = write_model(t, e, temp);
+    named.to = to;
+    status st = write_model(t, &named, temp);
     if (st == STATUS_OK) st = io_rename_dir(temp, to);
     if (st == STATUS_OK) return st;
     snprintf(reason, sizeof reason, "%s", status_message());
@@ -418,11 +446,11 @@ static status run_gguf(const struct args *a, const struct export *e, const char 
 
 static status run_hf(const struct args *a, struct export *e, const char *dt, double shard_gib, bool json)
 {
-    if (strcmp(dt, "bf16") != 0 && strcmp(dt, "fp32") != 0)
-        return FAIL(STATUS_CONFIG, "--dtype is bf16 or fp32, not '%s'; --format gguf has f16 and q8_0, too",
-                    dt);
+    if (strcmp(dt, "bf16") != 0 && strcmp(dt, "fp32") != 0 && strcmp(dt, "fp8") != 0)
+        return FAIL(STATUS_CONFIG,
+                    "--dtype is bf16, fp32 or fp8, not '%s'; --format gguf has f16 and q8_0, too", dt);
     if (!(shard_gib > 0 && shard_gib <= 1e6)) return FAIL(STATUS_CONFIG, "--shard-gib is in (0, 1e6]");
-    e->dt = strcmp(dt, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    e->dt = strcmp(dt, "bf16") == 0 ? DTYPE_BF16 : strcmp(dt, "fp8") == 0 ? DTYPE_F8_E4M3 : DTYPE_F32;
     e->shard_bytes = (int64_t)(shard_gib * 0x1p30);
     struct trainer t;
     const char *family = "";

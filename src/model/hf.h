@@ -22,6 +22,8 @@ void hf_nearest(const struct model_spec *m, char text[128]);
 /* bos, eos: ids for these fields; -1: none. `dt`: F32 or BF16, the type of the exported weights. */
 status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos,
                        int32_t eos) WARN_UNUSED;
+/* The same for weights in FP8 (hf_fp8.h), with quantization_config. */
+status hf_config_write_fp8(const struct decoder *d, const char *dir, int32_t bos, int32_t eos) WARN_UNUSED;
 /* Only the text of config.json; malloc'd, the caller frees. */
 status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32_t bos,
                         int32_t eos) WARN_UNUSED;
@@ -33,7 +35,8 @@ status hf_weights_read(struct decoder *d, const char *dir) WARN_UNUSED;
  * embedding and head become the mean of their rows [0, known), in float64. */
 struct hf_vocab { int64_t stored, known, end; };
 status hf_weights_read_extended(struct decoder *d, const char *dir, const struct hf_vocab *v) WARN_UNUSED;
-/* Writes the master weights as `dt`, in files with at most shard_bytes_max of data. Does not write config.json. */
+/* Writes the master weights as `dt`, in files with at most shard_bytes_max of data. F8_E4M3: matrices of blocks as
+ * codes with scales, the rest in bf16 (hf_fp8.h). Does not write config.json. */
 status hf_weights_write(const struct decoder *d, const char *dir, dtype dt,
                         int64_t shard_bytes_max) WARN_UNUSED;
 

@@ -1,5 +1,6 @@
 /* Converts config.json to a model spec and back, with the families' tables. */
 #include "base/io.h"
+#include "model/hf_fp8.h"
 #include "model/hf_int.h"
 
 #include <stdlib.h>
@@ -32,20 +33,11 @@ static const struct hf_family *named_family(struct hf_reader *r)
     return NULL;
 }
 
-/* The weights of a quantized model are codes, not numbers. */
-static void refuse_quantized(struct hf_reader *r)
-{
-    json_t *q = hf_value(r->root, "quantization_config"), *method = hf_value(q, "quant_method");
-    if (q)
-        hf_refuse(r, "quantization_config", "has method '%.40s'; ingot reads models that are not quantized",
-                  json_is_string(method) ? json_string_value(method) : "unknown");
-}
-
 static void read_all(struct hf_reader *r, struct model_spec *m)
 {
     const struct hf_family *f = named_family(r);
     if (f == NULL) return;
-    refuse_quantized(r);
+    hf_fp8_config_read(r);
     hf_fields_read(r, m, f->fields, f->field_count);
     if (r->st == STATUS_OK) f->read(r, m);
 }
@@ -84,15 +76,22 @@ struct ends {
     int32_t bos, eos; /* -1: none */
 };
 
-static char *format(const struct hf_family *f, const struct model_spec *m, dtype dt, struct ends ends)
+/* `kept`: linears that are no codes, of a model in FP8 (borrowed); NULL: it is not. */
+static char *format(const struct hf_family *f, const struct model_spec *m, dtype dt, struct ends ends,
+                    json_t *kept)
 {
-    const char *type = dt == DTYPE_BF16 ? "bfloat16" : "float32";
+    const char *type = dt == DTYPE_F32 ? "float32" : "bfloat16";
     json_t *j = json_pack("{s:s, s:[s], s:b, s:s, s:s}", "model_type", f->name, "architectures",
                           f->architecture, "use_cache", 1, "dtype", type, "torch_dtype", type);
     hf_fields_write(j, m, f->fields, f->field_count);
     f->write(j, m);
     json_object_set_new(j, "bos_token_id", ends.bos >= 0 ? json_integer(ends.bos) : json_null());
     json_object_set_new(j, "eos_token_id", ends.eos >= 0 ? json_integer(ends.eos) : json_null());
+    if (kept)
+        json_object_set_new(j, "quantization_config",
+                            json_pack("{s:s, s:s, s:s, s:[i, i], s:O}", "quant_method", "fp8", "fmt", "e4m3",
+                                      "activation_scheme", "dynamic", "weight_block_size", HF_FP8_BLOCK,
+                                      HF_FP8_BLOCK, "modules_to_not_convert", kept));
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(j);
     return text;
@@ -103,7 +102,7 @@ static char *format(const struct hf_family *f, const struct model_spec *m, dtype
 static int differences(const struct hf_family *f, const struct model_spec *m, const struct key **key)
 {
     struct spec was = {.model = *m}, is;
-    char *text = format(f, m, DTYPE_F32, (struct ends){-1, -1});
+    char *text = format(f, m, DTYPE_F32, (struct ends){-1, -1}, NULL);
     MEMORY_CHECK(text != NULL, "no memory for config.json");
     status st = hf_config_parse(&is.model, f->name, text, strlen(text));
     int count = 0;
@@ -160,16 +159,35 @@ status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32
     struct model_spec canonical = *m;
     TRY(hf_family_find(m, &f));
     model_spec_canonical(&canonical);
-    *text = format(f, &canonical, dt, (struct ends){bos, eos});
+    *text = format(f, &canonical, dt, (struct ends){bos, eos}, NULL);
     return *text ? STATUS_OK : FAIL(STATUS_FIT, "no memory for config.json");
 }
 
-status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos, int32_t eos)
+static status write_text(const char *dir, char *text)
 {
-    char path[1024], *text;
-    TRY(hf_config_format(&text, m, dt, bos, eos));
+    char path[1024];
     snprintf(path, sizeof path, "%s/config.json", dir);
     status st = io_write_file(path, text, strlen(text));
     free(text);
     return st;
+}
+
+status hf_config_write(const struct model_spec *m, const char *dir, dtype dt, int32_t bos, int32_t eos)
+{
+    char *text;
+    TRY(hf_config_format(&text, m, dt, bos, eos));
+    return write_text(dir, text);
+}
+
+status hf_config_write_fp8(const struct decoder *d, const char *dir, int32_t bos, int32_t eos)
+{
+    const struct hf_family *f;
+    struct model_spec canonical = d->spec;
+    json_t *kept;
+    TRY(hf_family_find(&d->spec, &f));
+    TRY(hf_fp8_kept(d, &kept));
+    model_spec_canonical(&canonical);
+    char *text = format(f, &canonical, DTYPE_BF16, (struct ends){bos, eos}, kept);
+    json_decref(kept);
+    return text ? write_text(dir, text) : FAIL(STATUS_FIT, "no memory for config.json");
 }

@@ -1,6 +1,7 @@
 /* Converts between Hugging Face safetensors and the master arrays. */
 #include "base/parallel.h"
 #include "base/log.h"
+#include "model/hf_fp8.h"
 #include "model/hf_int.h"
 #include "model/safetensors.h"
 
@@ -45,13 +46,17 @@ static status check_shape(const struct safetensor *t, const struct hf_tensor *h,
     if (!good)
         return FAIL(STATUS_CKPT, "%s: %s has another shape than its config.json says: expected [%s]", dir,
                     t->name, text);
+    if (t->dt == DTYPE_F8_E4M3 && rank == 2 && !h->transposed) return STATUS_OK;
     if (t->dt != DTYPE_F64 && t->dt != DTYPE_F32 && t->dt != DTYPE_BF16 && t->dt != DTYPE_F16)
-        return FAIL(STATUS_CKPT, "%s: %s is %s; ingot reads F64, F32, BF16 and F16 weights", dir, t->name,
-                    t->type);
+        return FAIL(STATUS_CKPT,
+                    "%s: %s is %s; ingot reads F64, F32, BF16 and F16 weights, and matrices in F8_E4M3", dir,
+                    t->name, t->type);
     return STATUS_OK;
 }
 
-static void copy_in(const struct decoder *d, const struct hf_tensor *h, const struct safetensor *t)
+/* scales: of codes; NULL: there are none. */
+static void copy_in(const struct decoder *d, const struct hf_tensor *h, const struct safetensor *t,
+                    const struct safetensor *scales)
 {
     const struct param *p = &d->params.rows[h->param];
     dtype acc = dtype_acc(d->params.dt);
@@ -64,7 +69,8 @@ static void copy_in(const struct decoder *d, const struct hf_tensor *h, const st
             int64_t at = h->transposed ? c * h->rows + r : r * in + c;
             size_t size = dtype_bytes((dtype)t->dt);
             memcpy(element, (const char *)t->data + (size_t)at * size, size);
-            dtype_store(master, hf_row(h, r) * in + c, acc, dtype_load(element, 0, (dtype)t->dt));
+            const double v = dtype_load(element, 0, (dtype)t->dt);
+            dtype_store(master, hf_row(h, r) * in + c, acc, scales ? v * hf_fp8_scale(scales, r, c) : v);
         }
     }
 }
@@ -95,6 +101,17 @@ static bool known(const struct hf_tensor *list, int count, const char *name)
     return bsearch(&key, list, (size_t)count, sizeof *list, by_name) != NULL;
 }
 
+/* Whether it has the scales of a tensor of codes, which was read. */
+static bool of_codes(const struct safetensors *s, const char *name)
+{
+    char codes[256];
+    const size_t n = strlen(name), end = strlen(HF_FP8_SCALE);
+    if (n <= end || n >= sizeof codes || strcmp(name + n - end, HF_FP8_SCALE) != 0) return false;
+    snprintf(codes, sizeof codes, "%.*s", (int)(n - end), name);
+    const struct safetensor *t = safetensors_find(s, codes);
+    return t && t->dt == DTYPE_F8_E4M3;
+}
+
 /* Every tensor of the files must be in the list, or be one that may be ignored. */
 static status check_leftovers(const struct decoder *d, const struct safetensors *s, struct hf_tensor *list,
                               int count, const char *dir)
@@ -107,7 +124,7 @@ static status check_leftovers(const struct decoder *d, const struct safetensors 
         const char *name = safetensors_item(s, i)->name;
         const char *out = family->left_out;
         bool tied_copy = d->spec.tied_embeddings && strcmp(name, "lm_head.weight") == 0;
-        if (tied_copy || is_buffer(name) || known(list, count, name)) continue;
+        if (tied_copy || is_buffer(name) || known(list, count, name) || of_codes(s, name)) continue;
         if (out == NULL || strncmp(name, out, strlen(out)) != 0)
             return FAIL(
                 STATUS_CKPT,
@@ -164,7 +181,9 @@ status hf_weights_read_extended(struct decoder *d, const char *dir, const struct
         const bool longer = v && of_vocabulary(d, &list[i]);
         if (longer) list[i].rows = list[i].parts[0].rows = v->stored;
         TRY_OUT(check_shape(t, &list[i], &d->params.rows[list[i].param], dir));
-        copy_in(d, &list[i], t);
+        const struct safetensor *scales = NULL;
+        if (t->dt == DTYPE_F8_E4M3) TRY_OUT(hf_fp8_find(s, t, dir, &scales));
+        copy_in(d, &list[i], t, scales);
         if (longer) fill_with_mean(d, &list[i], v);
     }
     st = check_leftovers(d, s, list, count, dir);
@@ -178,6 +197,7 @@ struct export_tensor {
     const struct decoder *d;
     const struct hf_tensor *h;
     dtype dt;
+    char name[128 + sizeof HF_FP8_SCALE]; /* of scales */
 };
 
 static status copy_out(void *ctx, void *out)
@@ -197,24 +217,63 @@ static status copy_out(void *ctx, void *out)
     return STATUS_OK;
 }
 
+static status codes_out(void *ctx, void *out)
+{
+    const struct export_tensor *e = ctx;
+    hf_fp8_codes(e->d, e->h, out);
+    return STATUS_OK;
+}
+
+static status scales_out(void *ctx, void *out)
+{
+    const struct export_tensor *e = ctx;
+    hf_fp8_scales(e->d, e->h, out);
+    return STATUS_OK;
+}
+
+static struct safetensors_source source_of(struct export_tensor *e)
+{
+    const bool codes = e->dt == DTYPE_F8_E4M3;
+    struct safetensors_source s = {
+        .name = e->h->name, .dt = e->dt, .fill = codes ? codes_out : copy_out, .ctx = e};
+    s.rank = stored_shape(e->h, &e->d->params.rows[e->h->param], s.shape);
+    return s;
+}
+
+static struct safetensors_source scales_of(struct export_tensor *e)
+{
+    const struct param *p = &e->d->params.rows[e->h->param];
+    snprintf(e->name, sizeof e->name, "%s" HF_FP8_SCALE, e->h->name);
+    return (struct safetensors_source){.name = e->name,
+                                       .dt = DTYPE_F32,
+                                       .rank = 2,
+                                       .shape = {hf_fp8_blocks(e->h->rows), hf_fp8_blocks(p->shape[1])},
+                                       .fill = scales_out,
+                                       .ctx = e};
+}
+
+/* One update of a balancing bias is smaller than bf16 resolves; transformers keeps it in f32, too. */
+static dtype type_of(const struct decoder *d, const struct hf_tensor *h, dtype asked)
+{
+    if (d->params.rows[h->param].role == ROLE_BALANCE) return DTYPE_F32;
+    return asked == DTYPE_F8_E4M3 && !hf_fp8_takes(d, h) ? DTYPE_BF16 : asked;
+}
+
 status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int64_t shard_bytes_max)
 {
     struct hf_tensor *list = NULL;
-    int count = 0;
+    int count = 0, n = 0;
+    if (dt == DTYPE_F8_E4M3) TRY(hf_fp8_check(d));
     TRY(hf_map(d, &list, &count));
-    struct safetensors_source *sources = calloc((size_t)count, sizeof *sources);
+    struct safetensors_source *sources = calloc(2 * (size_t)count, sizeof *sources);
     struct export_tensor *ctx = calloc((size_t)count, sizeof *ctx);
     status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
     for (int i = 0; i < count && st == STATUS_OK; i++) {
-        const struct param *p = &d->params.rows[list[i].param];
-        /* one update of a balancing bias is smaller than bf16 resolves; transformers keeps it in f32, too */
-        const dtype to = p->role == ROLE_BALANCE ? DTYPE_F32 : dt;
-        ctx[i] = (struct export_tensor){d, &list[i], to};
-        sources[i] =
-            (struct safetensors_source){.name = list[i].name, .dt = to, .fill = copy_out, .ctx = &ctx[i]};
-        sources[i].rank = stored_shape(&list[i], p, sources[i].shape);
+        ctx[i] = (struct export_tensor){.d = d, .h = &list[i], .dt = type_of(d, &list[i], dt)};
+        sources[n++] = source_of(&ctx[i]);
+        if (ctx[i].dt == DTYPE_F8_E4M3) sources[n++] = scales_of(&ctx[i]);
     }
-    if (st == STATUS_OK) st = safetensors_write(dir, sources, count, shard_bytes_max);
+    if (st == STATUS_OK) st = safetensors_write(dir, sources, n, shard_bytes_max);
     free(ctx);
     free(sources);
     free(list);

@@ -60,14 +60,14 @@ static inline enum precision precision_of_weights(dtype dt)
 {
     switch (dt) {
     case DTYPE_BF16:
-    case DTYPE_F16: return PRECISION_BF16;
+    case DTYPE_F16:
+    case DTYPE_F8_E4M3: return PRECISION_BF16;
     case DTYPE_F64:
     case DTYPE_F32:
     case DTYPE_I64: /* no weights: what reads the file refuses them */
     case DTYPE_I32:
     case DTYPE_U16:
     case DTYPE_U8:
-    case DTYPE_F8_E4M3:
     case DTYPE_F8_E5M2:
     case DTYPE_COUNT: break;
     }
