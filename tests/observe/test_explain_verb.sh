@@ -13,7 +13,7 @@ long() { # long RUN KEYS...: a long run in the background, at step 5
     shift
     "$ingot" train r.yaml --run.dir="$dir" --train.steps=100000 --eval.every=0 "$@" >/dev/null 2>long.err &
     pid=$!
-    wait_for_step "$dir" 5 $pid || fail "$dir does not come to step 5"
+    wait_for_step "$dir" 5 $pid || fail "$dir does not come to step 5: $(tail -1 long.err)"
 }
 
 # --- by its own word ---
@@ -92,7 +92,7 @@ because runs/bug finished 'is finished' # what came before does not count
 ranks() { # ranks RUN SIGNAL: two ranks, of which the second gets it
     "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir="$1" --train.steps=100000 --eval.every=0 >/dev/null 2>long.err &
     pid=$!
-    wait_for_step "$1" 5 $pid || fail "$1 does not come to step 5"
+    wait_for_step "$1" 5 $pid || fail "$1 does not come to step 5: $(tail -1 long.err)"
     for p in $(pgrep -P $pid); do
         tr '\0' '\n' <"/proc/$p/environ" | grep -qx INGOT_RANK=1 && kill -"$2" "$p"
     done
