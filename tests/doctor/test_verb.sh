@@ -152,7 +152,7 @@ INGOT_ROOT=$work/tight run 5 doctor r.yaml --json --fresh --model.layer_count=24
 expect run_memory fail
 check "free now" grep -q 'are free now' out
 printf 'cards=8\n' >gpus
-INGOT_NVML_SCRIPT=gpus "$ingot" doctor --json --fresh --model.preset=70b --train.batch_tokens=4Mi --train.steps=9 --machine.device=cuda >out 2>err
+INGOT_NVML_SCRIPT=gpus "$ingot" doctor --json --fresh --model.preset=70b --model.layer_count=400 --train.batch_tokens=4Mi --train.steps=9 --machine.device=cuda >out 2>err
 expect run_memory fail
 INGOT_NVML_SCRIPT=gpus "$ingot" doctor --json --fresh --model.preset=7b --train.batch_tokens=4Mi --train.steps=9 --machine.device=cuda >out 2>err
 expect run_memory pass
