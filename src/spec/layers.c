@@ -36,18 +36,16 @@ struct word {
 
 static struct word word_at(const char *p)
 {
-    return (struct word){p, (int)strcspn(p, "*/,; ")};
+    struct word w = {p, 0};
+    for (char c = *p; c && c != '*' && c != '/' && c != ',' && c != ';' && c != ' '; c = p[w.bytes])
+        w.bytes++;
+    return w;
 }
 
-/* The row of `words` that equals w, or an error that lists the words. */
-static status word_find(struct word w, const char *const *words, int count, const char *what, int *found)
+static status word_unknown(struct word w, const char *const *words, int count, const char *what)
 {
     char text[32], all[128] = "";
     for (int i = 0; i < count; i++) {
-        if ((int)strlen(words[i]) == w.bytes && memcmp(words[i], w.at, (size_t)w.bytes) == 0) {
-            *found = i;
-            return STATUS_OK;
-        }
         size_t used = strlen(all);
         snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", words[i]);
     }
@@ -55,9 +53,21 @@ static status word_find(struct word w, const char *const *words, int count, cons
     return FAIL(STATUS_CONFIG, "model.layers: '%s' is no %s; there are %s", text, what, all);
 }
 
+/* The row of `words` that equals w, or an error that lists the words. */
+static status word_find(struct word w, const char *const *words, int count, const char *what, int *found)
+{
+    for (int i = 0; i < count; i++)
+        if (strncmp(words[i], w.at, (size_t)w.bytes) == 0 && words[i][w.bytes] == 0) {
+            *found = i;
+            return STATUS_OK;
+        }
+    return word_unknown(w, words, count, what);
+}
+
 static const char *blanks(const char *p)
 {
-    return p + strspn(p, " ");
+    while (*p == ' ') p++;
+    return p;
 }
 
 /* Parses [COUNT*]MIXER[/FFN] at *at and advances it behind trailing blanks. */
@@ -198,18 +208,46 @@ bool model_layers_set(struct model_spec *m, const struct layer_spec *layers)
     return true;
 }
 
+/* How many layers have each part. Plans ask thousands of times: the pattern is parsed once, not once per layer. */
+struct layer_counts {
+    int64_t mixers[MIXER_COUNT], ffns[FFN_COUNT];
+};
+
+/* Adds the first `layers` layers of the list at `p`, which is `length` layers long and repeats. */
+static void count_list(const char *p, int64_t length, int64_t layers, struct layer_counts *c)
+{
+    const int64_t repeats = layers / length, rest = layers % length;
+    struct item item = {0};
+    for (int64_t begin = 0; begin < length; begin += item.count, p++) {
+        CHECK(read_item(&p, &item) == STATUS_OK, "a pattern that was not checked: %s", status_message());
+        const int64_t left = rest - begin, partial = left < item.count ? left : item.count;
+        const int64_t found = repeats * item.count + (partial > 0 ? partial : 0);
+        c->mixers[item.layer.mixer] += found;
+        c->ffns[item.layer.ffn] += found;
+    }
+}
+
+static struct layer_counts count_layers(const struct model_spec *m)
+{
+    struct layer_counts c = {0};
+    const int64_t all = m->layer_count + m->mtp_depth;
+    int64_t once, repeated;
+    const char *from;
+    const status st = read_pattern(m, &once, &repeated, &from);
+    CHECK(st == STATUS_OK, "layers of a pattern that was not checked: %s", status_message());
+    if (once > 0) count_list(m->layers, once, once < all ? once : all, &c);
+    if (once < all) count_list(from, repeated, all - once, &c);
+    return c;
+}
+
 int64_t model_mixer_count(const struct model_spec *m, enum mixer mixer)
 {
-    int64_t count = 0;
-    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) count += model_layer(m, i).mixer == mixer;
-    return count;
+    return count_layers(m).mixers[mixer];
 }
 
 int64_t model_ffn_count(const struct model_spec *m, enum ffn ffn)
 {
-    int64_t count = 0;
-    for (int64_t i = 0; i < m->layer_count + m->mtp_depth; i++) count += model_layer(m, i).ffn == ffn;
-    return count;
+    return count_layers(m).ffns[ffn];
 }
 
 static status check_pattern(const struct model_spec *m)

@@ -1,10 +1,14 @@
-/* What ranks do together when something goes wrong: waits that none of them can end, steps that differ, and the record of their last calls. */
+/* What ranks do together when something goes wrong: waits that none of them can end, more ranks than cores, steps that differ, and the
+ * record of their last calls. */
+#include "comm/health/heartbeat.h"
 #include "comm/support_ranks.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +49,44 @@ static void test_busy(void **state)
 {
     (void)state;
     expect_all(&(struct job){.ranks = 3, .run = wait_for_work}, 0);
+}
+
+/* ---- spinning */
+
+/* Two ranks on the cores given, and whether the first is crowded before and after the second has come. */
+static void expect_crowded(int core0, int core1, bool crowded)
+{
+    const int cores[] = {core0, core1};
+    struct watch *w[2];
+    int fd;
+    assert_int_equal(heartbeat_create(2, heartbeat_bytes(2), &fd), STATUS_OK);
+    struct heartbeat *b = mmap(NULL, heartbeat_bytes(2), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(b != MAP_FAILED);
+    for (int r = 0; r < 2; r++) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cores[r], &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        assert_int_equal(watch_open(&w[r], b, r), STATUS_OK);
+        assert_int_equal(watch_crowded(w[0]), r == 1 && crowded);
+    }
+    assert_int_equal(watch_crowded(w[1]), crowded);
+    for (int r = 0; r < 2; r++) watch_close(w[r], STATUS_OK);
+    munmap(b, heartbeat_bytes(2));
+    close(fd);
+}
+/* Two ranks of one core are crowded: the union of all ranks' cores counts, not each one's. */
+static void test_crowded(void **state)
+{
+    (void)state;
+    cpu_set_t all;
+    int first = -1, last = -1;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int k = 0; k < CPU_SETSIZE; k++)
+        if (CPU_ISSET((size_t)k, &all)) first = first < 0 ? k : first, last = k;
+    expect_crowded(first, first, true);
+    if (last > first) expect_crowded(first, last, false);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 /* ---- steps */
@@ -158,10 +200,8 @@ static void test_flight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_circle),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_flight),
+        cmocka_unit_test(test_circle), cmocka_unit_test(test_busy),   cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_steps),  cmocka_unit_test(test_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

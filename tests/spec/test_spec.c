@@ -529,6 +529,25 @@ static void the_pattern_names_every_layer(void **state)
     assert_int_equal(model_spec_check(&m), STATUS_CONFIG);
 }
 
+/* Counts are taken from the pattern as a whole: of every length and cut, they are the sums over its layers. */
+static void counts_are_sums_over_layers(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"gqa", "2*gqa/moe;swa,gqa", "5*gdn/mlp;2*gqa/moe,mla,3*swa"};
+    for (int k = 0; k < 3 * 60; k++) {
+        int64_t swa = 0, moe = 0;
+        struct model_spec m;
+        model_spec_default(&m);
+        m.layer_count = 1 + k / 3 % 20, m.mtp_depth = k / 60;
+        snprintf(m.layers, sizeof m.layers, "%s", patterns[k % 3]);
+        for (int i = 0; i < m.layer_count + m.mtp_depth; i++) {
+            swa += model_layer(&m, i).mixer == MIXER_SWA, moe += model_layer(&m, i).ffn == FFN_MOE;
+        }
+        assert_int_equal(model_mixer_count(&m, MIXER_SWA), swa);
+        assert_int_equal(model_ffn_count(&m, FFN_MOE), moe);
+    }
+}
+
 /* A value inside the row's range, with awkward digits and characters. */
 static void random_value(const struct key *k, struct spec *s, uint64_t sample, uint64_t row)
 {
@@ -764,6 +783,7 @@ int main(void)
         cmocka_unit_test(stacks_and_passes_of_hierarchical_reasoning_are_checked),
         cmocka_unit_test(window_layers_name_the_layers_that_use_the_window),
         cmocka_unit_test(the_pattern_names_every_layer),
+        cmocka_unit_test(counts_are_sums_over_layers),
         cmocka_unit_test(a_dump_reads_back_to_the_same_values),
         cmocka_unit_test(a_resolved_spec_loads_to_itself),
         cmocka_unit_test(the_resume_hash_covers_the_frozen_keys_and_no_others),

@@ -107,10 +107,7 @@ rule_call_cycle() {
         echo "tidy: call_cycle: skipped, there are no object files in $objects" >&2
         return
     fi
-    find "$objects" -name '*.c.o' -printf '%P\n' | sort | while read -r object; do
-        echo "object $object"
-        nm "$objects/$object" 2>/dev/null
-    done | awk '
+    (cd "$objects" && find . -name '*.c.o' -printf '%P\n' | sort | xargs nm -A 2>/dev/null) | sed -E 's/^([^:]*):/\1 /' | awk '
     function module(path,   n, part, stem, dir) {
         n = split(path, part, "/"); stem = part[n]; sub(/\.c\.o$/, "", stem)
         dir = substr(path, 1, length(path) - length(part[n]))
@@ -134,9 +131,9 @@ rule_call_cycle() {
         for (i = 1; i <= count; i++) names = names (i > 1 ? "+" : "") member[i]
         print names "\tthese modules call each other in a circle"
     }
-    $1 == "object" { at = module($2); all[at] = 1; next }
-    NF == 3 && $2 ~ /^[TDRB]$/ { home[$3] = at }
-    NF == 2 && $1 == "U" { uses[at, $2] = 1 }
+    $1 != object { object = $1; at = module(object); all[at] = 1 }
+    NF == 4 && $3 ~ /^[TDRB]$/ { home[$4] = at }
+    NF == 3 && $2 == "U" { uses[at, $3] = 1 }
     END {
         for (key in uses) {
             split(key, part, SUBSEP); to = home[part[2]]

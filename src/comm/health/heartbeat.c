@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x69676332, PAGE = 4096, OPEN_S = 60 };
+enum { MAGIC = 0x69676333, PAGE = 4096, OPEN_S = 60, CORE_WORDS = 12 };
 #define BEAT_S 0.25
 /* Longest time between two looks that counts. Above four of them, this process itself was stopped. */
 #define LOOK_S 0.05
@@ -31,8 +31,9 @@ struct slot {
     atomic_uint progress; /* waits completed */
     atomic_int waits;     /* it waits for others */
     atomic_int pid;
-    atomic_int ended; /* left without an error */
-    atomic_int away;  /* on another host: written by the relay of this host */
+    atomic_int ended;                /* left without an error */
+    atomic_int away;                 /* on another host: written by the relay of this host */
+    atomic_ullong cores[CORE_WORDS]; /* bit k % 64 of word k / 64: it may run on core k */
 };
 struct heartbeat {
     uint32_t magic;
@@ -197,6 +198,7 @@ struct watch {
     double last_s;     /* time of the last look */
     double wait_s;     /* start of this wait */
     double waited_s;   /* in all waits that have ended */
+    int crowded;       /* watch_crowded; -1: not known yet */
     bool won;          /* this rank aborted all */
     unsigned progress; /* sum over all ranks */
     double stuck_s;    /* how long progress has not changed while all wait */
@@ -270,6 +272,32 @@ static void *heart(void *arg)
     return NULL;
 }
 
+/* Before its pid, which says that this rank has come. Cores beyond the last word fold back. */
+static void publish_cores(struct slot *s)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+    for (size_t k = 0; k < CPU_SETSIZE; k++)
+        if (CPU_ISSET(k, &set)) atomic_fetch_or(&s->cores[k / 64 % CORE_WORDS], 1ULL << k % 64);
+}
+
+bool watch_crowded(struct watch *w)
+{
+    if (w == NULL || w->crowded >= 0) return w && w->crowded;
+    unsigned long long cores[CORE_WORDS] = {0};
+    int ranks = 0, count = 0;
+    for (int r = 0; r < w->heartbeat->ranks; r++) {
+        struct slot *s = &w->heartbeat->slots[r];
+        if (atomic_load(&s->pid) == 0) return false;
+        if (atomic_load(&s->away)) continue;
+        ranks++;
+        for (int k = 0; k < CORE_WORDS; k++) cores[k] |= atomic_load(&s->cores[k]);
+    }
+    for (int k = 0; k < CORE_WORDS; k++) count += __builtin_popcountll(cores[k]);
+    w->crowded = count > 0 && ranks > count;
+    return w->crowded;
+}
+
 status watch_open(struct watch **out, struct heartbeat *b, int rank)
 {
     pthread_condattr_t attributes;
@@ -278,6 +306,7 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank)
     if (w == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     w->heartbeat = b;
     w->rank = rank;
+    w->crowded = -1;
     w->parent = getppid();
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&attributes);
@@ -295,6 +324,7 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank)
         return st;
     }
     w->heart_started = true;
+    publish_cores(&b->slots[rank]);
     atomic_store(&b->slots[rank].pid, (int)getpid());
     *out = w;
     return STATUS_OK;

@@ -47,6 +47,9 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank) WARN_UNUSED
 bool watch_close(struct watch *w, status st);
 /* Waits until all ranks have started: a timeout of one minute. */
 status watch_wait_all(struct watch *w) WARN_UNUSED;
+/* The ranks of this host are more than the cores they may run on: a rank that spins keeps the one it waits for from its core. False as
+ * long as a rank has not come. */
+bool watch_crowded(struct watch *w);
 /* Call these around a wait for other ranks, and watch_check a few times per second inside it. STATUS_COMM: aborted, a rank is lost, deadlock,
  * or timeout. */
 void watch_wait_begin(struct watch *w);

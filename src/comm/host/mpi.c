@@ -127,7 +127,8 @@ static status wait_for(struct comm *c, handle *request, const struct comm_call *
     int mpi_status[16], done = 0;
     struct watch *w = c->world->watch;
     const struct timespec nap = {.tv_nsec = 50000};
-    for (int spin = 0; !done && spin < SPINS; spin++)
+    const int spins = watch_crowded(w) ? 1 : SPINS;
+    for (int spin = 0; !done && spin < spins; spin++)
         if (c->mpi->test(request, &done, mpi_status) != 0) return broken(c, call);
     if (done) return STATUS_OK;
     status st = STATUS_OK;

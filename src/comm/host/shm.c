@@ -6,7 +6,7 @@
  *   mail                         channels of each comm_mail_open, appended to the file as they come
  *
  * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a barrier is a
- * counter per rank and a futex. */
+ * counter per rank, and a futex that the last one to come counts up: a rank that waits is woken once. */
 #include "comm/transport.h"
 #include "comm/call.h"
 #include "base/log.h"
@@ -34,7 +34,8 @@ enum {
 
 /* Of one rank in one communicator, on its own cache lines. */
 struct place {
-    _Alignas(128) atomic_uint arrived;     /* barriers passed; a futex */
+    _Alignas(128) atomic_uint arrived; /* barriers that it has come to */
+    atomic_uint complete;              /* barriers that all have come to; a futex; rank 0's alone is used */
     _Alignas(128) struct comm_header call; /* written before the barrier that publishes it */
 };
 struct shm {
@@ -123,12 +124,13 @@ static void spin_pause(void)
 #endif
 }
 
-/* Until *word, counted up by rank `peer` of c, is at least `value`. */
+/* Until *word is at least `value`; a message's is counted up by rank `peer` of c. */
 static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsigned value,
                          const struct comm_call *call)
 {
     const struct timespec poll = {.tv_nsec = 50000000};
-    for (int spin = 0; spin < SPINS; spin++) {
+    const int spins = watch_crowded(c->world->watch) ? 1 : SPINS;
+    for (int spin = 0; spin < spins; spin++) {
         if (is_there(word, value)) return STATUS_OK;
         spin_pause();
     }
@@ -145,15 +147,23 @@ static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsi
     return st;
 }
 
+static bool all_have_arrived(const struct comm *c)
+{
+    for (int r = 0; r < c->ranks; r++)
+        if (!has_arrived(c, r)) return false;
+    return true;
+}
+
+/* The last to come sees all others. Two may both see all: they store one number, and no rank is beyond it before both have. */
 static status barrier(struct comm *c, const struct comm_call *call)
 {
-    struct place *mine = place(c, c->rank);
+    atomic_uint *complete = &place(c, 0)->complete;
     if (heartbeat_aborted(c->local->board)) return watch_check(c->world->watch, c, call);
     c->barriers++;
-    atomic_store(&mine->arrived, c->barriers);
-    wake(&mine->arrived);
-    for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank) TRY(wait_until(c, r, &place(c, r)->arrived, c->barriers, call));
+    atomic_store(&place(c, c->rank)->arrived, c->barriers);
+    if (!all_have_arrived(c)) return wait_until(c, 0, complete, c->barriers, call);
+    atomic_store(complete, c->barriers);
+    wake(complete);
     return STATUS_OK;
 }
 
