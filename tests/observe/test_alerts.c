@@ -694,6 +694,19 @@ static void steps_of(struct sim *s, int64_t from, int64_t to, double loss)
                                                         .rank = t});
 }
 
+/* One norm that is six times the usual: a document, no spike. */
+static void test_norm_of_one(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (int times = 6; times <= 12; times += 6) {
+        open_sim(&s, 1, true);
+        simulate(&s, &(struct fault){.at_s = 300, .steps = 1, .grad = 0.4 * times}, 1, 1200);
+        assert_int_equal(said(&s, "grad_spike", false) != NULL, times == 12);
+        alert_rules_close(s.rules);
+    }
+}
+
 /* Back in place: the spike is over with that word, its values do not count, and the next spike is seen. */
 static void test_back(void **state)
 {
@@ -726,6 +739,7 @@ static void test_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_price),
-                                       cmocka_unit_test(test_sound), cmocka_unit_test(test_back)};
+                                       cmocka_unit_test(test_sound), cmocka_unit_test(test_back),
+                                       cmocka_unit_test(test_norm_of_one)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }
