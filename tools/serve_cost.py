@@ -6,7 +6,8 @@
 One run trains all the time. Blocks of seconds follow each other in threes, in a random order: nobody serves; a page is
 connected; the server is stopped (SIGSTOP) with the page still there. The page is a client that asks what the page's
 script asks: /events, then curves and tables, every five seconds at most. Of each block: tokens per second by the run's
-own records. Printed: the mean of the paired differences with its standard error, and the server's CPU seconds.
+own records, and per CPU second of the run, which other work on the host moves less. Printed: the means of the paired
+differences with their standard errors, and the server's CPU seconds.
 """
 import argparse, http.client, json, math, os, random, signal, statistics, subprocess, sys, tempfile, threading, time
 
@@ -32,7 +33,7 @@ def make_run(ingot, dir, threads):
                   ["data", "build", "corpus.txt", "--tokenizer", "tok", "--separator", "blank", "--val-fraction", "0.1", "-o", "data/c"]):
         subprocess.run([ingot, *words], cwd=dir, check=True, capture_output=True)
     return subprocess.Popen([ingot, "train", "r.yaml", "--run.dir=runs/a"], cwd=dir, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.DEVNULL)
+                            stderr=subprocess.DEVNULL, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
 
 
 class Records:
@@ -53,10 +54,11 @@ class Records:
                 self.steps.append((o["time"], o["tokens"], o["step_s"]))
 
     def rate(self, begin, end):
-        """Tokens per second of the steps that lie in between."""
+        """Tokens, and tokens per second, of the steps that lie in between."""
         self.read()
         inside = [(i, s) for i, s in enumerate(self.steps) if begin <= s[0] - s[2] and s[0] <= end and i]
-        return sum(self.steps[i][1] - self.steps[i - 1][1] for i, _ in inside) / sum(s[2] for _, s in inside)
+        tokens = sum(self.steps[i][1] - self.steps[i - 1][1] for i, _ in inside)
+        return tokens, tokens / sum(s[2] for _, s in inside)
 
 
 class Page:
@@ -102,7 +104,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def block(a, dir, kind, records):
+def block(a, dir, kind, records, train):
     if kind != "nobody":
         server, page = serve(a.ingot, dir)
         time.sleep(2)
@@ -110,17 +112,17 @@ def block(a, dir, kind, records):
             server.send_signal(signal.SIGSTOP)
     time.sleep(1)
     cpu = cpu_seconds(server.pid) if kind != "nobody" else 0
-    begin = time.time()
+    begin, work = time.time(), cpu_seconds(train.pid)
     time.sleep(a.block)
-    end = time.time()
-    rate = records.rate(begin, end)
+    end, work = time.time(), cpu_seconds(train.pid) - work
+    tokens, rate = records.rate(begin, end)
     used = (cpu_seconds(server.pid) - cpu) / (end - begin) if kind != "nobody" else 0
     if kind != "nobody":
         page.end = True
         server.send_signal(signal.SIGCONT)
         server.terminate()
         server.wait()
-    return rate, used
+    return rate, tokens / work, used
 
 
 def main():
@@ -139,19 +141,21 @@ def main():
             if train.poll() is not None:
                 sys.exit("the run has ended")
             time.sleep(0.1)
-        records, ratios, used = Records(path), {"page": [], "stopped": []}, []
+        records, used = Records(path), []
+        ratios = {(k, i): [] for k in ("page", "stopped") for i in (0, 1)}
         for i in range(a.pairs):
             kinds = ["nobody", "page", "stopped"]
             random.Random(i).shuffle(kinds)
-            got = {k: block(a, dir, k, records) for k in kinds}
-            used.append(got["page"][1])
-            for k in ratios:
-                ratios[k].append(100 * math.log(got[k][0] / got["nobody"][0]))
+            got = {k: block(a, dir, k, records, train) for k in kinds}
+            used.append(got["page"][2])
+            for k, at in ratios:
+                ratios[k, at].append(100 * math.log(got[k][at] / got["nobody"][at]))
             print(f"{i + 1}: " + ", ".join(f"{k} {got[k][0]:.0f}" for k in ("nobody", "page", "stopped")) + " tokens/s",
                   file=sys.stderr, flush=True)
-        for k, name in (("page", "a page is connected"), ("stopped", "the server is stopped")):
-            error = statistics.stdev(ratios[k]) / math.sqrt(len(ratios[k]))
-            print(f"{name}: {statistics.mean(ratios[k]):+.2f} % tokens/s +- {error:.2f} (median {statistics.median(ratios[k]):+.2f})")
+        for (k, at), v in ratios.items():
+            error = statistics.stdev(v) / math.sqrt(len(v))
+            print(f"{'a page is connected' if k == 'page' else 'the server is stopped'}: {statistics.mean(v):+.2f} % "
+                  f"tokens per {'CPU second of the run' if at else 'second'} +- {error:.2f} (median {statistics.median(v):+.2f})")
         print(f"server: {statistics.mean(used):.4f} CPU seconds per second, {100 * statistics.mean(used) / a.threads:.2f} % of {a.threads} cores")
     finally:
         train.kill()
