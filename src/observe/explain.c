@@ -254,8 +254,10 @@ static enum cause now_cause(struct explanation *e, const struct run_facts *f, ch
             see(e, "/proc", "process %lld is in state %c", (long long)f->pid, f->host.process);
         if (f->log_error[0] && strcmp(f->log_error, f->log_last) == 0) see(e, "log.txt", "%s", f->log_error);
         if (f->host.process == 'T' || f->host.process == 't') return CAUSE_frozen;
-        if (strcmp(f->log_error, f->log_last) == 0 && strstr(f->log_error, "free ("))
+        if (f->log_waits[0]) {
+            if (strcmp(f->log_waits, f->log_last) != 0) see(e, "log.txt", "%s", f->log_waits);
             return CAUSE_waits_space;
+        }
         if (f->host.process == 'D') return CAUSE_waits_disk;
         return CAUSE_stalled;
     }

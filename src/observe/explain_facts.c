@@ -41,6 +41,10 @@ static void read_log(struct run_facts *f)
         if (next == NULL) break; /* torn */
         *next++ = 0;
         snprintf(f->log_last, sizeof f->log_last, "%s", line);
+        if (strstr(line, "it is saved when there is space"))
+            snprintf(f->log_waits, sizeof f->log_waits, "%s", line);
+        else if (strstr(line, " info checkpoint of step "))
+            f->log_waits[0] = 0;
         if (is_level(line, "error") || is_level(line, "warning"))
             snprintf(f->log_error, sizeof f->log_error, "%s", line);
     }

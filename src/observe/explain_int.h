@@ -34,6 +34,7 @@ struct run_facts {
     char reason[2048];           /* exit.json's, or else what stands for it */
     int64_t pid;                 /* of the run's first rank; 0: not known */
     char log_last[600], log_error[600]; /* newest line of log.txt, and newest of level error or warning; "" */
+    char log_waits[600];         /* what a save that has not been made since waits for; "" */
     char flight[600];            /* why ranks were ended; "": no comm-flight.txt of this part of the run */
     char bug[1200];              /* the first failed CHECK of this part of the run (bug.txt), in words; "" */
     char saving[80];             /* a checkpoint that was being written: its directory; "" */

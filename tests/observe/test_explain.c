@@ -143,6 +143,13 @@ static const struct recorded table[] = {
      .host = "/proc/4711/stat = 4711 (ingot) T 1 1\n"},
     {"waits_disk", "waits for the file system", .code = -1, .locked = true, .quiet_s = 200,
      .host = "/proc/4711/stat = 4711 (a) b) D 1 1\n"},
+    {"waits_space", "waits for space on the disk", .code = -1, .locked = true, .quiet_s = 200,
+     .log = "the disk is full: checkpoint 300 needs 4 GiB, 1 GiB are free in 'ckpt'; it is saved when there "
+            "is space "
+            "(or end the run, or take ckpt.on_full=stop)\n2027-01-15T08:03:30Z info saving: since 1m00s"},
+    {"stalled", "stands still", .code = -1, .locked = true, .quiet_s = 200,
+     .log = "the disk is full: it is saved when there is space\n2027-01-15T08:03:30Z info checkpoint of step "
+            "300: 4 GiB in 9 s"},
     {"spike_lasts", "stays high", .code = -1, .locked = true, .diverged = true},
     {"slow_gpu", "a GPU runs below its speed", .code = -1, .locked = true,
      .xid = "{\"kind\":\"gpu\",\"time\":1800000149.0,\"gpu\":2,\"uuid\":\"GPU-2\",\"hw_thermal_s\":9}"},

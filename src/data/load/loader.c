@@ -6,12 +6,14 @@
 
 #include "base/clock.h"
 #include "base/scope.h"
+#include "base/text.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ring_slot {
     struct slot slot;
@@ -26,7 +28,8 @@ struct loader {
     const struct samples *samples;
     int64_t first_step, depth;
     struct ring_slot *slots;
-    int64_t wait_ns; /* of the consumer */
+    int64_t wait_ns;  /* of the consumer */
+    int64_t delay_ms; /* of each micro-batch, for tests: INGOT_LOAD_DELAY_MS; 0: none */
 
     pthread_t threads[LOADER_THREADS_MAX];
     struct worker {
@@ -105,12 +108,21 @@ static void *prefetch(void *arg)
         pthread_mutex_unlock(&l->mutex);
         struct fill_count count;
         SCOPE("loader.fill", l->first_step + step);
+        if (l->delay_ms > 0) usleep((useconds_t)l->delay_ms * 1000);
         status st = filler_run(&w->filler, &r->slot, l->first_step + step, m, &count);
         pthread_mutex_lock(&l->mutex);
         finish(l, step, m, st, &count);
     }
     pthread_mutex_unlock(&l->mutex);
     return NULL;
+}
+
+/* For tests: a disk that is slow. */
+static int64_t delay_of_environment(void)
+{
+    const char *ms = getenv("INGOT_LOAD_DELAY_MS");
+    int64_t n;
+    return ms && text_to_int(ms, &n) && n > 0 && n < 10000 ? n : 0;
 }
 
 /* Workers block signals: a handler in a worker could not stop the loop in order. */
@@ -149,6 +161,7 @@ status loader_open(struct loader **out, const struct samples *samples, const str
     l->config = *c;
     l->samples = samples;
     l->first_step = first_step;
+    l->delay_ms = delay_of_environment();
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->can_fill, NULL);
     pthread_cond_init(&l->can_take, NULL);
