@@ -372,14 +372,14 @@ static status branch_mixer_fwd(const struct block *m, struct block_saved *s, con
     TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
     return sp_reduce_scatter(&s->whole, out.to, r);
 }
-static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct sink out,
-                             const struct exec *r)
+static status branch_ffn_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
+                             struct sink out, const struct exec *r)
 {
     const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y;
     TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
     const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, how, r), out.sum};
-    TRY(ffn_fwd(&m->ffn, &s->ffn, y, here, r));
+    TRY(ffn_fwd(&m->ffn, &s->ffn, c, y, here, r));
     return sp_reduce_scatter(&s->whole, out.to, r);
 }
 /* Backward from g, the gradient of such an output, to the gradient of its input. */
@@ -425,10 +425,10 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(block_mix(m, s, c, io->out, r));
     if (io->next.data && ffn_adds(&m->ffn, r)) {
         *io = (struct block_io){.x = io->next, .out = io->out};
-        return branch_ffn_fwd(m, s, (struct sink){io->x, s->s2}, r);
+        return branch_ffn_fwd(m, s, c, (struct sink){io->x, s->s2}, r);
     }
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return branch_ffn_fwd(m, s, (struct sink){.to = io->out}, r);
+    return branch_ffn_fwd(m, s, c, (struct sink){.to = io->out}, r);
 }
 
 /* Layers without saved activations share buffers. Before a layer with engram, the next layer's sum could
@@ -467,7 +467,7 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     TRY(mixer_step(&m->mixer, &s->mixer, &cache->mixer, c, at, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return ffn_fwd(&m->ffn, &s->ffn, s->y2, (struct sink){.to = io->out}, r);
+    return ffn_fwd(&m->ffn, &s->ffn, c, s->y2, (struct sink){.to = io->out}, r);
 }
 
 /* FP8: the values of y1 and y2 are not kept. GEMMs in bf16 read them. */

@@ -12,6 +12,7 @@
 #include "parallel/exec.h"
 
 struct context_rows {
+    const char *name;           /* as in comm.h */
     struct tensor own;          /* [n, W]; not allocated with one rank */
     struct tensor all, dall;    /* [N, W] */
     struct tensor sum;          /* bytes: of the reduction */

@@ -193,8 +193,6 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     const char *key = NULL;
     if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
         key = "parallel.schedule: zb_h1 of mla layers";
-    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_aux > 0) key = "model.moe_aux";
-    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_capacity > 0) key = "model.moe_capacity";
     if (model->engram_layers[0]) key = "model.engram_layers";
     if (model->hrm_cycles > 0) key = "model.hrm_cycles";
     if (precision_recipe(&s->run) != RECIPE_PLAIN) key = "train.precision: fp8, mxfp8 and nvfp4";
@@ -234,29 +232,24 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does nothing: model.layers names no moe, as in gqa/moe; leave it out",
                     ep);
-    if (mesh_cp(m) > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d beside parallel.context %d is not built: set one of them to 1", ep,
-                    mesh_cp(m));
-    if (m->dp % ep != 0)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d does not divide the %d data-parallel ranks; use a divisor of %d, or "
-                    "start a multiple of %d ranks",
-                    ep, m->dp, m->dp, ep * m->tp * m->pp);
+    const int all = mesh_dp_cp(m);
+    const char *of = mesh_cp(m) > 1 ? " (data x parallel.context)" : "";
+    if (all % ep != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.expert %d does not divide the %d data-parallel ranks%s; use a divisor of %d, or "
+            "start a multiple of %d ranks",
+            ep, all, of, all, ep * mesh_cp(m) * m->tp * m->pp);
     if (model->moe_experts % ep != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does not divide model.moe_experts %lld; use a divisor of both %lld "
-                    "and the %d data-parallel ranks",
-                    ep, (long long)model->moe_experts, (long long)model->moe_experts, m->dp);
-    if (m->zero > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d is not built for parallel.expert %d: set parallel.zero to 1 or 0",
-                    m->zero, ep);
+                    "and the %d data-parallel ranks%s",
+                    ep, (long long)model->moe_experts, (long long)model->moe_experts, all, of);
     if (m->zero > 0 && m->shard % ep != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.shard %d is no multiple of parallel.expert %d: a copy of the state has all "
                     "experts; use a multiple that divides %d",
-                    m->shard, ep, m->dp);
+                    m->shard, ep, all);
     if (model->hrm_cycles > 0)
         return FAIL(STATUS_CONFIG,
                     "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
@@ -271,6 +264,28 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
             "optim.state int8: the %lld experts of a rank (parallel.expert %d) are no whole blocks of "
             "%d elements; use bf16 or fp32",
             (long long)(model->moe_experts / ep), ep, (int)PARAM_ALIGN);
+    return STATUS_OK;
+}
+
+status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
+{
+    const struct model_spec *model = &s->model;
+    const bool moe = model_ffn_count(model, FFN_MOE) > 0;
+    if (mesh_ep(m) > 1 && m->zero > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
+                    "parallel.zero 1 or 0, or set machine.device to cpu",
+                    m->zero, mesh_ep(m));
+    if (mesh_ep(m) > 1 && mesh_cp(m) > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d beside parallel.context %d is built for CPU ranks so far: set one of "
+                    "them to 1, or set machine.device to cpu",
+                    mesh_ep(m), mesh_cp(m));
+    if (mesh_cp(m) > 1 && moe && (model->moe_aux > 0 || model->moe_capacity > 0))
+        return FAIL(STATUS_CONFIG,
+                    "model.%s beside parallel.context %d is built for CPU ranks so far: set it to 0, or set "
+                    "machine.device to cpu",
+                    model->moe_aux > 0 ? "moe_aux" : "moe_capacity", mesh_cp(m));
     return STATUS_OK;
 }
 
@@ -356,7 +371,7 @@ struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
     const int all = mesh_dp_cp(shape), cp = mesh_cp(shape), copies = all / shape->shard, ep = mesh_ep(shape);
     const int r = rank / shape->tp % all, ordered = r % shape->shard * copies + r / shape->shard;
-    const int part = r % shape->shard / ep, sharded = shape->zero > 0 && copies > 1; /* ep: cp is 1 */
+    const int part = r % shape->shard / ep, sharded = shape->zero > 0 && copies > 1;
     return (struct mesh){.shape = *shape,
                          .tp_rank = rank % shape->tp,
                          .cp_rank = r % cp,
@@ -407,7 +422,7 @@ int mesh_groups(const struct mesh_shape *m)
     const bool copies = m->zero > 0 && mesh_dp_cp(m) > m->shard, cp = mesh_cp(m) > 1;
     const int ep = mesh_ep(m);
     int groups = 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + cp + (m->dp > 1 && cp) + (copies ? 2 : 0);
-    if (ep > 1) groups += 1 + (m->dp > ep) + (copies ? 1 + (m->shard > ep) : 0);
+    if (ep > 1) groups += 1 + (mesh_dp_cp(m) > ep) + (copies ? 1 + (m->shard > ep) : 0);
     return groups;
 }
 

@@ -63,7 +63,7 @@ mesh() {
     same_state "$name" "$other" "$dir"
 }
 
-# moved MODEL "DP TP PP ZERO [EP]"...: five steps on each of four meshes, each from the last one's checkpoint; without tensor or expert parallelism
+# moved MODEL "DP TP PP ZERO [EP [CP]]"...: five steps on each of four meshes, each from the last one's checkpoint; without tensor or expert parallelism
 # the weights and moments of one rank that was never interrupted
 moved() {
     local model=$1 steps=0 dir="runs/$1-moved" shape step sliced=0
@@ -74,8 +74,8 @@ moved() {
         # shellcheck disable=SC2086 # four numbers
         set -- $shape
         [ "$2" -eq 1 ] && [ "${5:-1}" -eq 1 ] || sliced=1
-        train $(($1 * $2 * $3)) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
-            --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4" --parallel.expert="${5:-1}"
+        train $(($1 * $2 * $3 * ${6:-1})) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
+            --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4" --parallel.expert="${5:-1}" --parallel.context="${6:-1}"
         steps=$((steps + 5))
         for step in 5 10 15 20; do
             [ $step -le $steps ] || rm -r "$dir/ckpt/step-$(printf %08d $step)"

@@ -62,6 +62,13 @@ moe="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.mo
 variant mla $mla --model.mla_q_rank=16
 variant moe $moe
 near "loads of experts" load_max 1e-9 runs/moe-4 runs/moe-1
+# What is counted over a micro-batch, or over a document of it, counts the tokens of all its ranks.
+variant aux $moe --model.moe_aux=0.01
+near "auxiliary losses" aux_loss 1e-5 runs/aux-4 runs/aux-1
+variant aux-documents $moe --model.moe_aux=0.01 --model.moe_aux_kind=sequence
+near "auxiliary losses by document" aux_loss 1e-5 runs/aux-documents-4 runs/aux-documents-1
+variant capacity $moe --model.moe_capacity=0.8 --train.recompute=full
+near "loads under a capacity" load_max 1e-9 runs/capacity-4 runs/capacity-1
 variant mtp --model.mtp_depth=2 --train.recompute=selective
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
 ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
@@ -164,9 +171,7 @@ refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mam
 refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
     --parallel.context=2 --parallel.tensor=2
 refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
-refused "model.moe_aux" $moe --model.moe_aux=0.01
-refused "parallel.expert 2 beside parallel.context 2 is not built" $moe --parallel.context=2 --parallel.expert=2
-refused "model.moe_capacity" $moe --model.moe_capacity=1.5
+refused "parallel.expert 3 does not divide the 4 data-parallel ranks (data x parallel.context)" $moe --parallel.context=4 --parallel.expert=3
 refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
