@@ -53,11 +53,21 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
                     "and no more than the %lld layers",
                     shape->pp, shape->chunks, (int)PIPELINE_RANKS_MAX, (int)MESH_STAGES_MAX,
                     (long long)m->layer_count);
-    if (m->mtp_depth > 0)
+    return STATUS_OK;
+}
+
+/* What ranks that share layers or sequences do not do for hierarchical reasoning. */
+static status check_hrm(const struct model_spec *m, const struct mesh_shape *shape)
+{
+    if (m->hrm_cycles > 0 && shape->pp > 1)
         return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld: MTP modules need embedding and head on one rank; set "
-                    "parallel.pipeline to 1",
-                    (long long)m->mtp_depth);
+                    "model.hrm_cycles: hierarchical reasoning goes through the same layers many times, which "
+                    "no chain of stages does; leave out parallel.pipeline");
+    if (m->hrm_halt && (shape->tp > 1 || mesh_cp(shape) > 1))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_halt: the halting head reads all rows of a document, of which a rank has a "
+                    "part; leave out parallel.%s",
+                    shape->tp > 1 ? "tensor" : "context");
     return STATUS_OK;
 }
 
@@ -194,8 +204,8 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
         key = "parallel.schedule: zb_h1 of mla layers";
     if (model->engram_layers[0]) key = "model.engram_layers";
-    if (model->hrm_cycles > 0) key = "model.hrm_cycles";
-    if (precision_recipe(&s->run) != RECIPE_PLAIN) key = "train.precision: fp8, mxfp8 and nvfp4";
+    if (precision_recipe(&s->run) == RECIPE_CURRENT)
+        key = "scales of whole tensors (fp8.recipe tensor and block, train.precision mxfp8 and nvfp4)";
     if (key == NULL) return check_exchanged_heads(model, m);
     return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far: take parallel.context=1", cp,
                 key);
@@ -250,13 +260,6 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
                     "parallel.shard %d is no multiple of parallel.expert %d: a copy of the state has all "
                     "experts; use a multiple that divides %d",
                     m->shard, ep, all);
-    if (model->hrm_cycles > 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.expert");
-    if (precision_recipe(&s->run) != RECIPE_PLAIN)
-        return FAIL(STATUS_CONFIG, "train.precision %s is not built for parallel.expert %d: use bf16 or fp32",
-                    precision_name((enum precision)s->run.train_precision), ep);
     if (s->run.optim_state == OPTIM_STATE_INT8 &&
         model->moe_experts / ep * model->moe_size * model->hidden_size % PARAM_ALIGN != 0)
         return FAIL(
@@ -271,6 +274,22 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
     const bool moe = model_ffn_count(model, FFN_MOE) > 0;
+    const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
+    if (model->hrm_cycles > 0 && (axis || m->tp > 1))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles beside parallel.%s is built for CPU ranks so far: leave it out, or set "
+                    "machine.device to cpu",
+                    axis ? axis : "tensor");
+    if (axis && precision_recipe(&s->run) != RECIPE_PLAIN)
+        return FAIL(STATUS_CONFIG,
+                    "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "
+                    "machine.device to cpu",
+                    precision_name((enum precision)s->run.train_precision), axis);
+    if (m->pp > 1 && model->mtp_depth > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.mtp_depth %lld beside parallel.pipeline %d is built for CPU ranks so far: set "
+                    "parallel.pipeline to 1, or machine.device to cpu",
+                    (long long)model->mtp_depth, m->pp);
     if (mesh_ep(m) > 1 && m->zero > 1)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
@@ -292,11 +311,7 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
-    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.%s",
-                    shape->pp > 1 ? "pipeline" : "tensor");
+    TRY(check_hrm(m, shape));
     if (mesh_dp_cp(shape) % shape->shard != 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks%s",
                     shape->shard, mesh_dp_cp(shape), mesh_cp(shape) > 1 ? " (data x parallel.context)" : "");

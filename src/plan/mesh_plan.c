@@ -368,7 +368,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
     if (last) stage->codes += (double)s->modules * s->codes_module;
     if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
-    m->scratch = s->scratch_head;
+    m->scratch = last ? s->scratch_last : s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
         double chunk = last && c == v->mesh.chunks - 1 && v->mesh.pp > 1 ? s->sum_bytes : 0;

@@ -92,7 +92,7 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->unit > 0 && r->unit <= s->layers && r->ortho)
             s->layer[r->unit - 1].matrices += (double)r->count;
-        if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
+        if (r->role == ROLE_EMBED && decoder_shares_table(&d->spec)) s->count_tied = count;
     }
 }
 
@@ -349,7 +349,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
     if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
-    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak - s->operands; /* MTP modules, too */
+    s->scratch_last = s->modules > 0 ? (double)m.scratch.peak - s->operands : s->scratch_head;
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;

@@ -81,7 +81,8 @@ static void expert_ranks_share_experts(void **state)
         snprintf(m->layers, sizeof m->layers, "gqa;gqa/moe");
         m->vocab_size = 520, m->hidden_size = 256, m->head_count = m->head_count_kv = 8, m->ffn_size = 512;
         m->moe_experts = 16, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
-        m->moe_capacity = i % 5 == 0 ? 1.5 : 0, m->mtp_depth = pp * tp == 1 ? i / 12 % 2 : 0;
+        m->moe_capacity = i % 5 == 0 ? 1.5 : 0,
+        m->mtp_depth = tp == 1 ? i / 12 % 2 : 0; /* whole projections are not spread evenly over shards */
         v.mesh.ep = i / 4 % 2 ? 4 : 2, v.mesh.shard = shard;
         v.recompute = (enum recompute)(i / 12 % 3), v.micro_batch = s.run.train_micro_batch = 2;
         s.run.train_recompute = (int)v.recompute;

@@ -7,6 +7,7 @@ capped=(--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model
 int8=("${moe[@]}" --optim.state=int8)
 muon=("${moe[@]}" --optim.name=muon)
 modules=("${moe[@]}" --model.mtp_depth=1)
+cycles=("${moe[@]}" --model.hrm_low_layers=2 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2)
 latent=("--model.layers=mla/moe;mla" --model.moe_experts=4 --model.moe_top_k=1 --model.moe_size=32 --model.tied_embeddings=true
     --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 

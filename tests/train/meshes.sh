@@ -34,12 +34,14 @@ train() { # train RANKS KEYS...
     planned_is_measured mesh.yaml "$n" "$@"
 }
 
-# A tied table is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages are their reference.
+# A table that is tied, or that MTP modules read, is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages
+# are their reference.
 reference() { # reference MODEL
     local -n keys=$1
     run 0 train mesh.yaml --run.dir="runs/$1" "${keys[@]}"
-    [ "$1" != gpt2 ] || train 2 --run.dir=runs/gpt2-ends "${keys[@]}" --parallel.pipeline=2
+    ! at_ends "$1" || train 2 --run.dir="runs/$1-ends" "${keys[@]}" --parallel.pipeline=2
 }
+at_ends() { [ "$1" = gpt2 ] || [ "$1" = mtp ]; }
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped)":[-+.eE0-9]+'; }
 step_losses() { grep '"kind":"step"' "$1/metrics.jsonl" | sed 's/.*"loss":\([-+.eE0-9]*\).*/\1/'; }
 
@@ -57,7 +59,7 @@ mesh() {
         awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 } END { exit bad || NR != 20 }' || fail "$name: losses differ by more than 1e-5"
     [ "$tp" -eq 1 ] || other="runs/$model-$dp-$tp-$pp-0"
     [ -d "$other" ] || return 0
-    [ "$tp" -gt 1 ] || [ "$pp" -eq 1 ] || [ "$model" != gpt2 ] || other=runs/gpt2-ends
+    [ "$tp" -gt 1 ] || [ "$pp" -eq 1 ] || ! at_ends "$model" || other="runs/$model-ends"
     [ "$(told "$other" | wc -l)" -eq 120 ] || fail "$other says too little"
     [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits"
     same_state "$name" "$other" "$dir"
@@ -73,7 +75,7 @@ moved() {
     for shape in "$@"; do
         # shellcheck disable=SC2086 # four numbers
         set -- $shape
-        [ "$2" -eq 1 ] && [ "${5:-1}" -eq 1 ] || sliced=1
+        [ "$2" -eq 1 ] && [ "${5:-1}" -eq 1 ] && { [ "$3" -eq 1 ] || ! at_ends "$model"; } || sliced=1
         train $(($1 * $2 * $3 * ${6:-1})) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
             --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4" --parallel.expert="${5:-1}" --parallel.context="${6:-1}"
         steps=$((steps + 5))

@@ -71,6 +71,9 @@ variant capacity $moe --model.moe_capacity=0.8 --train.recompute=full
 near "loads under a capacity" load_max 1e-9 runs/capacity-4 runs/capacity-1
 variant mtp --model.mtp_depth=2 --train.recompute=selective
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
+variant hrm --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2
+ranks hrm-all 4 --parallel.context=2 --parallel.tensor=2 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2
+near "hierarchical reasoning beside tensor parallelism" loss 1e-5 runs/hrm-all runs/hrm-1
 ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
 near "mla beside the other axes" loss 1e-5 runs/mla-all runs/mla-1
 variant gdn $gdn --train.recompute=selective
@@ -138,6 +141,11 @@ check "a ring of GPUs is refused" grep -qF "parallel.context_kind ring is built 
 run 0 train context.yaml --run.dir=runs/bf16-1 --train.precision=bf16
 ranks bf16-2 2 --parallel.context=2 --train.precision=bf16
 near "bf16" loss 2e-2 runs/bf16-2 runs/bf16-1
+# In FP8, too: the amax of a tensor is that of all ranks' rows.
+run 0 train context.yaml --run.dir=runs/fp8-1 --train.precision=fp8 --fp8.warmup=3
+ranks fp8-2 2 --parallel.context=2 --train.precision=fp8 --fp8.warmup=3
+near "fp8" loss 2e-2 runs/fp8-2 runs/fp8-1
+check "codes are read" grep -q 'from step 4 on GEMMs of .* read FP8 codes' runs/fp8-2/log.txt
 
 # From two ranks to one, to four, and to the end. On the ranks that wrote a checkpoint: its bits.
 forget() { for step in "$@"; do rm -r "runs/moved/ckpt/step-000000$step"; done; }
@@ -173,6 +181,8 @@ refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_he
 refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
 refused "parallel.expert 3 does not divide the 4 data-parallel ranks (data x parallel.context)" $moe --parallel.context=4 --parallel.expert=3
 refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
+refused "model.hrm_halt: the halting head reads all rows of a document" --model.hrm_cycles=1 --model.hrm_segments=2 --model.hrm_halt=true
+refused "scales of whole tensors" --train.precision=mxfp8
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
 exit $failed

@@ -2,7 +2,7 @@
 # Ranks that share out the experts, along each other axis of the mesh; slow_all_experts.sh has all meshes. And what is refused, and how a rank's end
 # is told.
 . "$(dirname "$0")/experts.sh"
-for model in moe deepseek capped muon modules; do reference $model; done
+for model in moe deepseek capped muon modules cycles; do reference $model; done
 experts moe 2 2 1 1 0
 experts moe 2 2 1 1 1
 experts moe 4 4 1 1 0
@@ -38,6 +38,12 @@ cp=2 experts capped 4 2 1 1 0
 cp=4 experts capped 2 2 1 1 2
 cp=2 experts muon 2 2 1 1 3
 cp=2 experts modules 2 2 1 1 2
+# Extra predictions on the last of two stages; layers that are gone through several times.
+experts modules 2 2 1 2 1
+experts modules 2 2 1 2 3 --parallel.schedule=zb_h1
+experts cycles 4 4 1 1 1
+experts cycles 2 2 2 1 0
+cp=2 experts cycles 4 2 1 1 0
 
 # Two runs are equal, and so are those of any recompute policy.
 mv runs/moe-e4-4-1-1-0 runs/first
@@ -76,7 +82,8 @@ refused "parallel.expert 2 beside parallel.context 2 is built for CPU ranks so f
 refused "model.moe_aux beside parallel.context 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.context=2 --machine.device=cuda
 refused "model.moe_capacity beside parallel.context 2 is built for CPU ranks so far" 2 "${capped[@]}" --model.moe_aux=0 --parallel.context=2 --machine.device=cuda
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2
-refused "train.precision fp8 is not built for parallel.expert 2" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8
+refused "train.precision fp8 beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --machine.device=cuda
+refused "model.hrm_cycles beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1 --machine.device=cuda
 refused "parallel.expert 2 needs GPUs that reach each other's memory so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.transport=nccl --machine.device=cuda
 refused "no rank has all experts to continue log.sample_prompt" 2 "${moe[@]}" --parallel.expert=2 --log.sample_prompt=the
 refused "are no whole blocks of 256 elements" 2 "${moe[@]}" --model.moe_size=30 --model.hidden_size=40 --optim.state=int8 --parallel.expert=2
