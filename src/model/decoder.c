@@ -61,17 +61,12 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
     return part;
 }
 
-bool decoder_shares_table(const struct model_spec *m)
-{
-    return m->tied_embeddings || m->mtp_depth > 0;
-}
-
 /* Units: the embedding, each block, the final norm and head, each MTP module, experts that are shared out, the n-gram
  * tables. A tied table, and one that MTP modules read, is also on the last stage. */
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
-    u[0].here = d->part.first || (d->part.last && decoder_shares_table(&d->spec));
+    u[0].here = d->part.first || (d->part.last && stage_shares_table(&d->spec));
     u[0].copy = u[0].here && !d->part.first;
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         u[i + 1].here = false;

@@ -105,8 +105,6 @@ struct activations {
 
 /* Declares all parameters of the model; those of other pipeline ranks are not stored (params.h: units). `mesh` NULL:
  * one rank. The spec and the mesh shape were checked before. decoder_fini frees. */
-/* Whether the last stage of a pipeline has the embedding, too: a tied head or MTP modules read it. */
-bool decoder_shares_table(const struct model_spec *m);
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
 

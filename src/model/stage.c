@@ -115,7 +115,7 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
 /* A head reads the tied table, MTP modules read it for tokens; else only the first stage enters its unit. */
 static status enter_table(const struct stage_at *s, const struct exec *r)
 {
-    return decoder_shares_table(&s->decoder->spec) ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
+    return stage_shares_table(&s->decoder->spec) ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
 }
 
 /* Weight gradients of MTP modules are not deferred: their unit ends here. */
@@ -135,7 +135,7 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     struct activations *a = s->acts;
     const struct tensor sum = a->stages->sets[s->set].s, none = {0};
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
-    const bool shared = decoder_shares_table(&d->spec), more = d->spec.mtp_depth > 0;
+    const bool shared = stage_shares_table(&d->spec), more = d->spec.mtp_depth > 0;
     TRY(enter_table(s, r));
     if (shared) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(params_enter(r->params, end, UNIT_BACKWARD));

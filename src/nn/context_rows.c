@@ -71,7 +71,7 @@ status context_rows_take(struct tensor own, struct tensor all, const struct cont
 {
     const int rank = comm_rank(r->cp), ranks = comm_ranks(r->cp);
     const int64_t share = b->length / ranks;
-    const size_t element = dtype_bytes(own.dt);
+    const size_t element = (size_t)(tensor_count(own) / own.shape[0]) * dtype_bytes(own.dt);
     for (int half = 0; half < 2; half++) {
         const struct context_chunk c = context_chunk(rank, ranks, b->length, half);
         TRY(dev_copy_lines(r->stream,

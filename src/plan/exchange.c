@@ -87,6 +87,17 @@ static void add_choices(const struct exchange_args *a, const struct axis *cp, in
     if (m->moe_aux > 0) add(&x->backward_bytes, &x->backward, 1, sent, took);
 }
 
+/* An n-gram memory's convolution: rows against channels and back; in backward two and one. */
+static void add_memory(const struct exchange_args *a, const struct axis *cp, int64_t layer,
+                       struct exchange *x)
+{
+    const double bytes = (double)a->model->hidden_size * a->tokens * a->element,
+                 sent = traffic_gather_bytes(cp, bytes), took = traffic_exchange_s(a->cluster, cp, bytes, 0);
+    if (!model_layer_engram(a->model, layer)) return;
+    add(&x->forward_bytes, &x->forward, 2, sent, took);
+    add(&x->backward_bytes, &x->backward, 3, sent, took);
+}
+
 struct exchange exchange_context(const struct exchange_args *a, int64_t layer)
 {
     struct exchange x = {.exposed = 1 - a->cluster->assume->overlap_cp};
@@ -105,6 +116,7 @@ struct exchange exchange_context(const struct exchange_args *a, int64_t layer)
         add_rows(a, &cp, w.gathered, &x);
     if (recurrent) add_values(a, &cp, &w, &x);
     add_choices(a, &cp, layer, &x);
+    add_memory(a, &cp, layer, &x);
     if (a->recompute == RECOMPUTE_FULL) add(&x.backward_bytes, &x.backward, 1, x.forward_bytes, x.forward);
     return x;
 }

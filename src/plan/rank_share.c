@@ -1,5 +1,6 @@
 #include "plan/rank_share.h"
 #include "model/mtp.h"
+#include "model/stage.h"
 #include "ops/precision.h"
 #include "parallel/fp8.h"
 #include "parallel/tp_grad.h"
@@ -92,7 +93,7 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->unit > 0 && r->unit <= s->layers && r->ortho)
             s->layer[r->unit - 1].matrices += (double)r->count;
-        if (r->role == ROLE_EMBED && decoder_shares_table(&d->spec)) s->count_tied = count;
+        if (r->role == ROLE_EMBED && stage_shares_table(&d->spec)) s->count_tied = count;
     }
 }
 

@@ -261,7 +261,7 @@ static status tied_grad_all_reduce(struct trainer *t)
     const struct params *params = &t->decoder.params;
     const struct mesh *mesh = &t->mesh;
     const bool first = mesh_first(mesh);
-    if (!decoder_shares_table(&t->spec.model) || (!first && !mesh_last(mesh))) return STATUS_OK;
+    if (!stage_shares_table(&t->spec.model) || (!first && !mesh_last(mesh))) return STATUS_OK;
     SCOPE("pipeline.tied", -1);
     const int64_t shards = params->zero ? params->shards : 1, count = params->units[0].count / shards;
     float *own = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,

@@ -304,6 +304,16 @@ static void choices_are_counted_over_ranks(void **state)
     check(&s, CONTEXT_RING);
 }
 
+/* N-grams and taps that reach across chunks and ranks. */
+static void memories_look_across_ranks(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.engram_layers, sizeof s.engram_layers, "0-1");
+    s.engram_heads = 2, s.engram_dim = 16, s.engram_base = 50, s.engram_ngram = 3;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
 static void extra_predictions_look_across_ranks(void **state)
 {
     (void)state;
@@ -341,6 +351,7 @@ int main(void)
         cmocka_unit_test(latents_are_gathered),
         cmocka_unit_test(experts_take_rows),
         cmocka_unit_test(choices_are_counted_over_ranks),
+        cmocka_unit_test(memories_look_across_ranks),
         cmocka_unit_test(extra_predictions_look_across_ranks),
         cmocka_unit_test(delta_rules_exchange_heads),
         cmocka_unit_test(states_exchange_heads),

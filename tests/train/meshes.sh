@@ -19,6 +19,7 @@ moe=(--model.tied_embeddings=false "--model.layers=gqa;gqa/moe" --model.moe_expe
 # at a rate of 3e-4 or 1e-3, by 1e-6 at 1e-4 (eight texts; without n-grams by 1e-8).
 engram=(--model.tied_embeddings=false --model.engram_layers=1-2 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.table_rate=1 --optim.lr=1e-4)
 rows=("${engram[@]}" --optim.table_gradients=sparse) # as the rows that a step reads
+newton=("${llama[@]}" --optim.name=muon)
 mtp=(--model.tied_embeddings=false --model.mtp_depth=2)
 mla=(--model.tied_embeddings=false --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 mamba=(--model.tied_embeddings=false --model.layers=gqa,mamba2 --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8)
