@@ -62,12 +62,11 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
 }
 
 /* Units: the embedding, each block, the final norm and head, each MTP module, experts that are shared out, the n-gram
- * tables. A tied table
- * is also on the last stage. */
+ * tables. A tied table, and one that MTP modules read, is also on the last stage. */
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
-    u[0].here = d->part.first || (d->part.last && d->spec.tied_embeddings);
+    u[0].here = d->part.first || (d->part.last && stage_shares_table(&d->spec));
     u[0].copy = u[0].here && !d->part.first;
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
         u[i + 1].here = false;
@@ -372,14 +371,14 @@ static status branch_mixer_fwd(const struct block *m, struct block_saved *s, con
     TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
     return sp_reduce_scatter(&s->whole, out.to, r);
 }
-static status branch_ffn_fwd(const struct block *m, struct block_saved *s, struct sink out,
-                             const struct exec *r)
+static status branch_ffn_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
+                             struct sink out, const struct exec *r)
 {
     const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y;
     TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
     const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, how, r), out.sum};
-    TRY(ffn_fwd(&m->ffn, &s->ffn, y, here, r));
+    TRY(ffn_fwd(&m->ffn, &s->ffn, c, y, here, r));
     return sp_reduce_scatter(&s->whole, out.to, r);
 }
 /* Backward from g, the gradient of such an output, to the gradient of its input. */
@@ -425,10 +424,10 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(block_mix(m, s, c, io->out, r));
     if (io->next.data && ffn_adds(&m->ffn, r)) {
         *io = (struct block_io){.x = io->next, .out = io->out};
-        return branch_ffn_fwd(m, s, (struct sink){io->x, s->s2}, r);
+        return branch_ffn_fwd(m, s, c, (struct sink){io->x, s->s2}, r);
     }
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return branch_ffn_fwd(m, s, (struct sink){.to = io->out}, r);
+    return branch_ffn_fwd(m, s, c, (struct sink){.to = io->out}, r);
 }
 
 /* Layers without saved activations share buffers. Before a layer with engram, the next layer's sum could
@@ -467,7 +466,7 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     TRY(mixer_step(&m->mixer, &s->mixer, &cache->mixer, c, at, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return ffn_fwd(&m->ffn, &s->ffn, s->y2, (struct sink){.to = io->out}, r);
+    return ffn_fwd(&m->ffn, &s->ffn, c, s->y2, (struct sink){.to = io->out}, r);
 }
 
 /* FP8: the values of y1 and y2 are not kept. GEMMs in bf16 read them. */
@@ -623,7 +622,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     const bool early = d->spec.tied_embeddings || more; /* the first gradient of the table is written here */
     if (early) TRY(unit_grad_enter(r->params, 0, r->stream));
     TRY(unit_grad_enter(r->params, end, r->stream));
-    if (more) TRY(mtp_fwd_bwd(d, a, b, r));
+    if (more) TRY(mtp_fwd_bwd(d, a, b, a->s, r));
     {
         SCOPE("head.loss", -1);
         TRY(decoder_head(d, a,

@@ -64,7 +64,7 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
 status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l)
 {
     const int64_t depth = d->spec.mtp_depth;
-    if (depth == 0 || l->mode != LAY_TRAIN) return STATUS_OK;
+    if (depth == 0 || l->mode != LAY_TRAIN || !d->part.last) return STATUS_OK;
     a->mtp = calloc((size_t)depth, sizeof *a->mtp);
     if (a->mtp == NULL) return FAIL(STATUS_FIT, "no memory for the modules of multi-token prediction");
     for (int64_t i = 0; i < depth; i++) {
@@ -140,15 +140,16 @@ static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64
     return ids_ahead(s, b, k, whole->targets, TARGET_IGNORE, s->targets, r);
 }
 
+/* `stream`: the residual stream that the first module reads. */
 static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
-                         const struct exec *r)
+                         struct tensor stream, const struct exec *r)
 {
     SCOPE("mtp.fwd", i);
     const struct mtp *m = &d->mtp[i];
     struct mtp_saved *s = &a->mtp[i];
     TRY(params_enter(r->params, m->unit, UNIT_FORWARD));
     TRY(look_ahead(s, c->batch, i + 1, r));
-    TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : a->s, r));
+    TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : stream, r));
     TRY(linear_fwd(&m->e, &s->e_saved, s->e, a->x, r));
     TRY(linear_fwd(&m->h, &s->h_saved, s->h, a->branch, r));
     struct block_io io = {.x = a->x, .branch = a->branch, .out = a->branch, .next = s->s};
@@ -159,12 +160,12 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
 /* a->grad: the gradient of s->s from the next module, if there is one. out: the gradient of the residual
  * stream that this module read. */
 static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
-                         const struct exec *r)
+                         struct tensor stream, const struct exec *r)
 {
     SCOPE("mtp.bwd", i);
     const struct mtp *m = &d->mtp[i];
     struct mtp_saved *s = &a->mtp[i];
-    const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : a->s;
+    const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : stream;
     const bool last = i == d->spec.mtp_depth - 1;
     TRY(params_enter(r->params, m->unit, UNIT_BACKWARD));
     TRY(decoder_head(d, a,
@@ -194,10 +195,10 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
 }
 
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
-                   const struct exec *r)
+                   struct tensor stream, const struct exec *r)
 {
     const struct mix c = {.rope = &d->rope, .batch = b};
-    for (int64_t i = 0; i < d->spec.mtp_depth; i++) TRY(module_fwd(d, a, i, &c, r));
-    for (int64_t i = d->spec.mtp_depth - 1; i >= 0; i--) TRY(module_bwd(d, a, i, &c, r));
+    for (int64_t i = 0; i < d->spec.mtp_depth; i++) TRY(module_fwd(d, a, i, &c, stream, r));
+    for (int64_t i = d->spec.mtp_depth - 1; i >= 0; i--) TRY(module_bwd(d, a, i, &c, stream, r));
     return STATUS_OK;
 }

@@ -43,8 +43,9 @@ status mtp_init(struct decoder *d) WARN_UNUSED;
 status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
 /* Forward and backward of all modules. Call it after decoder_fwd and before the head's loss, with the units of
- * embedding and head entered for backward. run.scalars->mtp_loss_sum +=; parameter gradients of mtp_loss_sum *
- * mtp_scale as in decoder_fwd_bwd; a->grad = the gradient of a->s. */
-status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
+ * embedding and head entered for backward. `stream`: the last block's sum. run.scalars->mtp_loss_sum +=; parameter
+ * gradients of mtp_loss_sum * mtp_scale as in decoder_fwd_bwd; a->grad = the gradient of `stream`. Overwrites a->x and
+ * a->branch. */
+status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, struct tensor stream,
                    const struct exec *r) WARN_UNUSED;
 #endif

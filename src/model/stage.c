@@ -1,5 +1,6 @@
 #include "model/stage.h"
 #include "base/scope.h"
+#include "model/mtp.h"
 
 #include <stdlib.h>
 
@@ -111,10 +112,19 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
     return norm_fwd(&d->blocks[end - 1].norm2, &unused, io.x, io.branch, a->x, a->y, r);
 }
 
-/* The last stage reads the tied table; only the first stage enters its unit for tokens. */
+/* A head reads the tied table, MTP modules read it for tokens; else only the first stage enters its unit. */
 static status enter_table(const struct stage_at *s, const struct exec *r)
 {
-    return s->decoder->spec.tied_embeddings ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
+    return stage_shares_table(&s->decoder->spec) ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
+}
+
+/* Weight gradients of MTP modules are not deferred: their unit ends here. */
+static status modules_fwd_bwd(const struct stage_at *s, const struct batch *b, struct tensor stream,
+                              const struct exec *r)
+{
+    struct exec here = *r;
+    here.defer = NULL;
+    return mtp_fwd_bwd(s->decoder, s->acts, b, stream, &here);
 }
 
 /* The loss, and the gradient down to the residual stream. */
@@ -125,10 +135,11 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     struct activations *a = s->acts;
     const struct tensor sum = a->stages->sets[s->set].s, none = {0};
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
-    const bool tied = d->spec.tied_embeddings;
+    const bool shared = stage_shares_table(&d->spec), more = d->spec.mtp_depth > 0;
     TRY(enter_table(s, r));
-    if (tied) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    if (shared) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
     TRY(params_enter(r->params, end, UNIT_BACKWARD));
+    if (more) TRY(modules_fwd_bwd(s, b, sum, r));
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
         SCOPE("head.loss", -1);
@@ -139,14 +150,14 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
                                                   .grad_scale = &r->scalars->grad_scale,
                                                   .loss_sum = &r->scalars->loss_sum,
                                                   .z_sum = &r->scalars->z_sum,
-                                                  .accum = r->accum,
+                                                  .accum = more ? ACCUM_ADD : r->accum,
                                                   .z_loss = how->z_loss},
                          r));
     }
     SCOPE("norm.bwd", -1);
-    TRY(norm_bwd(&d->norm, &a->norm, sum, a->dy, none, a->grad, r));
+    TRY(norm_bwd(&d->norm, &a->norm, sum, a->dy, more ? a->grad : none, a->grad, r));
     TRY(params_leave(r->params, end));
-    return tied ? params_leave(r->params, 0) : STATUS_OK;
+    return shared ? params_leave(r->params, 0) : STATUS_OK;
 }
 
 status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,

@@ -26,6 +26,9 @@ struct stages {
 status stages_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void stages_fini(struct activations *a);
 
+/* The last stage has the embedding, too: a tied head or MTP modules read it. */
+static inline bool stage_shares_table(const struct model_spec *m) { return m->tied_embeddings || m->mtp_depth > 0; }
+
 struct stage_at {
     const struct decoder *decoder;
     struct activations *acts;

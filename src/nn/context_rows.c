@@ -6,6 +6,7 @@ void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l
     const int64_t rows = l->n * l->context;
     const bool train = l->mode == LAY_TRAIN;
     *w = (struct context_rows){
+        .name = "keys and values",
         .own = tensor_take(l->scratch, "rows for other ranks", l->dt, 2, l->n, width),
         .all = tensor_take(l->scratch, "rows of all ranks", l->dt, 2, rows, width),
         .dall = tensor_take(l->scratch, "rows of all ranks, unordered", l->dt, 2, rows, width)};
@@ -52,7 +53,7 @@ status context_rows_gather(struct context_rows *w, const struct context_batch *b
     const int64_t n = w->own.shape[0], rows = n * comm_ranks(r->cp);
     const struct tensor by_rank = first_rows(w->dall, rows);
     const size_t bytes = (size_t)tensor_count(w->own) * dtype_bytes(w->own.dt);
-    TRY(comm_all_gather(r->cp, "keys and values", w->own.data, by_rank.data, bytes, r->stream));
+    TRY(comm_all_gather(r->cp, w->name, w->own.data, by_rank.data, bytes, r->stream));
     return reorder(by_rank, first_rows(w->all, rows), b->length, TO_SEQUENCES, r);
 }
 
@@ -70,7 +71,7 @@ status context_rows_take(struct tensor own, struct tensor all, const struct cont
 {
     const int rank = comm_rank(r->cp), ranks = comm_ranks(r->cp);
     const int64_t share = b->length / ranks;
-    const size_t element = dtype_bytes(own.dt);
+    const size_t element = (size_t)(tensor_count(own) / own.shape[0]) * dtype_bytes(own.dt);
     for (int half = 0; half < 2; half++) {
         const struct context_chunk c = context_chunk(rank, ranks, b->length, half);
         TRY(dev_copy_lines(r->stream,

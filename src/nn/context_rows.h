@@ -12,6 +12,7 @@
 #include "parallel/exec.h"
 
 struct context_rows {
+    const char *name;           /* as in comm.h */
     struct tensor own;          /* [n, W]; not allocated with one rank */
     struct tensor all, dall;    /* [N, W] */
     struct tensor sum;          /* bytes: of the reduction */
@@ -24,7 +25,7 @@ status context_rows_reduce(struct context_rows *w, const struct context_batch *b
 /* Columns of a projection to their place in rows that ranks exchange, or back: `width` of them, all rows of `to`. */
 status context_columns_copy(struct tensor to, int64_t to_at, struct tensor from, int64_t from_at, int64_t width,
                             const struct exec *r) WARN_UNUSED;
-/* own [n] = this rank's elements of all [N], which every rank has. */
+/* own [n, W] = this rank's rows of all [N, W], which every rank has; without W: W = 1. */
 status context_rows_take(struct tensor own, struct tensor all, const struct context_batch *b,
                          const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,6 +1,7 @@
 #include "nn/engram.h"
 #include "base/rng.h"
 #include "dev/dev.h"
+#include "nn/context_rows.h"
 #include "parallel/sparse_grad.h"
 #include "parallel/unit_grad.h"
 
@@ -66,6 +67,20 @@ void engram_table_init(struct engram *m, struct params *p, const char *name, con
     params_split(p, m->table, SPLIT_IN, NULL, 0);
 }
 
+/* What context parallelism needs. */
+static void context_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
+{
+    if (l->context <= 1) return;
+    const int64_t per_token = (m->hash.order - 1) * m->hash.heads, rows = l->n * l->context,
+                  own = m->d / l->context;
+    const bool train = l->mode == LAY_TRAIN;
+    s->all_ids = tensor_take(l->scratch, "n-gram rows of all ranks", DTYPE_I32, 2, rows, per_token);
+    s->all_x = tensor_take(l->scratch, "channels of all rows", l->dt, 2, rows, own);
+    s->all_y = tensor_take(l->scratch, "convolution of all rows", l->dt, 2, rows, own);
+    if (train) s->all_dx = tensor_take(l->scratch, "channels' gradient", l->dt, 2, rows, own);
+    context_heads_lay(&s->exchange, train ? 2 * m->d : m->d, l);
+}
+
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
 {
     *s = (struct engram_saved){0};
@@ -92,6 +107,7 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
     s->out = tensor_take(l->scratch, "engram convolution", l->dt, 2, n, d);
     norm_lay(&m->k_norm, &s->k_norm, &part);
     norm_lay(&m->u_norm, &s->u_norm, &part);
+    context_lay(m, s, l);
     if (l->mode != LAY_TRAIN) return;
     s->dx = tensor_take(l->scratch, "engram gradient", l->dt, 2, l->n, d);
     s->dk = tensor_take(l->scratch, "key gradient", l->dt, 2, n, d);
@@ -115,15 +131,17 @@ void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
 static status look_up(const struct engram *m, struct engram_saved *s, const struct batch *b,
                       const int32_t *before, const struct exec *r)
 {
-    TRY(r->ops->ngram(&(struct ngram_args){.tokens = b->tokens,
+    const struct batch *whole = context_whole(b);
+    TRY(r->ops->ngram(&(struct ngram_args){.tokens = whole->tokens,
                                            .before = before,
                                            .map = m->map,
-                                           .out = s->ids.data,
-                                           .cu_seqlens = b->cu_seqlens,
-                                           .docs = b->docs,
-                                           .rows = b->rows,
+                                           .out = b->context ? s->all_ids.data : s->ids.data,
+                                           .cu_seqlens = whole->cu_seqlens,
+                                           .docs = whole->docs,
+                                           .rows = whole->rows,
                                            .hash = &m->hash},
                       r->stream));
+    if (b->context) TRY(context_rows_take(s->ids, s->all_ids, b->context, r));
     TRY(params_enter(r->params, r->params->rows[m->table].unit, UNIT_FORWARD));
     return r->ops->embed_fwd(&(struct embed_fwd_args){.tokens = s->ids.data,
                                                       .table = params_weight(r->params, m->table),
@@ -158,6 +176,46 @@ static status gate(const struct engram *m, struct engram_saved *s, const struct 
                                   r->stream);
 }
 
+/* The channels of the convolution that this rank computes, of all rows. */
+struct channels {
+    int64_t first, count;
+    size_t weights; /* bytes of the rows of w before them */
+};
+static struct channels channels_of(const struct engram *m, const struct batch *b, dtype dt,
+                                   const struct exec *r)
+{
+    if (b->context == NULL) return (struct channels){0, m->d, 0};
+    const int64_t count = m->d / comm_ranks(r->cp), first = comm_rank(r->cp) * count;
+    return (struct channels){first, count, (size_t)(first * ENGRAM_CONV) * dtype_bytes(dt)};
+}
+
+static status conv(const struct engram *m, struct engram_saved *s, const struct batch *b, const void *before,
+                   struct tensor x, struct tensor y, const struct exec *r)
+{
+    const struct batch *whole = context_whole(b);
+    const struct channels own = channels_of(m, b, x.dt, r);
+    const struct context_part in = {.rows = x, .all = s->all_x, .width = m->d},
+                              out = {.rows = y, .all = s->all_y, .width = m->d};
+    if (b->context) TRY(context_heads_exchange(&s->exchange, &in, 1, CONTEXT_TO_HEADS, b->context, r));
+    TRY(r->ops->conv_fwd(
+        &(struct conv_fwd_args){.x = b->context ? s->all_x.data : x.data,
+                                .w = (const char *)params_weight(r->params, m->conv) + own.weights,
+                                .before = before,
+                                .y = b->context ? s->all_y.data : y.data,
+                                .x_stride = own.count,
+                                .y_stride = own.count,
+                                .cu_seqlens = whole->cu_seqlens,
+                                .docs = whole->docs,
+                                .rows = whole->rows,
+                                .channels = own.count,
+                                .width = ENGRAM_CONV,
+                                .dilation = m->hash.order,
+                                .dt = x.dt},
+        r->stream));
+    return b->context ? context_heads_exchange(&s->exchange, &out, 1, CONTEXT_TO_ROWS, b->context, r)
+                      : STATUS_OK;
+}
+
 /* From the residual stream in s->h and its norm to s->sum and s->out. */
 status engram_core(const struct engram *m, struct engram_saved *s, const struct batch *b,
                    const struct engram_carry *carry, const struct sp *w, const struct exec *r)
@@ -171,20 +229,7 @@ status engram_core(const struct engram *m, struct engram_saved *s, const struct 
     TRY(gate(m, s, r));
     TRY(norm_fwd(&m->u_norm, &s->u_norm, s->u, none, none, s->x, r));
     TRY(sp_all_gather(w->in, s->x, &x, r));
-    TRY(r->ops->conv_fwd(&(struct conv_fwd_args){.x = x.data,
-                                                 .w = params_weight(r->params, m->conv),
-                                                 .before = carry->before,
-                                                 .y = sp_out(w, s->out).data,
-                                                 .x_stride = m->d,
-                                                 .y_stride = m->d,
-                                                 .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
-                                                 .rows = b->rows,
-                                                 .channels = m->d,
-                                                 .width = ENGRAM_CONV,
-                                                 .dilation = m->hash.order,
-                                                 .dt = x.dt},
-                         r->stream));
+    TRY(conv(m, s, b, carry->before, x, sp_out(w, s->out), r));
     return sp_keep_local(w, s->out, r);
 }
 
@@ -255,6 +300,38 @@ static status sparse_grad_bwd(const struct engram *m, struct engram_saved *s, co
     return sparse ? STATUS_OK : dense_bwd(m, s, r);
 }
 
+/* s->dx from the gradient of the convolution's output, and the gradient of its taps. */
+static status conv_grads(const struct engram *m, struct engram_saved *s, const struct batch *b,
+                         struct tensor x, struct tensor dout, const struct exec *r)
+{
+    const struct batch *whole = context_whole(b);
+    const dtype acc = dtype_acc(x.dt);
+    const struct channels own = channels_of(m, b, x.dt, r), grads = channels_of(m, b, acc, r);
+    const struct context_part in[] = {{.rows = x, .all = s->all_x, .width = m->d},
+                                      {.rows = dout, .all = s->all_y, .width = m->d}},
+                              out = {.rows = s->dx, .all = s->all_dx, .width = m->d};
+    const bool parts = b->context != NULL;
+    if (parts) TRY(context_heads_exchange(&s->exchange, in, 2, CONTEXT_TO_HEADS, b->context, r));
+    TRY(r->ops->conv_bwd(
+        &(struct conv_bwd_args){.dy = parts ? s->all_y.data : dout.data,
+                                .x = parts ? s->all_x.data : x.data,
+                                .w = (const char *)params_weight(r->params, m->conv) + own.weights,
+                                .dx = parts ? s->all_dx.data : s->dx.data,
+                                .dw = (char *)params_grad(r->params, m->conv) + grads.weights,
+                                .dy_stride = own.count,
+                                .x_stride = own.count,
+                                .dx_stride = own.count,
+                                .cu_seqlens = whole->cu_seqlens,
+                                .docs = whole->docs,
+                                .rows = whole->rows,
+                                .channels = own.count,
+                                .width = ENGRAM_CONV,
+                                .dilation = m->hash.order,
+                                .dt = x.dt},
+        r->stream));
+    return parts ? context_heads_exchange(&s->exchange, &out, 1, CONTEXT_TO_ROWS, b->context, r) : STATUS_OK;
+}
+
 status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
                   const struct sp *w, const struct exec *r)
 {
@@ -263,22 +340,7 @@ status engram_bwd(const struct engram *m, struct engram_saved *s, const struct m
     struct tensor x, dout;
     TRY(sp_all_gather(w->in, s->x, &x, r));
     TRY(sp_all_gather(w->out, g, &dout, r));
-    TRY(r->ops->conv_bwd(&(struct conv_bwd_args){.dy = dout.data,
-                                                 .x = x.data,
-                                                 .w = params_weight(r->params, m->conv),
-                                                 .dx = s->dx.data,
-                                                 .dw = params_grad(r->params, m->conv),
-                                                 .dy_stride = m->d,
-                                                 .x_stride = m->d,
-                                                 .dx_stride = m->d,
-                                                 .cu_seqlens = b->cu_seqlens,
-                                                 .docs = b->docs,
-                                                 .rows = b->rows,
-                                                 .channels = m->d,
-                                                 .width = ENGRAM_CONV,
-                                                 .dilation = m->hash.order,
-                                                 .dt = g.dt},
-                         r->stream));
+    TRY(conv_grads(m, s, b, x, dout, r));
     TRY(norm_bwd(&m->u_norm, &s->u_norm, s->u, dx, g, dx, r));
     TRY(r->ops->ngram_gate_bwd(&(struct ngram_gate_bwd_args){.du = dx.data,
                                                              .a = s->nk.data,

@@ -20,11 +20,15 @@
  * for all tokens. k and v are summed over the ranks. The rest works on the rank's T / t rows, except the convolution,
  * which reads earlier rows: every rank computes it for all rows.
  *
+ * Context parallelism: a rank hashes the ids of the whole micro-batch and takes its rows. For the convolution ranks
+ * exchange rows against channels (nn/context_heads.h), so each has all rows of D / cp channels.
+ *
  * Head j of order n has its own table with a prime number of rows (spec/ngram.c); all tables are one parameter. Its
  * gradient is an array of the same size, or only the rows that the step reads (parallel/sparse_grad.h). Rows that no
  * token of the step reads do not change. FLOPs per token: 4 R dh D. */
 #ifndef INGOT_NN_ENGRAM_H
 #define INGOT_NN_ENGRAM_H
+#include "nn/context_heads.h"
 #include "nn/linear.h"
 #include "nn/mix.h"
 #include "nn/norm.h"
@@ -44,6 +48,10 @@ struct engram_saved {
     struct norm_saved k_norm, h_norm, u_norm;
     struct tensor dx, dk, dh, dv, de;   /* scratch of backward; every rank has all rows of dx */
     struct linear_saved k_saved, v_saved;
+    /* Context parallelism, scratch: ids of all rows; of them this rank's channels of x, of the output or its gradient,
+     * and of dx. */
+    struct tensor all_ids, all_x, all_y, all_dx;
+    struct context_heads exchange;
 };
 
 void engram_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);

@@ -58,11 +58,11 @@ void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
 #undef CALL
 }
 
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,
-               const struct exec *r)
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
+               struct sink out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
-    case FFN_##value: return type##_fwd(&m->type, &s->type, y, out, r);
+    case FFN_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);
     DISPATCH(m, CALL)
 #undef CALL
     CHECK(false, "feed-forward part %d", (int)m->kind);

@@ -1,6 +1,6 @@
 /* ffn: the feed-forward part of a layer, one row per kind in model.layers. A new kind is a file here with
  *
- *   X_init, X_lay, X_rows, X_fwd, X_bwd   as in a mixer (nn/mixer.h), but forward gets no batch
+ *   X_init, X_lay, X_rows, X_fwd, X_bwd   as in a mixer (nn/mixer.h)
  *   X_recompute   recomputes from y what `policy` did not keep, before X_bwd
  *   X_in, X_out   the linear that alone reads the values of y, or dout; NULL: others read them
  *   X_adds        true if X_fwd supports a sink with a sum
@@ -38,7 +38,7 @@ void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, con
 void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_name, int of);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, struct tensor y, struct sink out,
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
 status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r) WARN_UNUSED;

@@ -102,10 +102,11 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
     return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;
 }
 
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, struct tensor y, struct sink out,
-               const struct exec *r)
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
+               struct sink out, const struct exec *r)
 {
     bool done;
+    (void)c;
     s->up.q = NULL;
     TRY(fused(m, GEMM_FWD, s, y, r, &done));
     if (!done) {

@@ -83,13 +83,14 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 
-static struct dispatch_shape dispatch_shape_of(const struct moe *m, int64_t n)
+static struct dispatch_shape dispatch_shape_of(const struct moe *m, const struct lay *l)
 {
     return (struct dispatch_shape){.ranks = m->ranks,
+                                   .context = l->context > 1 ? l->context : 1,
                                    .experts = m->rule.experts,
                                    .top_k = m->rule.top_k,
                                    .d = m->d,
-                                   .n = n,
+                                   .n = l->n,
                                    .capacity = m->capacity};
 }
 
@@ -114,7 +115,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
                               .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
                               .dt = l->dt};
     if (m->ranks > 1 && what == MOE_GEMM) {
-        const struct dispatch_shape arrived = dispatch_shape_of(m, l->n);
+        const struct dispatch_shape arrived = dispatch_shape_of(m, l);
         shape.rows = dispatch_rows_max(&arrived), shape.top_k = 1, shape.experts /= m->ranks;
     }
     return tensor_take(l->scratch, name, DTYPE_U8, 1, (int64_t)l->ops->moe_scratch(&shape, what));
@@ -131,6 +132,19 @@ static void backward_lay(const struct moe *m, struct moe_saved *s, const struct 
     if (m->gate.w >= 0) s->dgate = tensor_take(l->scratch, "gate gradient", l->dt, 2, l->n, (int64_t)1);
 }
 
+/* Choices of all ranks of a sequence, where something is counted over the micro-batch. */
+static void choices_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+{
+    const bool counts = m->capacity > 0 || (m->aux > 0 && s->train);
+    if (l->context <= 1 || !counts) return;
+    const int64_t rows = l->n * l->context, k = m->rule.top_k;
+    s->choices = (struct context_rows){
+        .name = "choices of experts",
+        .own = s->expert,
+        .all = tensor_take(l->scratch, "choices of all ranks", DTYPE_I32, 2, rows, k),
+        .dall = tensor_take(l->scratch, "choices of all ranks, unordered", DTYPE_I32, 2, rows, k)};
+}
+
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
 {
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
@@ -143,7 +157,7 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
                             .train = l->mode == LAY_TRAIN};
     linear_lay(&m->router, &s->router_saved, LINEAR_NONE, l);
     linear_lay(&m->gate, &s->gate_saved, LINEAR_NONE, l);
-    const struct dispatch_shape shape = dispatch_shape_of(m, l->n);
+    const struct dispatch_shape shape = dispatch_shape_of(m, l);
     const int64_t own = sorted_max(s, l->n),
                   rows = m->ranks > 1 ? dispatch_sorted_max(&shape, s->align) : own;
     s->logits = tensor_take(keep, "router logits", acc, 2, l->n, experts);
@@ -155,6 +169,7 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     s->counts = tensor_take(always, "expert counts", DTYPE_I32, 1, experts);
     s->demand = tensor_take(always, "expert demand", DTYPE_I32, 1, experts);
     if (m->ranks > 1) dispatch_lay(&s->dispatch, &shape, l);
+    choices_lay(m, s, l);
     s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
     s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
     s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows, m->d);
@@ -170,8 +185,9 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
 
 void moe_rows(struct moe_saved *s, int64_t rows)
 {
-    struct tensor *by_token[] = {&s->logits, &s->expert,  &s->weight,  &s->place, &s->shared_out, &s->gate,
-                                 &s->wide,   &s->dweight, &s->dlogits, &s->cost,  &s->dgate},
+    struct tensor *by_token[] = {&s->logits,     &s->expert, &s->weight, &s->place,
+                                 &s->shared_out, &s->gate,   &s->wide,   &s->dweight,
+                                 &s->dlogits,    &s->cost,   &s->dgate,  &s->choices.own},
                   *sorted[] = {&s->source, &s->up, &s->m, &s->sorted};
     const size_t own = s->dispatch.shape.ranks > 1 ? 1 : sizeof sorted / sizeof sorted[0];
     for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; i++) tensor_rows(by_token[i], rows);
@@ -190,28 +206,51 @@ static status form_logits(const struct moe *m, struct moe_saved *s, struct tenso
     return sp_all_gather_in_place(s->logits, "router logits", r);
 }
 
-static status route(const struct moe *m, struct moe_saved *s, const struct exec *r)
+/* Gathers the choices of the whole micro-batch from the ranks of a sequence. */
+static status gather_choices(struct moe_saved *s, const struct batch *b, struct route_whole *w,
+                             const struct exec *r)
+{
+    const struct context_batch *part = b->context;
+    TRY(context_rows_gather(&s->choices, part, r));
+    *w = (struct route_whole){.expert = s->choices.all.data,
+                              .rows = part->whole->rows,
+                              .length = part->length,
+                              .rank = comm_rank(r->cp),
+                              .ranks = comm_ranks(r->cp),
+                              .cu_seqlens = part->whole->cu_seqlens,
+                              .docs = part->whole->docs};
+    return STATUS_OK;
+}
+
+static status route(const struct moe *m, struct moe_saved *s, const struct batch *b, const struct exec *r)
 {
     const struct route_rule *rule = &m->rule;
     const int64_t rows = s->logits.shape[0];
-    const double even = (double)(rule->top_k * rows) / (double)rule->experts;
-    return r->ops->route_fwd(
-        &(struct route_fwd_args){.logits = s->logits.data,
-                                 .bias = params_exact(r->params, m->bias),
-                                 .rule = *rule,
-                                 .rows = rows,
-                                 .capacity = m->capacity > 0 ? (int64_t)ceil(m->capacity * even) : 0,
-                                 .align = route_align(s),
-                                 .expert = s->expert.data,
-                                 .weight = s->weight.data,
-                                 .place = s->place.data,
-                                 .source = s->source.data,
-                                 .offsets = s->offsets.data,
-                                 .counts = s->counts.data,
-                                 .demand = s->demand.data,
-                                 .scratch = s->scratch_fwd.data,
-                                 .dt = s->up.dt},
-        r->stream);
+    const bool parts = m->capacity > 0 && b->context;
+    const double even =
+        (double)(rule->top_k * rows * (parts ? comm_ranks(r->cp) : 1)) / (double)rule->experts;
+    struct route_whole whole;
+    struct route_fwd_args a = {.logits = s->logits.data,
+                               .bias = params_exact(r->params, m->bias),
+                               .rule = *rule,
+                               .rows = rows,
+                               .capacity = m->capacity > 0 ? (int64_t)ceil(m->capacity * even) : 0,
+                               .align = route_align(s),
+                               .expert = s->expert.data,
+                               .weight = s->weight.data,
+                               .place = s->place.data,
+                               .source = s->source.data,
+                               .offsets = s->offsets.data,
+                               .counts = s->counts.data,
+                               .demand = s->demand.data,
+                               .scratch = s->scratch_fwd.data,
+                               .dt = s->up.dt};
+    if (!parts) return r->ops->route_fwd(&a, r->stream);
+    a.part = ROUTE_CHOOSE;
+    TRY(r->ops->route_fwd(&a, r->stream));
+    TRY(gather_choices(s, b, &whole, r));
+    a.part = ROUTE_PLACE, a.whole = &whole;
+    return r->ops->route_fwd(&a, r->stream);
 }
 
 /* What the experts of this rank read: its own tokens, or rows that have arrived. */
@@ -346,19 +385,19 @@ static status distribute(const struct moe *m, struct moe_saved *s, struct tensor
     return dispatch_rows(&s->dispatch, &route, "rows for experts", y, s->dispatch.rows, r);
 }
 
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
-               const struct exec *r)
+status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+               struct sink out, const struct exec *r)
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
     const struct sink base = {.to = gated ? s->shared_out : out.to};
     CHECK(out.sum.data == NULL, "experts do not add the stream");
     TRY(form_logits(m, s, y, r));
-    TRY(route(m, s, r));
+    TRY(route(m, s, c->batch, r));
     TRY(distribute(m, s, y, r));
     const struct expert_rows x = rows_of(m, s, y, y, r);
     TRY(experts_fwd(m, s, &x, r));
     if (m->ranks > 1) TRY(dispatch_return(&s->dispatch, "outputs of experts", s->sorted, r));
-    if (shared) TRY(mlp_fwd(&m->shared, &s->shared, y, base, r));
+    if (shared) TRY(mlp_fwd(&m->shared, &s->shared, c, y, base, r));
     if (gated) TRY(linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r));
     return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,
@@ -383,7 +422,7 @@ status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute po
     const struct expert_rows x = rows_of(m, s, y, y, r);
     TRY(form_up(m, s, &x, r));
     if (m->gate.w >= 0) {
-        TRY(mlp_fwd(&m->shared, &s->shared, y, (struct sink){.to = s->shared_out}, r));
+        TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct sink){.to = s->shared_out}, r));
         return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
     }
     return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
@@ -487,9 +526,12 @@ static status distributed_bwd(const struct moe *m, struct moe_saved *s, struct t
 static status route_bwd(const struct moe *m, struct moe_saved *s, const struct batch *b, struct tensor y,
                         const struct exec *r)
 {
-    const bool costs = m->aux > 0 || m->z > 0;
+    const bool costs = m->aux > 0 || m->z > 0, parts = m->aux > 0 && b->context;
+    struct route_whole whole;
+    if (parts) TRY(gather_choices(s, b, &whole, r));
     TRY(r->ops->route_bwd(
-        &(struct route_bwd_args){.dweight = s->dweight.data,
+        &(struct route_bwd_args){.whole = parts ? &whole : NULL,
+                                 .dweight = s->dweight.data,
                                  .logits = s->logits.data,
                                  .expert = s->expert.data,
                                  .place = s->place.data,

@@ -20,6 +20,9 @@
  * what it is there, and combine reads dispatch.sent in place of sorted. Router and shared expert see this rank's
  * tokens.
  *
+ * With context parallelism a rank routes its own tokens. Auxiliary losses and the capacity count the choices of the
+ * whole micro-batch, which ranks all-gather: [N cp, k] i32, in forward with a capacity, in backward with a loss.
+ *
  * With tensor parallelism, I and the shared width are those of a rank, and its output is a partial sum. Every rank
  * has all rows and makes the same choices.
  *
@@ -28,6 +31,7 @@
  * shared_gate.weight [1, D]. FLOPs per token: 2 D E + 6 D (k I + shared) forward, twice that backward. */
 #ifndef INGOT_NN_MOE_H
 #define INGOT_NN_MOE_H
+#include "nn/context_rows.h"
 #include "nn/mix.h"
 #include "nn/mlp.h"
 #include "nn/moe_dispatch.h"
@@ -45,6 +49,7 @@ struct moe {
 struct moe_saved {
     struct tensor logits, expert, weight, place, source, offsets, counts, demand, up, m, sorted;
     struct dispatch dispatch;       /* with m->ranks > 1 */
+    struct context_rows choices;    /* context parallelism: what is counted over the micro-batch; own = expert */
     struct mlp_saved shared;
     struct tensor shared_out, gate;
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
@@ -65,7 +70,7 @@ static inline const struct linear *moe_in(const struct moe *m) { (void)m; return
 static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct sink out,
+status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct sink out,
                const struct exec *r) WARN_UNUSED;
 /* Under full: recomputes logits, up and the shared expert. */
 status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,

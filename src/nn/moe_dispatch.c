@@ -18,7 +18,7 @@ static int64_t local_experts(const struct dispatch_shape *s)
 /* Rows that an expert takes of each rank's tokens; 0: all. */
 static int64_t capacity_of(const struct dispatch_shape *s)
 {
-    const double even = (double)(s->top_k * s->n) / (double)s->experts;
+    const double even = (double)(s->top_k * s->n * (s->context > 1 ? s->context : 1)) / (double)s->experts;
     return s->capacity > 0 ? (int64_t)ceil(s->capacity * even) : 0;
 }
 

@@ -34,6 +34,7 @@ struct dispatch_shape {
     int ranks;
     int64_t experts, top_k, d;  /* experts of all ranks */
     int64_t n;                  /* tokens of this rank */
+    int context;                /* ranks that share a micro-batch, which the capacity is of; 0: 1 */
     double capacity;            /* model.moe_capacity; 0: dropless */
 };
 struct dispatch {

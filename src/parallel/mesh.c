@@ -53,11 +53,21 @@ static status check_pipeline(const struct model_spec *m, const struct mesh_shape
                     "and no more than the %lld layers",
                     shape->pp, shape->chunks, (int)PIPELINE_RANKS_MAX, (int)MESH_STAGES_MAX,
                     (long long)m->layer_count);
-    if (m->mtp_depth > 0)
+    return STATUS_OK;
+}
+
+/* What ranks that share layers or sequences do not do for hierarchical reasoning. */
+static status check_hrm(const struct model_spec *m, const struct mesh_shape *shape)
+{
+    if (m->hrm_cycles > 0 && shape->pp > 1)
         return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld: MTP modules need embedding and head on one rank; set "
-                    "parallel.pipeline to 1",
-                    (long long)m->mtp_depth);
+                    "model.hrm_cycles: hierarchical reasoning goes through the same layers many times, which "
+                    "no chain of stages does; leave out parallel.pipeline");
+    if (m->hrm_halt && (shape->tp > 1 || mesh_cp(shape) > 1))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_halt: the halting head reads all rows of a document, of which a rank has a "
+                    "part; leave out parallel.%s",
+                    shape->tp > 1 ? "tensor" : "context");
     return STATUS_OK;
 }
 
@@ -193,11 +203,13 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     const char *key = NULL;
     if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
         key = "parallel.schedule: zb_h1 of mla layers";
-    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_aux > 0) key = "model.moe_aux";
-    if (model_ffn_count(model, FFN_MOE) > 0 && model->moe_capacity > 0) key = "model.moe_capacity";
-    if (model->engram_layers[0]) key = "model.engram_layers";
-    if (model->hrm_cycles > 0) key = "model.hrm_cycles";
-    if (precision_recipe(&s->run) != RECIPE_PLAIN) key = "train.precision: fp8, mxfp8 and nvfp4";
+    if (precision_recipe(&s->run) == RECIPE_CURRENT)
+        key = "scales of whole tensors (fp8.recipe tensor and block, train.precision mxfp8 and nvfp4)";
+    if (model->engram_layers[0] && model->hidden_size % cp != 0)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context %d does not divide model.hidden_size %lld, whose channels the ranks "
+                    "share in the convolution of model.engram_layers",
+                    cp, (long long)model->hidden_size);
     if (key == NULL) return check_exchanged_heads(model, m);
     return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far: take parallel.context=1", cp,
                 key);
@@ -234,36 +246,24 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does nothing: model.layers names no moe, as in gqa/moe; leave it out",
                     ep);
-    if (mesh_cp(m) > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d beside parallel.context %d is not built: set one of them to 1", ep,
-                    mesh_cp(m));
-    if (m->dp % ep != 0)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d does not divide the %d data-parallel ranks; use a divisor of %d, or "
-                    "start a multiple of %d ranks",
-                    ep, m->dp, m->dp, ep * m->tp * m->pp);
+    const int all = mesh_dp_cp(m);
+    const char *of = mesh_cp(m) > 1 ? " (data x parallel.context)" : "";
+    if (all % ep != 0)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.expert %d does not divide the %d data-parallel ranks%s; use a divisor of %d, or "
+            "start a multiple of %d ranks",
+            ep, all, of, all, ep * mesh_cp(m) * m->tp * m->pp);
     if (model->moe_experts % ep != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.expert %d does not divide model.moe_experts %lld; use a divisor of both %lld "
-                    "and the %d data-parallel ranks",
-                    ep, (long long)model->moe_experts, (long long)model->moe_experts, m->dp);
-    if (m->zero > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d is not built for parallel.expert %d: set parallel.zero to 1 or 0",
-                    m->zero, ep);
+                    "and the %d data-parallel ranks%s",
+                    ep, (long long)model->moe_experts, (long long)model->moe_experts, all, of);
     if (m->zero > 0 && m->shard % ep != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.shard %d is no multiple of parallel.expert %d: a copy of the state has all "
                     "experts; use a multiple that divides %d",
-                    m->shard, ep, m->dp);
-    if (model->hrm_cycles > 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.expert");
-    if (precision_recipe(&s->run) != RECIPE_PLAIN)
-        return FAIL(STATUS_CONFIG, "train.precision %s is not built for parallel.expert %d: use bf16 or fp32",
-                    precision_name((enum precision)s->run.train_precision), ep);
+                    m->shard, ep, all);
     if (s->run.optim_state == OPTIM_STATE_INT8 &&
         model->moe_experts / ep * model->moe_size * model->hidden_size % PARAM_ALIGN != 0)
         return FAIL(
@@ -274,14 +274,53 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
+status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
+{
+    const struct model_spec *model = &s->model;
+    const bool moe = model_ffn_count(model, FFN_MOE) > 0;
+    const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
+    if (model->hrm_cycles > 0 && (axis || m->tp > 1))
+        return FAIL(STATUS_CONFIG,
+                    "model.hrm_cycles beside parallel.%s is built for CPU ranks so far: leave it out, or set "
+                    "machine.device to cpu",
+                    axis ? axis : "tensor");
+    if (mesh_cp(m) > 1 && model->engram_layers[0])
+        return FAIL(STATUS_CONFIG,
+                    "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
+                    "1, or set machine.device to cpu",
+                    mesh_cp(m));
+    if (axis && precision_recipe(&s->run) != RECIPE_PLAIN)
+        return FAIL(STATUS_CONFIG,
+                    "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "
+                    "machine.device to cpu",
+                    precision_name((enum precision)s->run.train_precision), axis);
+    if (m->pp > 1 && model->mtp_depth > 0)
+        return FAIL(STATUS_CONFIG,
+                    "model.mtp_depth %lld beside parallel.pipeline %d is built for CPU ranks so far: set "
+                    "parallel.pipeline to 1, or machine.device to cpu",
+                    (long long)model->mtp_depth, m->pp);
+    if (mesh_ep(m) > 1 && m->zero > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
+                    "parallel.zero 1 or 0, or set machine.device to cpu",
+                    m->zero, mesh_ep(m));
+    if (mesh_ep(m) > 1 && mesh_cp(m) > 1)
+        return FAIL(STATUS_CONFIG,
+                    "parallel.expert %d beside parallel.context %d is built for CPU ranks so far: set one of "
+                    "them to 1, or set machine.device to cpu",
+                    mesh_ep(m), mesh_cp(m));
+    if (mesh_cp(m) > 1 && moe && (model->moe_aux > 0 || model->moe_capacity > 0))
+        return FAIL(STATUS_CONFIG,
+                    "model.%s beside parallel.context %d is built for CPU ranks so far: set it to 0, or set "
+                    "machine.device to cpu",
+                    model->moe_aux > 0 ? "moe_aux" : "moe_capacity", mesh_cp(m));
+    return STATUS_OK;
+}
+
 status mesh_check(const struct spec *s, const struct mesh_shape *shape)
 {
     const struct model_spec *m = &s->model;
-    if (m->hrm_cycles > 0 && (shape->tp > 1 || shape->pp > 1))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles: hierarchical reasoning is served by data parallelism alone; leave out "
-                    "parallel.%s",
-                    shape->pp > 1 ? "pipeline" : "tensor");
+    TRY(check_hrm(m, shape));
     if (mesh_dp_cp(shape) % shape->shard != 0)
         return FAIL(STATUS_CONFIG, "parallel.shard %d does not divide the %d data-parallel ranks%s",
                     shape->shard, mesh_dp_cp(shape), mesh_cp(shape) > 1 ? " (data x parallel.context)" : "");
@@ -356,7 +395,7 @@ struct mesh mesh_place(const struct mesh_shape *shape, int rank)
 {
     const int all = mesh_dp_cp(shape), cp = mesh_cp(shape), copies = all / shape->shard, ep = mesh_ep(shape);
     const int r = rank / shape->tp % all, ordered = r % shape->shard * copies + r / shape->shard;
-    const int part = r % shape->shard / ep, sharded = shape->zero > 0 && copies > 1; /* ep: cp is 1 */
+    const int part = r % shape->shard / ep, sharded = shape->zero > 0 && copies > 1;
     return (struct mesh){.shape = *shape,
                          .tp_rank = rank % shape->tp,
                          .cp_rank = r % cp,
@@ -407,7 +446,7 @@ int mesh_groups(const struct mesh_shape *m)
     const bool copies = m->zero > 0 && mesh_dp_cp(m) > m->shard, cp = mesh_cp(m) > 1;
     const int ep = mesh_ep(m);
     int groups = 1 + (m->tp > 1) + (m->dp > 1) + (m->pp > 1) + cp + (m->dp > 1 && cp) + (copies ? 2 : 0);
-    if (ep > 1) groups += 1 + (m->dp > ep) + (copies ? 1 + (m->shard > ep) : 0);
+    if (ep > 1) groups += 1 + (mesh_dp_cp(m) > ep) + (copies ? 1 + (m->shard > ep) : 0);
     return groups;
 }
 

@@ -15,9 +15,9 @@
  *
  * With cp, dp_rank = r, and dp_cp_rank orders the dp x cp ranks by the rule above, with r cp + cp_rank for r.
  *
- * With expert parallelism (ep > 1, parallel.expert; cp is 1) ep neighbours r = q ep ... q ep + ep - 1 hold disjoint
- * experts and send each other the rows of tokens. Everything else is data parallel over dp as before; experts are data
- * parallel over the edp = dp / ep ranks of equal r mod ep. edp_rank is to q, with shard / ep, what dp_rank is to r.
+ * With expert parallelism (ep > 1, parallel.expert) ep neighbours r = q ep ... q ep + ep - 1 of the dp x cp ranks hold
+ * disjoint experts and send each other the rows of tokens; with cp, r is r cp + cp_rank. Everything else is data parallel
+ * over dp x cp as before; experts are data parallel over the edp = dp cp / ep ranks of equal r mod ep. edp_rank is to q, with shard / ep, what dp_rank is to r.
  *
  * A run on one rank is the mesh 1 x 1 x 1 x 1. Its communicators are all NULL. */
 #ifndef INGOT_PARALLEL_MESH_H
@@ -51,6 +51,8 @@ struct mesh {
 status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out) WARN_UNUSED;
 /* Whether a model supports the shape; the one check for runs and plans. STATUS_CONFIG in one line. */
 status mesh_check(const struct spec *s, const struct mesh_shape *shape) WARN_UNUSED;
+/* What of it GPUs lack so far, but for a ring (train/trainer.c). STATUS_CONFIG in one line. */
+status mesh_check_gpu(const struct spec *s, const struct mesh_shape *shape) WARN_UNUSED;
 /* Layers of a stage: as parallel.stages gives them; else evenly, where the first stages get one more. */
 int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int stage);
 /* The mesh as a rank sees it, without communicators: for plans. */
@@ -73,7 +75,7 @@ static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside 
 struct mesh_data { struct comm *all, *inside, *across; int copies, replica; };
 struct mesh_data mesh_data_of(const struct mesh *m, bool experts);
 static inline int mesh_ep(const struct mesh_shape *m) { return m->ep > 1 ? m->ep : 1; }
-static inline int mesh_edp(const struct mesh_shape *m) { return m->dp / mesh_ep(m); }
+static inline int mesh_edp(const struct mesh_shape *m) { return mesh_dp_cp(m) / mesh_ep(m); }
 static inline bool mesh_first(const struct mesh *m) { return m->pp_rank == 0; }
 static inline bool mesh_last(const struct mesh *m) { return m->pp_rank == m->shape.pp - 1; }
 #endif

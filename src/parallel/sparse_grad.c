@@ -19,10 +19,10 @@ static struct table table_of(const struct params *p, int row, int64_t reads)
 void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l)
 {
     const struct params *p = l->params;
-    const int64_t reads = l->micros * l->reads;
+    const int64_t parts = l->micros * (l->mesh ? mesh_cp(&l->mesh->shape) : 1), reads = parts * l->reads;
     *t = (struct sparse_grad){.mesh = l->mesh,
                               .reads = l->reads,
-                              .micros = l->micros,
+                              .micros = parts,
                               .own = l->micros / (l->mesh ? l->mesh->shape.dp : 1)};
     int64_t elements = 0;
     for (int i = 0; i < p->count && p->sparse; i++) {
@@ -83,7 +83,8 @@ struct table_reads sparse_grad_reads(const struct sparse_grad *t, int row, int64
     return (struct table_reads){0};
 }
 
-/* Micro-batches go to ranks round robin. Under ZeRO 2 and 3 each rank has consecutive ones (data/load/loader.h). */
+/* Micro-batches go to ranks round robin. Under ZeRO 2 and 3 each rank has consecutive ones (data/load/loader.h). A
+ * context-parallel rank's part of a micro-batch counts as one. */
 static bool round_robin(const struct mesh *mesh)
 {
     return mesh == NULL || mesh->shape.zero < 2;
@@ -92,21 +93,22 @@ static bool round_robin(const struct mesh *mesh)
 int64_t sparse_grad_micro(const struct mesh *mesh, int64_t own, int64_t i)
 {
     if (mesh == NULL) return i;
-    return round_robin(mesh) ? i * mesh->shape.dp + mesh->dp_rank : mesh->dp_rank * own + i;
+    return round_robin(mesh) ? i * mesh_dp_cp(&mesh->shape) + mesh->dp_cp_rank : mesh->dp_cp_rank * own + i;
 }
 
 /* All-gathers ids and gradients: those of other ranks go between this rank's. */
 static status gather(const struct sparse_grad *t, const struct table *one, dev_stream s)
 {
-    struct comm *dp = t->mesh ? t->mesh->dp : NULL;
-    if (dp == NULL) return STATUS_OK;
-    const int64_t each = round_robin(t->mesh) ? t->reads : t->own * t->reads, ranks = t->mesh->shape.dp;
+    struct comm *data = t->mesh ? t->mesh->dp_cp : NULL;
+    if (data == NULL) return STATUS_OK;
+    const int64_t each = round_robin(t->mesh) ? t->reads : t->own * t->reads,
+                  ranks = mesh_dp_cp(&t->mesh->shape);
     for (int64_t at = 0; at < t->micros * t->reads; at += ranks * each) {
-        const int64_t mine = at + t->mesh->dp_rank * each;
+        const int64_t mine = at + t->mesh->dp_cp_rank * each;
         const size_t ids = (size_t)each * sizeof *one->ids,
                      grads = (size_t)(each * one->width) * sizeof *one->grads;
-        TRY(comm_all_gather(dp, "rows that are read", one->ids + mine, one->ids + at, ids, s));
-        TRY(comm_all_gather(dp, "gradients of reads", one->grads + mine * one->width,
+        TRY(comm_all_gather(data, "rows that are read", one->ids + mine, one->ids + at, ids, s));
+        TRY(comm_all_gather(data, "gradients of reads", one->grads + mine * one->width,
                             one->grads + at * one->width, grads, s));
     }
     return STATUS_OK;

@@ -3,14 +3,14 @@
 #include "parallel/derived.h"
 #include "parallel/unit_grad.h"
 
-enum { FIRST, END, TABLE, BLOCKS }; /* BLOCKS: from there on */
+enum { FIRST, END, TABLE, EXPERTS, BLOCKS }; /* BLOCKS: from there on */
 
 /* Of a block: the slot that holds it, else the one that the current unit does not use. */
 static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int unit)
 {
     if (unit == 0) return &s->slot[FIRST];
     if (unit == z->end) return &s->slot[z->embedding_resident ? END : FIRST];
-    if (z->params->units[unit].of) return &s->slot[TABLE];
+    if (z->params->units[unit].of) return &s->slot[z->params->units[unit].experts ? EXPERTS : TABLE];
     for (int i = BLOCKS; i < ZERO_SLOTS; i++)
         if (s->slot[i].unit == unit) return &s->slot[i];
     return &s->slot[s->last == BLOCKS ? BLOCKS + 1 : BLOCKS];
@@ -22,6 +22,14 @@ static struct zero_slot *use_slot(const struct zero *z, struct zero_slots *s, in
     struct zero_slot *slot = slot_of(z, s, unit);
     if (slot - s->slot >= BLOCKS) s->last = (int)(slot - s->slot);
     return slot;
+}
+
+/* The unit of a block's experts, which is used with the block's; 0: none (expert parallelism). */
+static int experts_of(const struct params *p, int unit)
+{
+    for (int u = p->unit_count - 1; u > unit && unit > 0; u--)
+        if (p->units[u].experts && p->units[u].of == unit) return u;
+    return 0;
 }
 
 static void invalidate(struct zero_slots *s)
@@ -239,20 +247,35 @@ static status move_kept(const struct zero *z, int unit, enum move what)
     return STATUS_OK;
 }
 
-static status enter(void *ctx, int unit, enum unit_use use)
+static status enter_unit(struct zero *z, int unit, enum unit_use use)
 {
-    struct zero *z = ctx;
+    const struct param_unit *u = &z->params->units[unit];
     const bool weights_only =
         use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS; /* weight-gradient GEMMs read no weights */
-    if (z->params->zero < 2) return STATUS_OK;
     if (z->params->zero == 3 && !weights_only) {
         const int next = next_unit(z, unit, use);
         /* the backward of embeddings and n-gram tables reads no weights */
-        if (use == UNIT_FORWARD || (unit > 0 && z->params->units[unit].of == 0)) TRY(load_unit(z, unit));
+        if (use == UNIT_FORWARD || (unit > 0 && (u->of == 0 || u->experts))) TRY(load_unit(z, unit));
         if (next >= 0) TRY(prefetch(z, next));
     }
     if (use == UNIT_BACKWARD) TRY(begin_gradient(z, unit));
     return weights_only ? move_kept(z, unit, RESTORE) : STATUS_OK;
+}
+
+/* The gradients of experts are complete with INPUTS. */
+static bool with_experts(const struct zero *z, int experts)
+{
+    return experts > 0 && z->half != ZERO_WEIGHTS;
+}
+
+static status enter(void *ctx, int unit, enum unit_use use)
+{
+    struct zero *z = ctx;
+    const int experts = experts_of(z->params, unit);
+    if (z->params->zero < 2) return STATUS_OK;
+    TRY(enter_unit(z, unit, use));
+    if (experts == 0 || (use == UNIT_BACKWARD && z->half == ZERO_WEIGHTS)) return STATUS_OK;
+    return enter_unit(z, experts, use);
 }
 
 /* Reduce-scatters a unit's gradient and adds it to the tree. In the last micro-batch the embedding has nothing to overlap
@@ -270,11 +293,9 @@ static status reduce_unit(struct zero *z, int unit, struct zero_slot *slot)
     return record(z, &slot->done, &slot->busy);
 }
 
-static status leave(void *ctx, int unit)
+static status leave_unit(struct zero *z, int unit)
 {
-    struct zero *z = ctx;
     struct param_unit *u = &z->params->units[unit];
-    if (z->params->zero < 2) return STATUS_OK;
     struct zero_slot *slot = slot_of(z, &z->grads, unit);
     if (z->half == ZERO_INPUTS && unit > 0 && unit < z->end)
         TRY(move_kept(z, unit, SAVE));
@@ -283,6 +304,15 @@ static status leave(void *ctx, int unit)
     u->grad = NULL;
     slot->unit = -1;
     return STATUS_OK;
+}
+
+static status leave(void *ctx, int unit)
+{
+    struct zero *z = ctx;
+    const int experts = experts_of(z->params, unit);
+    if (z->params->zero < 2) return STATUS_OK;
+    if (with_experts(z, experts)) TRY(leave_unit(z, experts));
+    return leave_unit(z, unit);
 }
 
 status zero_reduce_losses(struct zero *z, double *losses)

@@ -7,7 +7,8 @@
  *   3 (FSDP)   -                    weights, too              all-gather a unit's weights before each forward, backward
  *
  * An unsharded unit is held in a slot. There is one slot for the embedding, one for the head (the embedding's, if the
- * embedding is not needed again at the end), one for n-gram tables, and two for blocks and MTP modules. Of these two,
+ * embedding is not needed again at the end), one for n-gram tables, one for a block's experts (with expert parallelism,
+ * where a block and its experts are units apart), and two for blocks and MTP modules. Of these two,
  * one holds the unit that computes; the other holds the next unit, whose weights are prefetched, or the previous one,
  * whose gradient is reduce-scattered.
  *
@@ -27,7 +28,7 @@
 #include "parallel/side_stream.h"
 #include "parallel/sync.h"
 
-enum { ZERO_SLOTS = 5 };
+enum { ZERO_SLOTS = 6 };
 /* Which gradients of a block a backward computes: all; or, under schedules that delay the GEMMs of weight gradients
  * (pipeline_schedule.h: BI and W), INPUTS first, whose gradients are saved until WEIGHTS adds the delayed ones. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
@@ -38,7 +39,7 @@ struct zero_slot {
     struct event done;
 };
 struct zero_slots {
-    struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, tables, two of blocks */
+    struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, tables, experts, two of blocks */
     int last;                   /* of the blocks' slots: the one of the unit that computes */
 };
 struct zero {

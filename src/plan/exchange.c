@@ -75,6 +75,29 @@ static void add_ring(const struct exchange_args *a, const struct axis *cp, int64
     }
 }
 
+/* Choices of experts, which auxiliary losses and the capacity count over all ranks of a sequence. */
+static void add_choices(const struct exchange_args *a, const struct axis *cp, int64_t layer,
+                        struct exchange *x)
+{
+    const struct model_spec *m = a->model;
+    const double bytes = 4 * (double)m->moe_top_k * a->tokens * cp->ranks,
+                 sent = traffic_gather_bytes(cp, bytes), took = traffic_gather_s(cp, bytes);
+    if (model_layer(m, layer).ffn != FFN_MOE) return;
+    if (m->moe_capacity > 0) add(&x->forward_bytes, &x->forward, 1, sent, took);
+    if (m->moe_aux > 0) add(&x->backward_bytes, &x->backward, 1, sent, took);
+}
+
+/* An n-gram memory's convolution: rows against channels and back; in backward two and one. */
+static void add_memory(const struct exchange_args *a, const struct axis *cp, int64_t layer,
+                       struct exchange *x)
+{
+    const double bytes = (double)a->model->hidden_size * a->tokens * a->element,
+                 sent = traffic_gather_bytes(cp, bytes), took = traffic_exchange_s(a->cluster, cp, bytes, 0);
+    if (!model_layer_engram(a->model, layer)) return;
+    add(&x->forward_bytes, &x->forward, 2, sent, took);
+    add(&x->backward_bytes, &x->backward, 3, sent, took);
+}
+
 struct exchange exchange_context(const struct exchange_args *a, int64_t layer)
 {
     struct exchange x = {.exposed = 1 - a->cluster->assume->overlap_cp};
@@ -92,6 +115,8 @@ struct exchange exchange_context(const struct exchange_args *a, int64_t layer)
     else
         add_rows(a, &cp, w.gathered, &x);
     if (recurrent) add_values(a, &cp, &w, &x);
+    add_choices(a, &cp, layer, &x);
+    add_memory(a, &cp, layer, &x);
     if (a->recompute == RECOMPUTE_FULL) add(&x.backward_bytes, &x.backward, 1, x.forward_bytes, x.forward);
     return x;
 }
@@ -103,7 +128,7 @@ struct exchange exchange_experts(const struct exchange_args *a, int64_t layer)
     const struct model_spec *m = a->model;
     const int ranks = mesh_ep(a->mesh);
     if (ranks == 1 || model_layer(m, layer).ffn != FFN_MOE) return x;
-    const struct axis ep = traffic_axis(a->cluster, ranks, a->mesh->tp * mesh_cp(a->mesh));
+    const struct axis ep = traffic_axis(a->cluster, ranks, a->mesh->tp);
     const double weight = 4, slots = a->tokens * (double)m->moe_top_k * fmax(1, assume->imbalance);
     const double rows = slots * (double)m->hidden_size * a->element, weights = slots * weight,
                  counts = 4 * (double)m->moe_experts * ranks;

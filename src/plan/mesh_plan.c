@@ -305,7 +305,7 @@ struct largest {
     double layer, experts, table, dense, front, back, unit;
 };
 
-/* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, and the ends of
+/* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, the experts of one layer, and the ends of
  * the model, which share a slot unless both are in use at once (parallel/zero.h). */
 static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, const struct rank_share *s,
                          const struct largest *most)
@@ -316,8 +316,8 @@ static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, c
     if (ranks > 1)
         stage->memory.buffers = fmax(reduction_scratch(m, ranks, shards, most->unit),
                                      reduction_scratch(m, ranks / s->ep, expert_shards(m), most->experts));
-    if (m->zero >= 2) stage->memory.buffers += (slots + most->dense) * 4;
-    if (m->zero >= 3) stage->unit_weights = (slots + most->table) * s->weight_bytes;
+    if (m->zero >= 2) stage->memory.buffers += (slots + most->dense + most->experts) * 4;
+    if (m->zero >= 3) stage->unit_weights = (slots + most->table + most->experts) * s->weight_bytes;
     stage->memory.buffers += stage->unit_weights;
 }
 
@@ -368,7 +368,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
     if (last) stage->codes += (double)s->modules * s->codes_module;
     if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
-    m->scratch = s->scratch_head;
+    m->scratch = last ? s->scratch_last : s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
         double chunk = last && c == v->mesh.chunks - 1 && v->mesh.pp > 1 ? s->sum_bytes : 0;
@@ -405,7 +405,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     stage->count += stage->experts;
     fill_state(r, rank, p, s, summed);
     if (last) most.layer = fmax(most.layer, module);
-    most.front = front, most.back = back;
+    most.front = first || (last && s->count_tied > 0) ? front : 0, most.back = last ? back : 0;
     most.unit = fmax(fmax(most.layer, most.dense), fmax(first ? front : 0, last ? back : 0));
     fill_buffers(stage, &v->mesh, s, &most);
     m->buffers += v->mesh.zero >= 2 ? stage->stores * kept * 4 : 0;
@@ -630,7 +630,7 @@ static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_resul
     const struct data_axis all = {dense, dense - stage->tables, mesh_dp_cp(v), v->zero > 0 ? v->shard : 1,
                                   v->tp},
                            own = {stage->experts, stage->experts, mesh_dp_cp(v) / s->ep, expert_shards(v),
-                                  v->tp * mesh_cp(v) * s->ep};
+                                  v->tp * s->ep};
     const int ends = (rank == 0) + (rank == v->pp - 1);
     const struct data_traffic x = data_traffic(p, v->zero, &all, stage->layers + ends, s->weight_bytes),
                               y = data_traffic(p, v->zero, &own, stage->layers, s->weight_bytes);

@@ -244,8 +244,10 @@ static void note_missing(const struct mesh_plan *p, const struct mesh_shape *m)
 {
     if (mesh_cp(m) > 1 && p->spec.run.parallel_context_kind == CONTEXT_RING)
         printf("note         `ingot train` has parallel.context_kind: ring on CPU ranks alone so far\n");
-    if (mesh_ep(m) > 1 && mesh_ep(m) * mesh_cp(m) * m->tp > p->cluster.node)
+    if (mesh_ep(m) > 1 && mesh_ep(m) * m->tp > p->cluster.node)
         printf("note         `ingot train` exchanges experts between the GPUs of one host alone so far\n");
+    if (mesh_check_gpu(&p->spec, m) != STATUS_OK)
+        printf("note         `ingot train` on GPUs: %s\n", status_message());
 }
 
 static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r)

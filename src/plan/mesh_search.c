@@ -28,7 +28,9 @@ static double cost(const struct search *s, const struct mesh_result *r)
 
 static status look_at(struct search *s, const struct mesh_variant *v)
 {
-    const status st = mesh_plan_one(s->plan, v, s->one);
+    const bool gpu = s->plan->cluster.machine->kind == DEV_CUDA;
+    status st = gpu ? mesh_check_gpu(&s->plan->spec, &v->mesh) : STATUS_OK;
+    if (st == STATUS_OK) st = mesh_plan_one(s->plan, v, s->one);
     if (st == STATUS_CONFIG && s->reason[0] == 0)
         snprintf(s->reason, sizeof s->reason, "%s", status_message());
     if (st == STATUS_CONFIG) return STATUS_OK;
@@ -137,13 +139,14 @@ static status look_at_axes(struct search *s, struct mesh_variant v)
     return STATUS_OK;
 }
 
-/* Ranks that share out the experts: 1, and what divides both them and dp. */
+/* Ranks that share out the experts: 1, and what divides both them and dp x cp. */
 static status look_at_experts(struct search *s, struct mesh_variant v, int asked)
 {
     const int64_t experts =
         model_ffn_count(&s->plan->spec.model, FFN_MOE) > 0 ? s->plan->spec.model.moe_experts : 1;
-    for (int ep = 1; ep <= experts && ep <= v.mesh.dp; ep++) {
-        if (experts % ep != 0 || v.mesh.dp % ep != 0 || (asked > 0 && ep != asked)) continue;
+    const int ranks = mesh_dp_cp(&v.mesh);
+    for (int ep = 1; ep <= experts && ep <= ranks; ep++) {
+        if (experts % ep != 0 || ranks % ep != 0 || (asked > 0 && ep != asked)) continue;
         v.mesh.ep = ep;
         TRY(look_at_axes(s, v));
     }

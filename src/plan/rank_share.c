@@ -1,5 +1,6 @@
 #include "plan/rank_share.h"
 #include "model/mtp.h"
+#include "model/stage.h"
 #include "ops/precision.h"
 #include "parallel/fp8.h"
 #include "parallel/tp_grad.h"
@@ -92,7 +93,7 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->unit > 0 && r->unit <= s->layers && r->ortho)
             s->layer[r->unit - 1].matrices += (double)r->count;
-        if (r->role == ROLE_EMBED && d->spec.tied_embeddings) s->count_tied = count;
+        if (r->role == ROLE_EMBED && stage_shares_table(&d->spec)) s->count_tied = count;
     }
 }
 
@@ -282,14 +283,25 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
     return st;
 }
 
-/* Scratch of the all-reduce of the largest unit over the ranks of the layout (parallel/sync.h), of which none has another's
- * experts. */
-static double sum_scratch(const struct rank_share *s, bool sparse)
+/* As few data-parallel ranks as have all experts together with the context ranks. */
+static int ranks_of_experts(const struct mesh_shape *m)
 {
+    int dp = 1;
+    while (dp * mesh_cp(m) % mesh_ep(m) != 0) dp++;
+    return dp;
+}
+
+/* Scratch of the all-reduce of the largest unit over the ranks of the layout (parallel/sync.h). */
+static double sum_scratch(const struct rank_share *s, const struct mesh_shape *m, bool sparse)
+{
+    const int ranks = mesh_dp_cp(m);
+    double experts = s->experts_module;
+    for (int64_t i = 0; i < s->layers; i++) experts = fmax(experts, s->layer[i].experts);
     double most = fmax(s->count_first, fmax(s->count_last, s->count_module));
     for (int64_t i = 0; i < s->layers; i++)
         most = fmax(most, fmax(s->layer[i].count, sparse ? 0 : s->layer[i].table));
-    return (double)comm_sum_scratch(s->cp * s->ep, (int64_t)most, DTYPE_F32);
+    return fmax((double)comm_sum_scratch(ranks, (int64_t)most, DTYPE_F32),
+                (double)comm_sum_scratch(ranks / s->ep, (int64_t)experts, DTYPE_F32));
 }
 
 double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, double part)
@@ -329,7 +341,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->moments.second = 1 - matrices / count;
     s->param_other = (double)m.param.peak - count * (state.weight + state.master) - codes;
     s->grad_other = (double)m.grad.peak - (count - tables) * state.grad - row_bytes;
-    s->grad_other -= sum_scratch(s, a->sparse); /* fill_stage counts it for all ranks */
+    s->grad_other -= sum_scratch(s, &a->mesh->shape, a->sparse); /* fill_stage counts it for all ranks */
     if (s->tp > 1) s->grad_other -= (double)tp_grad_bytes(s->tp, (int64_t)summed);
     /* With its tables, and with slots of offloaded state. */
     s->moments.bytes = ((double)m.optim.peak - rank_share_norm(s, &a->mesh->shape, 1)) / count;
@@ -338,7 +350,7 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->act_last = (double)(m.act.peak - without.act.peak);
     if (spec->model.hrm_cycles == 0) s->once = 3 * s->sum_bytes; /* x, y and grad; branch and dy */
     if (s->modules > 0) s->act_fixed += s->once, s->act_last -= s->once, s->once = 0;
-    if (s->act_last > 0) s->scratch_head = (double)m.scratch.peak - s->operands; /* MTP modules, too */
+    s->scratch_last = s->modules > 0 ? (double)m.scratch.peak - s->operands : s->scratch_head;
     s->feed = plan_feed(a);
     s->kind = a->kind;
     s->weight_bytes = state.weight;
@@ -409,15 +421,15 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a)
 {
     struct spec spec = *a->spec, local;
-    const int ep = mesh_ep(&v->mesh); /* as few data-parallel ranks as share out the experts */
+    const int ep = mesh_ep(&v->mesh), dp = ranks_of_experts(&v->mesh);
     const struct mesh_shape shape = {.pp = 1,
-                                     .dp = ep,
+                                     .dp = dp,
                                      .cp = v->mesh.cp,
                                      .context_kind = v->mesh.context_kind,
                                      .ep = v->mesh.ep,
                                      .tp = v->mesh.tp,
                                      .chunks = 1,
-                                     .shard = ep};
+                                     .shard = dp * mesh_cp(&v->mesh)};
     const struct mesh mesh = mesh_place(&shape, 0);
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;

@@ -46,7 +46,8 @@ struct rank_share {
     double codes_module, codes_module_s; /* as of a layer */
     double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
     bool stays;                 /* embedding and the model's end are used at the same time: zero.h */
-    double act_fixed, act_last, scratch_head;   /* bytes: of every rank; of the MTP modules; of the head */
+    double act_fixed, act_last, scratch_head, scratch_last; /* bytes: of every rank; of the MTP modules; of the head;
+                                                               of the head and the modules */
     double once;                /* extra bytes of the residual stream's tensors in a pipeline: model/decoder.c */
     double act_front;           /* part of act_fixed before the layers */
     double stream_codes;        /* part of act_fixed without a pipeline: FP8 codes of the stream's gradient */

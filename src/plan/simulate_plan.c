@@ -39,8 +39,9 @@ status simulate_plan_open(struct simulate_plan *s, struct mesh_plan *p, const st
     }
     /* Ranks of a sequence, those that share out experts, and those that share the state, exchange in each action: they
      * wait for each other. */
-    const int exchange = mesh_cp(m) * mesh_ep(m),
-              shared = m->zero >= 2 && m->shard > exchange ? m->shard : exchange;
+    int exchange = mesh_cp(m);
+    while (exchange % mesh_ep(m) != 0) exchange += mesh_cp(m);
+    const int shared = m->zero >= 2 && m->shard > exchange ? m->shard : exchange;
     const double makespan =
         m->pp > 1 ? p->walk.with : again.micros * (again.stages[0].forward + again.stages[0].backward);
     s->args = (struct simulate_step_args){.schedule = &s->schedule,

@@ -284,7 +284,7 @@ static void place_derived(struct params *p, struct param *row, const struct para
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    p->total = p->summed = p->own = 0;
+    p->total = p->summed = p->summed_own = p->own = 0;
     for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].bytes = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
@@ -307,7 +307,7 @@ static void place_rows(struct params *p)
         }
         unit->count = round_up(at - unit->begin, p->zero ? unit->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
-        if (!params_sparse(p, u)) p->summed = p->total;
+        if (!params_sparse(p, u)) p->summed = p->total, p->summed_own = p->own;
     }
 }
 

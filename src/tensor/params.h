@@ -57,8 +57,8 @@ struct params {
                                     params_lay sets them */
     bool sparse;                /* gradients of tables are sparse rows (parallel/sparse_grad.h), not in `grad`; set
                                    before params_lay */
-    int64_t summed;             /* elements of the full `grad`: all units except sparse tables, which are last;
-                                   params_lay sets it */
+    int64_t summed, summed_own; /* elements of the full `grad`: all units except sparse tables, which are last; of
+                                   this rank's shards of them; params_lay sets them */
     bool masterless;            /* bf16 weights without master weights (ops/rounding.h), except role BALANCE, which
                                    has a derived F32 copy. Set before params_lay */
     bool overlaid;              /* `grad` reuses the memory of activations: backward finds arbitrary values in it,
@@ -132,7 +132,7 @@ void params_lay_grad(struct params *p, void *grad); /* sets the location of `gra
 /* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: stored elements of `grad`: all,
  * or this rank's shard. */
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0 && !p->units[unit].experts; }
-static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed / p->shards; }
+static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed_own; }
 static inline bool params_host_master(const struct params *p)
 {
     return p->host_state && p->dt == DTYPE_BF16 && !p->masterless;

@@ -130,7 +130,7 @@ static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
     const int64_t layer = params_block(&d->params, unit) - 1;
     if (!d->params.units[unit].here) return false;
     if (unit == 0) return chunk == (part->first ? 0 : part->chunks - 1);
-    if (layer == d->spec.layer_count) return chunk == part->chunks - 1;
+    if (layer >= d->spec.layer_count) return chunk == part->chunks - 1; /* the end, MTP modules */
     return layer >= part->layers[chunk].begin && layer < part->layers[chunk].end;
 }
 
@@ -253,7 +253,7 @@ status pipeline_fwd_bwd(struct trainer *t, int micro_count)
     return zero_end(&t->rank.zero);
 }
 
-/* All-reduces a tied embedding between the first and the last rank, which are neighbours on the ring: in chunks each sends
+/* All-reduces an embedding that both ends have between the first and the last rank, which are neighbours on the ring: in chunks each sends
  * its gradient and adds the other's. Under ZeRO only this rank's shard: the buffer has no sums of the other shards, and what
  * the first stage accumulates there must not change. */
 static status tied_grad_all_reduce(struct trainer *t)
@@ -261,7 +261,7 @@ static status tied_grad_all_reduce(struct trainer *t)
     const struct params *params = &t->decoder.params;
     const struct mesh *mesh = &t->mesh;
     const bool first = mesh_first(mesh);
-    if (!t->spec.model.tied_embeddings || (!first && !mesh_last(mesh))) return STATUS_OK;
+    if (!stage_shares_table(&t->spec.model) || (!first && !mesh_last(mesh))) return STATUS_OK;
     SCOPE("pipeline.tied", -1);
     const int64_t shards = params->zero ? params->shards : 1, count = params->units[0].count / shards;
     float *own = (float *)params->units[0].grad + (params->zero ? params->shard : 0) * count,

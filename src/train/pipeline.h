@@ -4,8 +4,9 @@
  * Micro-batches run in the order of one rank, group by group (parallel/sync.h). So gradients and losses are the same
  * sums. Afterwards all ranks agree on loss, norm and loads.
  *
- * A tied embedding is stored by the first and by the last rank; each computes part of its gradient. They all-reduce it
- * once per step, so both copies stay equal. One rank accumulates both parts in one buffer, which rounds differently. */
+ * An embedding that both ends read (tied, or by MTP modules) is stored by the first and by the last rank; each computes
+ * part of its gradient. They all-reduce it once per step, so both copies stay equal. One rank accumulates both parts in
+ * one buffer, which rounds differently. */
 #ifndef INGOT_TRAIN_PIPELINE_H
 #define INGOT_TRAIN_PIPELINE_H
 #include "dev/dev.h"

@@ -65,6 +65,7 @@ static status check_device(const struct trainer *t, enum dev_kind kind)
                     "parallel.expert %d needs GPUs that reach each other's memory so far, which "
                     "parallel.transport: nccl does not use; set it to auto",
                     mesh_ep(m));
+    if (gpu) TRY(mesh_check_gpu(&t->spec, m));
     if (gpu && mesh_cp(m) > 1 && m->context_kind == CONTEXT_RING)
         return FAIL(STATUS_CONFIG,
                     "parallel.context_kind ring is built for CPU ranks so far: take all_gather or "

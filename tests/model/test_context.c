@@ -111,7 +111,7 @@ static void work_close(struct work *w)
 
 /* Evaluation's loss and hits, then a step's loss; its gradients begin at zero. */
 struct sums {
-    double eval, hits, loss, extra;
+    double eval, hits, loss, extra, costs;
 };
 static bool work_do(struct work *w, const struct batch *whole, struct sums *s)
 {
@@ -124,6 +124,7 @@ static bool work_do(struct work *w, const struct batch *whole, struct sums *s)
     w->scalars.loss_sum = 0;
     if (decoder_fwd_bwd(&w->d, &w->a, b, 0.01, &w->run) != STATUS_OK) return false;
     s->loss = w->scalars.loss_sum, s->extra = w->scalars.mtp_loss_sum;
+    s->costs = w->scalars.aux_sum;
     if (w->run.cp == NULL) return true;
     static char scratch[SCRATCH];
     const int64_t count = params_grads(&w->d.params);
@@ -178,6 +179,7 @@ static bool rank_part(struct comm *c, const void *arg)
                 near("hits", border, mine.hits, all.hits, 0) &
                 near("loss", border, mine.loss, all.loss, v->tol) &
                 near("extra predictions", border, mine.extra, all.extra, v->tol) &
+                near("costs of routers", border, mine.costs, all.costs, v->tol) &
                 same_gradients(&w, &whole, border, v->tol);
     }
     work_close(&w);
@@ -288,6 +290,30 @@ static void experts_take_rows(void **state)
     check(&s, CONTEXT_ALL_GATHER);
 }
 
+/* Counts over the micro-batch, and over documents, are of the tokens of all ranks. */
+static void choices_are_counted_over_ranks(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.layers, sizeof s.layers, "gqa/moe");
+    s.moe_experts = 6, s.moe_top_k = 2, s.moe_size = 8, s.moe_aux = 0.1, s.moe_shared_size = 12;
+    check(&s, CONTEXT_ALL_GATHER);
+    s.moe_aux_kind = AUX_SEQUENCE, s.moe_router = ROUTER_SIGMOID, s.moe_z = 0.1;
+    check(&s, CONTEXT_ALL_GATHER);
+    s.moe_capacity = 0.7;
+    check(&s, CONTEXT_RING);
+}
+
+/* N-grams and taps that reach across chunks and ranks. */
+static void memories_look_across_ranks(void **state)
+{
+    (void)state;
+    struct model_spec s = base_spec();
+    snprintf(s.engram_layers, sizeof s.engram_layers, "0-1");
+    s.engram_heads = 2, s.engram_dim = 16, s.engram_base = 50, s.engram_ngram = 3;
+    check(&s, CONTEXT_ALL_GATHER);
+}
+
 static void extra_predictions_look_across_ranks(void **state)
 {
     (void)state;
@@ -324,6 +350,8 @@ int main(void)
         cmocka_unit_test(attention_exchanges_heads),
         cmocka_unit_test(latents_are_gathered),
         cmocka_unit_test(experts_take_rows),
+        cmocka_unit_test(choices_are_counted_over_ranks),
+        cmocka_unit_test(memories_look_across_ranks),
         cmocka_unit_test(extra_predictions_look_across_ranks),
         cmocka_unit_test(delta_rules_exchange_heads),
         cmocka_unit_test(states_exchange_heads),

@@ -70,20 +70,22 @@ static void context_ranks_share_sequences(void **state)
 static void expert_ranks_share_experts(void **state)
 {
     (void)state;
-    for (int i = 0; i < 36; i++) {
-        const int pp = 1 + i % 2, tp = 1 + i / 2 % 2, zero = i / 4 % 3 ? 1 : 0,
-                  shard = i / 4 % 3 == 2 ? 4 : 8;
+    for (int i = 0; i < 84; i++) {
+        const int pp = 1 + i % 2, tp = 1 + i / 2 % 2, zero = i / 4 % 3 ? (i < 36 ? 1 : 2 + i / 24 % 2) : 0,
+                  shard = i / 4 % 3 == 2 ? 4 : 8, cp = i < 60 ? 1 : 2;
         struct spec s = spec_of("nano", 64, 32);
         struct model_spec *m = &s.model;
-        struct mesh_variant v = variant(8, tp, pp, zero);
+        struct mesh_variant v = variant(8 / cp, tp, pp, zero);
         char what[32];
+        v.mesh.cp = cp;
         snprintf(m->layers, sizeof m->layers, "gqa;gqa/moe");
         m->vocab_size = 520, m->hidden_size = 256, m->head_count = m->head_count_kv = 8, m->ffn_size = 512;
         m->moe_experts = 16, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
-        m->moe_capacity = i % 5 == 0 ? 1.5 : 0, m->mtp_depth = pp * tp == 1 ? i / 12 % 2 : 0;
+        m->moe_capacity = i % 5 == 0 ? 1.5 : 0,
+        m->mtp_depth = tp == 1 ? i / 12 % 2 : 0; /* whole projections are not spread evenly over shards */
         v.mesh.ep = i / 4 % 2 ? 4 : 2, v.mesh.shard = shard;
-        v.recompute = (enum recompute)(i / 12), v.micro_batch = s.run.train_micro_batch = 2;
-        s.run.train_recompute = i / 12;
+        v.recompute = (enum recompute)(i / 12 % 3), v.micro_batch = s.run.train_micro_batch = 2;
+        s.run.train_recompute = (int)v.recompute;
         if (zero == 0 && i % 3 == 0) s.run.optim_name = OPTIM_MUON;
         snprintf(what, sizeof what, "experts, case %d", i);
         laid_out_as_a_run_does(&s, &v, what);

@@ -7,6 +7,7 @@ capped=(--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model
 int8=("${moe[@]}" --optim.state=int8)
 muon=("${moe[@]}" --optim.name=muon)
 modules=("${moe[@]}" --model.mtp_depth=1)
+cycles=("${moe[@]}" --model.hrm_low_layers=2 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2)
 latent=("--model.layers=mla/moe;mla" --model.moe_experts=4 --model.moe_top_k=1 --model.moe_size=32 --model.tied_embeddings=true
     --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 
@@ -19,20 +20,24 @@ close() { # close NAME KEY DIR DIR: 20 values each, within 1e-5
         fail "$1: $2 differs by more than 1e-5"
 }
 
-# experts MODEL EP DP TP PP ZERO KEYS...: losses, norms and loads are those of one rank; ZeRO changes no bit of the same mesh, if that has been
-# trained before. Copies of the state (parallel.shard) have other micro-batches in a group of ep: its GEMMs add in another order.
+# experts MODEL EP DP TP PP ZERO KEYS...: losses, norms and loads are those of one rank; ZeRO 1 changes no bit of the same mesh without it, nor ZeRO 3
+# one of ZeRO 2, if that has been trained before. Copies of the state (parallel.shard), and ZeRO 2, have other micro-batches in a group of ep: its
+# GEMMs add in another order. cp=N experts ...: N ranks share each sequence.
 experts() {
-    local model=$1 ep=$2 dp=$3 tp=$4 pp=$5 zero=$6 key
+    local model=$1 ep=$2 dp=$3 tp=$4 pp=$5 zero=$6 key context=${cp:-1}
     local -n keys=$model
     shift 6
-    local name="$model, ep $ep, dp $dp, tp $tp, pp $pp, ZeRO $zero $*" dir="runs/$model-e$ep-$dp-$tp-$pp-$zero" other="runs/$model-e$ep-$dp-$tp-$pp-0"
+    local name="$model, ep $ep, dp $dp, cp $context, tp $tp, pp $pp, ZeRO $zero $*" at="runs/$model-e$ep-$dp-$tp-$pp"
+    [ "$context" -eq 1 ] || at=$at-c$context
+    [[ $* != *parallel.shard* ]] || at=$at-copies
+    local dir="$at-$zero" other="$at-$((zero / 2 * 2))"
     rm -rf "$dir"
-    train $((dp * tp * pp)) --run.dir="$dir" "${keys[@]}" --parallel.expert="$ep" --parallel.tensor="$tp" \
-        --parallel.pipeline="$pp" --parallel.zero="$zero" "$@"
+    train $((dp * context * tp * pp)) --run.dir="$dir" "${keys[@]}" --parallel.expert="$ep" --parallel.tensor="$tp" \
+        --parallel.pipeline="$pp" --parallel.zero="$zero" --parallel.context="$context" "$@"
     for key in loss grad_norm aux_loss; do close "$name" $key "runs/$model" "$dir"; done
     [ $pp -gt 1 ] || check "$name: loads" [ "$(numbers load_max "$dir")" = "$(numbers load_max "runs/$model")" ]
     check "$name: planned is measured" grep -qE 'memory +planned ([0-9]+) bytes, measured \1 ' "$dir/log.txt"
-    [[ $* != *parallel.shard* ]] && [ "$zero" -gt 0 ] && [ -d "$other" ] || return 0
-    [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits than without ZeRO"
+    [ $((zero % 2)) -eq 1 ] && [ -d "$other" ] || return 0
+    [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits than with ZeRO $((zero - 1))"
     same_state "$name" "$other" "$dir"
 }

@@ -19,6 +19,7 @@ moe=(--model.tied_embeddings=false "--model.layers=gqa;gqa/moe" --model.moe_expe
 # at a rate of 3e-4 or 1e-3, by 1e-6 at 1e-4 (eight texts; without n-grams by 1e-8).
 engram=(--model.tied_embeddings=false --model.engram_layers=1-2 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.table_rate=1 --optim.lr=1e-4)
 rows=("${engram[@]}" --optim.table_gradients=sparse) # as the rows that a step reads
+newton=("${llama[@]}" --optim.name=muon)
 mtp=(--model.tied_embeddings=false --model.mtp_depth=2)
 mla=(--model.tied_embeddings=false --model.layers=mla --model.mla_kv_rank=16 --model.mla_nope_dim=8 --model.mla_rope_dim=8 --model.mla_value_dim=8)
 mamba=(--model.tied_embeddings=false --model.layers=gqa,mamba2 --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8)
@@ -34,12 +35,14 @@ train() { # train RANKS KEYS...
     planned_is_measured mesh.yaml "$n" "$@"
 }
 
-# A tied table is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages are their reference.
+# A table that is tied, or that MTP modules read, is at both ends of a pipeline, which add up its gradient in another order than one rank: two stages
+# are their reference.
 reference() { # reference MODEL
     local -n keys=$1
     run 0 train mesh.yaml --run.dir="runs/$1" "${keys[@]}"
-    [ "$1" != gpt2 ] || train 2 --run.dir=runs/gpt2-ends "${keys[@]}" --parallel.pipeline=2
+    ! at_ends "$1" || train 2 --run.dir="runs/$1-ends" "${keys[@]}" --parallel.pipeline=2
 }
+at_ends() { [ "$1" = gpt2 ] || [ "$1" = mtp ]; }
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|grad_norm|grad_norm_clipped)":[-+.eE0-9]+'; }
 step_losses() { grep '"kind":"step"' "$1/metrics.jsonl" | sed 's/.*"loss":\([-+.eE0-9]*\).*/\1/'; }
 
@@ -57,13 +60,13 @@ mesh() {
         awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 } END { exit bad || NR != 20 }' || fail "$name: losses differ by more than 1e-5"
     [ "$tp" -eq 1 ] || other="runs/$model-$dp-$tp-$pp-0"
     [ -d "$other" ] || return 0
-    [ "$tp" -gt 1 ] || [ "$pp" -eq 1 ] || [ "$model" != gpt2 ] || other=runs/gpt2-ends
+    [ "$tp" -gt 1 ] || [ "$pp" -eq 1 ] || ! at_ends "$model" || other="runs/$model-ends"
     [ "$(told "$other" | wc -l)" -eq 120 ] || fail "$other says too little"
     [ "$(told "$other")" = "$(told "$dir")" ] || fail "$name: losses or norms have other bits"
     same_state "$name" "$other" "$dir"
 }
 
-# moved MODEL "DP TP PP ZERO [EP]"...: five steps on each of four meshes, each from the last one's checkpoint; without tensor or expert parallelism
+# moved MODEL "DP TP PP ZERO [EP [CP]]"...: five steps on each of four meshes, each from the last one's checkpoint; without tensor or expert parallelism
 # the weights and moments of one rank that was never interrupted
 moved() {
     local model=$1 steps=0 dir="runs/$1-moved" shape step sliced=0
@@ -73,9 +76,9 @@ moved() {
     for shape in "$@"; do
         # shellcheck disable=SC2086 # four numbers
         set -- $shape
-        [ "$2" -eq 1 ] && [ "${5:-1}" -eq 1 ] || sliced=1
-        train $(($1 * $2 * $3)) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
-            --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4" --parallel.expert="${5:-1}"
+        [ "$2" -eq 1 ] && [ "${5:-1}" -eq 1 ] && { [ "$3" -eq 1 ] || ! at_ends "$model"; } || sliced=1
+        train $(($1 * $2 * $3 * ${6:-1})) --resume --run.dir="$dir" "${keys[@]}" --ckpt.every=5 --ckpt.keep=9 \
+            --parallel.tensor="$2" --parallel.pipeline="$3" --parallel.zero="$4" --parallel.expert="${5:-1}" --parallel.context="${6:-1}"
         steps=$((steps + 5))
         for step in 5 10 15 20; do
             [ $step -le $steps ] || rm -r "$dir/ckpt/step-$(printf %08d $step)"

@@ -6,7 +6,6 @@ for model in ${models:-llama gpt2 qwen3 moe engram rows mtp mla mamba}; do
     for dp in 1 2 4; do for tp in 1 2 4; do for pp in 1 2 4; do
         ranks=$((dp * tp * pp))
         [ $ranks -gt 1 ] && [ $ranks -le 8 ] || continue
-        [ $pp -eq 1 ] || [ $model != mtp ] || continue # which is refused
         for zero in 0 1 2 3; do
             [ $zero -eq 0 ] || [ $dp -gt 1 ] || continue
             mesh $model $dp $tp $pp $zero

@@ -62,8 +62,37 @@ moe="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.mo
 variant mla $mla --model.mla_q_rank=16
 variant moe $moe
 near "loads of experts" load_max 1e-9 runs/moe-4 runs/moe-1
+# What is counted over a micro-batch, or over a document of it, counts the tokens of all its ranks.
+variant aux $moe --model.moe_aux=0.01
+near "auxiliary losses" aux_loss 1e-5 runs/aux-4 runs/aux-1
+variant aux-documents $moe --model.moe_aux=0.01 --model.moe_aux_kind=sequence
+near "auxiliary losses by document" aux_loss 1e-5 runs/aux-documents-4 runs/aux-documents-1
+variant capacity $moe --model.moe_capacity=0.8 --train.recompute=full
+near "loads under a capacity" load_max 1e-9 runs/capacity-4 runs/capacity-1
 variant mtp --model.mtp_depth=2 --train.recompute=selective
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
+# Memories of n-grams, dense and as the rows that are read. Their gate jumps (meshes.sh): a small rate keeps losses together; the norm of the steps
+# where it jumps differs by 5e-4 (by 1e-3 between tensor-parallel ranks and one).
+engram="--model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.lr=1e-4 --optim.table_rate=1"
+memory() { # memory NAME KEYS...
+    local name=$1 n
+    shift
+    run 0 train context.yaml --run.dir="runs/$name-1" $engram "$@"
+    for n in 2 4; do
+        ranks "$name-$n" $n --parallel.context=$n $engram "$@"
+        near "$name on $n ranks" loss 1e-5 "runs/$name-$n" "runs/$name-1"
+        near "$name on $n ranks" val_loss 1e-5 "runs/$name-$n" "runs/$name-1"
+        paste <(values "runs/$name-$n" grad_norm) <(values "runs/$name-1" grad_norm) | head -n 3 |
+            awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d < 1e-6)) bad = 1 } END { exit bad || NR != 3 }' || fail "$name on $n ranks: the first norms"
+    done
+}
+memory engram --optim.table_gradients=dense
+memory rows --optim.table_gradients=sparse --train.recompute=selective
+ranks rows-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $engram --optim.table_gradients=sparse --train.recompute=full
+near "rows beside the other axes" loss 1e-5 runs/rows-all runs/rows-1
+variant hrm --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2
+ranks hrm-all 4 --parallel.context=2 --parallel.tensor=2 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2
+near "hierarchical reasoning beside tensor parallelism" loss 1e-5 runs/hrm-all runs/hrm-1
 ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
 near "mla beside the other axes" loss 1e-5 runs/mla-all runs/mla-1
 variant gdn $gdn --train.recompute=selective
@@ -131,6 +160,11 @@ check "a ring of GPUs is refused" grep -qF "parallel.context_kind ring is built 
 run 0 train context.yaml --run.dir=runs/bf16-1 --train.precision=bf16
 ranks bf16-2 2 --parallel.context=2 --train.precision=bf16
 near "bf16" loss 2e-2 runs/bf16-2 runs/bf16-1
+# In FP8, too: the amax of a tensor is that of all ranks' rows.
+run 0 train context.yaml --run.dir=runs/fp8-1 --train.precision=fp8 --fp8.warmup=3
+ranks fp8-2 2 --parallel.context=2 --train.precision=fp8 --fp8.warmup=3
+near "fp8" loss 2e-2 runs/fp8-2 runs/fp8-1
+check "codes are read" grep -q 'from step 4 on GEMMs of .* read FP8 codes' runs/fp8-2/log.txt
 
 # From two ranks to one, to four, and to the end. On the ranks that wrote a checkpoint: its bits.
 forget() { for step in "$@"; do rm -r "runs/moved/ckpt/step-000000$step"; done; }
@@ -164,10 +198,11 @@ refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mam
 refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
     --parallel.context=2 --parallel.tensor=2
 refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
-refused "model.moe_aux" $moe --model.moe_aux=0.01
-refused "parallel.expert 2 beside parallel.context 2 is not built" $moe --parallel.context=2 --parallel.expert=2
-refused "model.moe_capacity" $moe --model.moe_capacity=1.5
-refused "model.engram_layers" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100
+refused "parallel.expert 3 does not divide the 4 data-parallel ranks (data x parallel.context)" $moe --parallel.context=4 --parallel.expert=3
+refused "parallel.context 4 does not divide model.hidden_size 34" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 \
+    --model.hidden_size=34 --model.head_dim=8
+refused "model.hrm_halt: the halting head reads all rows of a document" --model.hrm_cycles=1 --model.hrm_segments=2 --model.hrm_halt=true
+refused "scales of whole tensors" --train.precision=mxfp8
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
 exit $failed

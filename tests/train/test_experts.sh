@@ -2,7 +2,7 @@
 # Ranks that share out the experts, along each other axis of the mesh; slow_all_experts.sh has all meshes. And what is refused, and how a rank's end
 # is told.
 . "$(dirname "$0")/experts.sh"
-for model in moe deepseek capped muon modules; do reference $model; done
+for model in moe deepseek capped muon modules cycles; do reference $model; done
 experts moe 2 2 1 1 0
 experts moe 2 2 1 1 1
 experts moe 4 4 1 1 0
@@ -18,6 +18,37 @@ experts capped 2 2 2 1 0
 experts muon 2 4 2 1 0
 experts muon 2 4 2 1 1
 experts modules 4 4 1 1 0
+# Shards of weights and gradients: of experts over the ranks with the same ones, of all others over the data axis.
+experts moe 2 4 1 1 2
+experts moe 2 4 1 1 3
+experts moe 2 4 1 1 3 --parallel.shard=2
+experts moe 2 2 2 2 2
+experts moe 2 2 2 2 3
+experts deepseek 2 4 1 2 3 --parallel.schedule=zb_h1
+experts capped 2 4 1 1 3
+experts muon 2 4 2 1 3
+experts modules 2 4 1 1 3
+# Ranks that share each sequence, too: they are among those that share out the experts, or beside them.
+cp=2 experts moe 2 1 1 1 0
+cp=2 experts moe 4 2 1 1 1
+cp=4 experts moe 2 1 1 1 0
+cp=2 experts deepseek 2 2 1 2 0
+cp=2 experts deepseek 4 2 2 1 3 --parallel.context_kind=ring
+cp=2 experts capped 4 2 1 1 0
+cp=4 experts capped 2 2 1 1 2
+cp=2 experts muon 2 2 1 1 3
+cp=2 experts modules 2 2 1 1 2
+# Extra predictions on the last of two stages; layers that are gone through several times.
+experts modules 2 2 1 2 1
+experts modules 2 2 1 2 3 --parallel.schedule=zb_h1
+experts cycles 4 4 1 1 1
+experts cycles 2 2 2 1 0
+cp=2 experts cycles 4 2 1 1 0
+# In FP8 experts stay in bf16, and linears read codes by the amax of all ranks.
+run 0 train mesh.yaml --run.dir=runs/fp8 "${moe[@]}" --train.precision=fp8 --fp8.warmup=3
+train 4 --run.dir=runs/fp8-4 "${moe[@]}" --train.precision=fp8 --fp8.warmup=3 --parallel.expert=4 --parallel.zero=1
+close "fp8 on 4 ranks" loss runs/fp8 runs/fp8-4
+check "codes are read" grep -q 'from step 4 on GEMMs of .* read FP8 codes' runs/fp8-4/log.txt
 
 # Two runs are equal, and so are those of any recompute policy.
 mv runs/moe-e4-4-1-1-0 runs/first
@@ -30,6 +61,7 @@ for policy in selective full; do
 done
 
 moved moe "4 1 1 0 4" "1 1 1 0" "2 2 1 1 2" "4 1 2 1 2"
+moved moe "4 1 1 3 2" "2 2 1 2 2" "1 1 1 0" "2 1 2 3 2 2"
 reference int8
 moved int8 "4 1 1 0 4" "1 1 1 0" "4 1 1 1 2" "2 1 1 1"
 moved muon "4 1 1 1 2" "2 1 1 0" "4 2 1 0 4" "1 1 1 0"
@@ -50,9 +82,13 @@ refused() { # refused TEXT RANKS KEYS...
 refused "parallel.expert 2 does nothing: model.layers names no moe" 2 --parallel.expert=2
 refused "parallel.expert 3 does not divide the 4 data-parallel ranks; use a divisor of 4" 4 "${moe[@]}" --parallel.expert=3
 refused "parallel.expert 8 does not divide model.moe_experts 4; use a divisor of both 4 and the 8 data-parallel ranks" 8 "${moe[@]}" --parallel.expert=8
-refused "parallel.zero 2 is not built for parallel.expert 2: set parallel.zero to 1 or 0" 2 "${moe[@]}" --parallel.expert=2 --parallel.zero=2
+refused "parallel.zero 2 beside parallel.expert 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.zero=2 --machine.device=cuda
+refused "parallel.expert 2 beside parallel.context 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.context=2 --machine.device=cuda
+refused "model.moe_aux beside parallel.context 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.context=2 --machine.device=cuda
+refused "model.moe_capacity beside parallel.context 2 is built for CPU ranks so far" 2 "${capped[@]}" --model.moe_aux=0 --parallel.context=2 --machine.device=cuda
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2
-refused "train.precision fp8 is not built for parallel.expert 2" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8
+refused "train.precision fp8 beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --machine.device=cuda
+refused "model.hrm_cycles beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1 --machine.device=cuda
 refused "parallel.expert 2 needs GPUs that reach each other's memory so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.transport=nccl --machine.device=cuda
 refused "no rank has all experts to continue log.sample_prompt" 2 "${moe[@]}" --parallel.expert=2 --log.sample_prompt=the
 refused "are no whole blocks of 256 elements" 2 "${moe[@]}" --model.moe_size=30 --model.hidden_size=40 --optim.state=int8 --parallel.expert=2

@@ -34,7 +34,7 @@ same_state "one segment and an untied table with ZeRO 3" runs/honce runs/honce3
 run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.zero=2
 check "refused: segments" grep -q 'model.hrm_segments 2 add to one gradient' err
 run 2 launch -n 2 -- train r.yaml --run.dir=runs/none "${hrm[@]}" --parallel.pipeline=2
-check "refused: a pipeline" grep -q 'hierarchical reasoning is served by data parallelism alone' err
+check "refused: a pipeline" grep -q 'goes through the same layers many times, which no chain of stages does' err
 kill_and_resume killed 1 "${hrm[@]}" "${short[@]}" --data.packing=documents
 
 # A head that halts: it learns its own loss; threads, ranks and kills change no bit of what it decides.

@@ -15,6 +15,11 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a) WARN_UNUS
         return expert_gemm_by(gemm, a);                                                                      \
     }
 
+/* Of route_fwd: PLACE with `whole`. Of route_bwd: [experts] slots of tokens [from, to) of the micro-batch. */
+void route_place_part(const struct route_fwd_args *a);
+void route_count(const struct route_whole *w, int64_t top_k, int64_t from, int64_t to, int64_t experts,
+                 int32_t *demand);
+
 enum { MOE_CHUNK_TOKENS = 512 }; /* tokens per router chunk; each chunk counts its choices in the scratch of
                                     MOE_ROUTE_FWD */
 

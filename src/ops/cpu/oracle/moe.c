@@ -91,6 +91,57 @@ static void route_token(const struct route_fwd_args *a, int64_t t)
         put(a->weight, t * r->top_k + j, acc, r->scale * s.s[expert[j]] / (r->normalize ? sum + 1e-20 : 1));
 }
 
+void route_count(const struct route_whole *w, int64_t top_k, int64_t from, int64_t to, int64_t experts,
+                 int32_t *demand)
+{
+    memset(demand, 0, (size_t)experts * sizeof *demand);
+    for (int64_t i = from * top_k; i < to * top_k; i++) demand[w->expert[i]]++;
+}
+
+/* Of the tokens of all ranks the first ones fit: place = 0, of the others -1. Returns the rows of each expert here. */
+static void mark_fitting(const struct route_fwd_args *a, int32_t *rows)
+{
+    const int64_t k = a->rule.top_k;
+    int32_t before[MOE_EXPERTS_MAX] = {0}; /* slots of the tokens up to `token` */
+    int64_t token = 0;
+    memset(rows, 0, (size_t)a->rule.experts * sizeof *rows);
+    for (int64_t t = 0; t < a->rows; t++) {
+        const int64_t own = route_token_of(a->whole, t);
+        for (; token < own; token++)
+            for (int64_t j = 0; j < k; j++) before[a->whole->expert[token * k + j]]++;
+        for (int64_t j = 0; j < k; j++) {
+            const int32_t e = a->expert[t * k + j];
+            a->place[t * k + j] = before[e] < a->capacity ? 0 : -1;
+            rows[e] += before[e] < a->capacity;
+        }
+    }
+}
+
+void route_place_part(const struct route_fwd_args *a)
+{
+    const struct route_rule *r = &a->rule;
+    const int64_t slots = a->rows * r->top_k,
+                  rows_max = moe_rows_max(a->rows, r->top_k, r->experts, a->align);
+    CHECK(a->rows * a->whole->ranks == a->whole->rows, "%lld rows of %lld on %d ranks", (long long)a->rows,
+          (long long)a->whole->rows, a->whole->ranks);
+    memset(a->demand, 0, (size_t)r->experts * sizeof *a->demand);
+    for (int64_t i = 0; i < slots; i++) a->demand[a->expert[i]]++;
+    for (int64_t i = 0; i < rows_max; i++) a->source[i] = -1;
+    mark_fitting(a, a->counts);
+    int64_t at = 0;
+    int32_t next[MOE_EXPERTS_MAX];
+    for (int64_t e = 0; e < r->experts; e++) {
+        a->offsets[e] = next[e] = (int32_t)at;
+        at += (a->counts[e] + a->align - 1) / a->align * a->align;
+    }
+    a->offsets[r->experts] = (int32_t)at;
+    for (int64_t i = 0; i < slots; i++) {
+        if (a->place[i] < 0) continue;
+        a->place[i] = next[a->expert[i]]++;
+        a->source[a->place[i]] = (int32_t)i;
+    }
+}
+
 static void sort_slots(const struct route_fwd_args *a)
 {
     const struct route_rule *r = &a->rule;
@@ -122,17 +173,22 @@ static status route_fwd(const struct route_fwd_args *a, dev_stream s)
     check_rule(&a->rule);
     const int64_t rows_max = moe_rows_max(a->rows, a->rule.top_k, a->rule.experts, a->align);
     CHECK(a->align >= 1 && rows_max <= INT32_MAX, "%lld sorted rows", (long long)rows_max);
-    PARALLEL_CHUNKS(t, a->rows)
+    PARALLEL_CHUNKS(t, a->part == ROUTE_PLACE ? 0 : a->rows)
     {
         route_token(a, t);
     }
-    sort_slots(a);
+    if (a->part == ROUTE_CHOOSE) return STATUS_OK;
+    if (a->whole && a->capacity)
+        route_place_part(a);
+    else
+        sort_slots(a);
     return STATUS_OK;
 }
 
-/* Tokens that share the counts of the auxiliary loss. */
+/* Rows that share the counts of the auxiliary loss, and of how many tokens these are. */
 struct scope {
     struct span rows;
+    int64_t tokens;
     const int32_t *demand;
 };
 
@@ -140,7 +196,7 @@ static void route_token_bwd(const struct route_bwd_args *a, const struct scope *
 {
     const struct route_rule *r = &a->rule;
     const dtype acc = dtype_acc(a->dt);
-    const double tokens = (double)(in->rows.end - in->rows.begin),
+    const double tokens = (double)in->tokens,
                  g = a->grad_scale && (a->aux != 0 || a->z != 0) ? *a->grad_scale : 0,
                  even = (double)r->experts / ((double)r->top_k * tokens);
     struct scores s;
@@ -190,15 +246,25 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
     const dtype acc = dtype_acc(a->dt);
     for (int64_t e = 0; a->load && e < a->rule.experts; e++)
         put(a->load, e, acc, get(a->load, e, acc) + a->demand[e]);
+    int32_t demand[MOE_EXPERTS_MAX];
+    /* One rank: its rows are all. */
+    const struct route_whole own = {
+        .expert = a->expert, .rows = a->rows, .length = 2 * a->rows, .ranks = 1, .cu_seqlens = a->cu_seqlens};
+    const struct route_whole *w = a->whole ? a->whole : &own;
     if (a->aux == 0 || a->aux_kind == ROUTE_AUX_SWITCH) {
-        route_scope_bwd(a, &(struct scope){.rows = {0, a->rows}, .demand = a->demand});
+        route_count(w, k, 0, w->rows, a->rule.experts, demand);
+        route_scope_bwd(a, &(struct scope){.rows = {0, a->rows}, .tokens = w->rows, .demand = demand});
         return STATUS_OK;
     }
     for (int64_t d = 0; d < a->docs; d++) {
-        int32_t demand[MOE_EXPERTS_MAX] = {0};
         const struct span rows = {a->cu_seqlens[d], a->cu_seqlens[d + 1]};
-        for (int64_t i = rows.begin * k; i < rows.end * k; i++) demand[a->expert[i]]++;
-        route_scope_bwd(a, &(struct scope){.rows = rows, .demand = demand});
+        if (rows.begin == rows.end) continue;
+        const int64_t doc =
+            a->whole ? route_document_of(w->cu_seqlens, w->docs, route_token_of(w, rows.begin)) : d;
+        const struct span tokens = {w->cu_seqlens[doc], w->cu_seqlens[doc + 1]};
+        route_count(w, k, tokens.begin, tokens.end, a->rule.experts, demand);
+        route_scope_bwd(a,
+                        &(struct scope){.rows = rows, .tokens = tokens.end - tokens.begin, .demand = demand});
     }
     return STATUS_OK;
 }

@@ -182,9 +182,14 @@ static status route_fwd(const struct route_fwd_args *a, dev_stream s)
     PARALLEL_CHUNKS(c, chunks)
     {
         const struct span rows = chunk_span(c, a->rows, TOKENS);
-        for (int64_t t = rows.begin; t < rows.end; t++) route_token(a, t);
+        for (int64_t t = rows.begin; t < rows.end && a->part != ROUTE_PLACE; t++) route_token(a, t);
         for (int64_t i = rows.begin * r->top_k; i < rows.end * r->top_k; i++)
             counted[c * r->experts + a->expert[i]]++;
+    }
+    if (a->part == ROUTE_CHOOSE) return STATUS_OK;
+    if (a->whole && a->capacity) {
+        route_place_part(a);
+        return STATUS_OK;
     }
     scan(a, chunks);
     memset(a->source, 0xFF, (size_t)rows_max * sizeof *a->source); /* -1 */
@@ -256,6 +261,16 @@ static void route_token_bwd(const struct route_bwd_args *a, int64_t t, struct co
     if (a->cost) ((float *)a->cost)[t] = cost;
 }
 
+/* The tokens of the document of which the call's rows `d` are a part. */
+static struct span tokens_of(const struct route_bwd_args *a, int64_t d)
+{
+    const struct route_whole *w = a->whole;
+    if (w == NULL || a->cu_seqlens[d] == a->cu_seqlens[d + 1])
+        return (struct span){a->cu_seqlens[d], a->cu_seqlens[d + 1]};
+    const int64_t doc = route_document_of(w->cu_seqlens, w->docs, route_token_of(w, a->cu_seqlens[d]));
+    return (struct span){w->cu_seqlens[doc], w->cu_seqlens[doc + 1]};
+}
+
 /* Each document's counts, [docs][experts], into the scratch. */
 static void count_documents(const struct route_bwd_args *a)
 {
@@ -264,23 +279,10 @@ static void count_documents(const struct route_bwd_args *a)
     PARALLEL_CHUNKS(d, a->docs)
     {
         int32_t *own = counts + d * a->rule.experts;
-        memset(own, 0, (size_t)a->rule.experts * sizeof *own);
-        for (int64_t i = a->cu_seqlens[d] * k; i < a->cu_seqlens[d + 1] * k; i++) own[a->expert[i]]++;
+        const struct span tokens = tokens_of(a, d);
+        const struct route_whole rows = {.expert = a->expert};
+        route_count(a->whole ? a->whole : &rows, k, tokens.begin, tokens.end, a->rule.experts, own);
     }
-}
-
-/* The document of row t: the last that begins at or before it, after empty ones. */
-static int64_t document_of(const struct route_bwd_args *a, int64_t t)
-{
-    int64_t low = 0, high = a->docs;
-    while (high - low > 1) {
-        const int64_t middle = (low + high) / 2;
-        if (a->cu_seqlens[middle] <= t)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 static status route_bwd(const struct route_bwd_args *a, dev_stream s)
@@ -289,16 +291,23 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "a router of %s", dtype_name(a->dt));
     const bool by_document = a->aux != 0 && a->aux_kind == ROUTE_AUX_SEQUENCE;
     const float g = a->grad_scale && (a->aux != 0 || a->z != 0) ? (float)*a->grad_scale : 0;
+    int32_t all[MOE_EXPERTS_MAX];
+    struct counted each = {.demand = a->demand, .tokens = (double)a->rows};
     if (by_document) count_documents(a);
+    if (a->whole) {
+        route_count(a->whole, a->rule.top_k, 0, a->whole->rows, a->rule.experts, all);
+        each = (struct counted){all, (double)a->whole->rows};
+    }
     PARALLEL_CHUNKS(c, chunk_count(a->rows, TOKENS))
     {
         const struct span rows = chunk_span(c, a->rows, TOKENS);
-        struct counted in = {.demand = a->demand, .tokens = (double)a->rows};
+        struct counted in = each;
         for (int64_t t = rows.begin; t < rows.end; t++) {
             if (by_document) {
-                const int64_t d = document_of(a, t);
+                const int64_t d = route_document_of(a->cu_seqlens, a->docs, t);
+                const struct span tokens = tokens_of(a, d);
                 in.demand = (const int32_t *)a->scratch + d * a->rule.experts;
-                in.tokens = (double)(a->cu_seqlens[d + 1] - a->cu_seqlens[d]);
+                in.tokens = (double)(tokens.end - tokens.begin);
             }
             route_token_bwd(a, t, in, g);
         }
