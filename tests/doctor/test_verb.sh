@@ -210,7 +210,8 @@ run 0 doctor --full --json --fresh --storage disk --baseline fast
 expect baseline warn
 check "each rate" [ "$(jq '[.checks[] | select(.id == "baseline")] | length' out)" -eq "$(jq '.rates | length' base)" ]
 check "with both numbers" grep -qE 'disk_write of .*: [0-9.e+]+ MB/s, it was [0-9.e+]+: 9[0-9] % less' out
-run 2 doctor --full --json --fresh --storage disk --baseline fast --strict
+jq '(.checks[] | select(.id | endswith("_rate"))).verdict = "pass"' base >sound # a busy machine's disk may be slow
+run 2 doctor --replay sound --baseline fast --strict
 run 0 doctor --full --json --fresh --storage disk --baseline fast --within 99.99
 expect baseline pass
 jq '.rates[].entity = "another"' fast >moved
