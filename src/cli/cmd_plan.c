@@ -1,11 +1,14 @@
 /* ingot plan: memory, FLOPs, time and, for a named machine, meshes, without running anything. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
+#include "bench/calibrate.h"
 #include "cli/cli.h"
 #include "cli/plan_run.h"
 #include "plan/assume.h"
 #include "plan/mesh_plan.h"
+#include "plan/past_errors.h"
 #include "plan/predict.h"
 #include "train/loop.h"
 
@@ -68,19 +71,59 @@ static status print_plan(const struct spec *spec, const char *machine, const str
     if (machine) return mesh_plan_print(spec, machine, command, json);
     TRY(predict_here(spec, &p));
     return plan_print(
-        spec, &(struct plan_outlook){.step = p.step, .from = p.from, .why = p.why, .command = *command},
+        spec,
+        &(struct plan_outlook){
+            .step = p.step, .from = p.from, .why = p.why, .machine = p.machine, .command = *command},
         json);
+}
+
+/* Of all keys, those that say what is measured. */
+static status calibrate(const struct args *a, const char *path, const char *machine)
+{
+    struct run_spec run;
+    int64_t threads = 0;
+    run_spec_default(&run);
+    for (int i = 0; i < a->key_count; i++) {
+        const char *key = a->keys[i] + strspn(a->keys[i], "-"), *value = strchr(key, '=');
+        value = value ? value + 1 : "";
+        if (strncmp(key, "machine.threads=", 16) == 0 && text_to_int(value, &threads) && threads >= 1 &&
+            threads <= 4096)
+            continue;
+        if (strcmp(key, "machine.device=cpu") == 0) {
+            run.machine_device = DEVICE_CPU;
+            continue;
+        }
+        if (strcmp(key, "machine.device=cuda") == 0) {
+            run.machine_device = DEVICE_CUDA;
+            continue;
+        }
+        return FAIL(
+            STATUS_CONFIG,
+            "plan: --calibrate measures the machine: of all keys it takes machine.device=cpu or cuda, and "
+            "machine.threads=N, not %s",
+            a->keys[i]);
+    }
+    TRY(args_words(a, 0, 0));
+    parallel_threads_set((int)threads);
+    const struct spec s = {.run = run};
+    return calibrate_machine(
+        &(struct calibrate_machine){.path = path, .machine = machine, .device = plan_device(&s)});
 }
 
 status cmd_plan(struct args *a)
 {
     bool json = false;
-    const char *machine = NULL, *assumed = NULL;
+    const char *machine = NULL, *assumed = NULL, *measured = NULL, *earlier = NULL;
     struct plan_run run = plan_run_default();
-    const struct flag flags[] = {FLAG("json", &json), FLAG("machine", &machine), FLAG("assume", &assumed),
-                                 PLAN_RUN_FLAGS(&run)};
+    const struct flag flags[] = {FLAG("json", &json),      FLAG("machine", &machine),
+                                 FLAG("assume", &assumed), FLAG("calibrate", &measured),
+                                 FLAG("past", &earlier),   PLAN_RUN_FLAGS(&run)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
+    if (measured && (json || assumed || earlier || plan_run_asked(&run)))
+        return FAIL(STATUS_CONFIG,
+                    "plan: --calibrate measures, and plans nothing: without other options than --machine");
+    if (measured) return calibrate(a, measured, machine);
     struct assume assume = assume_default();
     if (assumed && machine == NULL && run.compare == NULL)
         return FAIL(STATUS_CONFIG, "plan: --assume needs a machine, such as --machine 64xH100");
@@ -93,10 +136,16 @@ status cmd_plan(struct args *a)
                recompute = spec_origin_given(origin, "train", "recompute");
     spec_origin_free(origin);
     TRY(cmd_plan_data(&spec, json));
-    const struct plan_command command = {
-        .words = quoted(a), .micro_batch = micro_batch, .recompute = recompute, .assume = &assume};
+    struct past_errors past;
+    TRY(past_errors_read(earlier, &past));
+    const struct plan_command command = {.words = quoted(a),
+                                         .micro_batch = micro_batch,
+                                         .recompute = recompute,
+                                         .assume = &assume,
+                                         .past = &past};
     status st = plan_run_asked(&run) ? plan_run_print(&run, &spec, machine, &command, json)
                                      : print_plan(&spec, machine, &command, json);
     free(command.words);
+    past_errors_free(&past);
     return st;
 }

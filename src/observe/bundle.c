@@ -169,6 +169,7 @@ status bundle_run(struct bundle *b, const char *run_dir)
         add_metrics(b, run_dir);
         add_file(b, run_dir, "evals.jsonl", LOG_TAIL);
         add_file(b, run_dir, "ledger.jsonl", LOG_TAIL);
+        add_file(b, run_dir, "forecast.jsonl", LOG_TAIL);
         add_hosts(b, run_dir);
         add_checkpoints(b, run_dir);
     }

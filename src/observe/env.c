@@ -33,7 +33,7 @@ static void set_int(json_t *o, const char *key, int64_t v)
     if (v > 0) json_object_set_new(o, key, json_integer(v));
 }
 
-static void set_processor(json_t *o)
+const char *env_processor(char buf[256])
 {
     char line[512] = "";
     FILE *f = fopen("/proc/cpuinfo", "re");
@@ -41,9 +41,17 @@ static void set_processor(json_t *o)
         if (strncmp(line, "model name", 10) == 0) break;
     if (f) fclose(f);
     char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-    if (value == NULL) return;
+    buf[0] = 0;
+    if (value == NULL) return buf;
     value[strcspn(value, "\n")] = 0;
-    set_text(o, "processor", value + 1 + strspn(value + 1, " "));
+    snprintf(buf, 256, "%s", value + 1 + strspn(value + 1, " "));
+    return buf;
+}
+
+static void set_processor(json_t *o)
+{
+    char name[256];
+    set_text(o, "processor", env_processor(name));
 }
 
 /* The command line of this process, to be pasted into a shell. */

@@ -35,4 +35,6 @@ status env_write(const char *run_dir, const struct env_run *run) WARN_UNUSED;
 status env_write_exit(const char *run_dir, int code, const char *reason, int64_t step) WARN_UNUSED;
 /* "git describe" of the sources at configuration time; "" when they were not a git checkout. */
 const char *env_git(void);
+/* The processor's name; "" when the system does not tell it. Returns buf. */
+const char *env_processor(char buf[256]);
 #endif

@@ -13,6 +13,7 @@ struct plan_command {
     char *words;
     bool micro_batch, recompute;
     const struct assume *assume; /* NULL: nothing */
+    const struct past_errors *past;     /* NULL: nothing (plan/past_errors.h) */
 };
 /* Devices that run, per node, and what a GPU is called ("GPU", "device"). */
 struct plan_devices {

@@ -4,6 +4,7 @@
 #include "ops/precision.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/grad_overlay.h"
+#include "plan/past_errors.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -257,6 +258,13 @@ static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r)
     return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
 }
 
+/* What earlier predictions for this machine came to. */
+static void set_past(json_t *root, const struct mesh_plan *p, const struct mesh_result *r)
+{
+    json_t *past = past_errors_json(p->command.past, p->cluster.machine->name, true, r->step);
+    if (past) json_object_set_new(root, "past", past);
+}
+
 static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
 {
     char text[192], a[32], b[32], c[32];
@@ -298,6 +306,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     if (!r->fits) return;
     const struct plan_devices d = devices_of(p);
     char command[PLAN_COMMAND];
+    past_errors_print(p->command.past, p->cluster.machine->name, true, r->step);
     duration_print(&p->spec, r->step, &d);
     if (p->cluster.machine->kind == DEV_CUDA) note_missing(p, &r->variant.mesh);
     printf("start        %s\n", start_command(command, p, r));
@@ -366,6 +375,7 @@ static status print_json(const struct mesh_plan *p, const struct mesh_list *list
     json_object_set_new(root, "meshes", best);
     json_object_set_new(root, "least_memory", result_json(&list->least));
     if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0]));
+    if (list->count > 0) set_past(root, p, &list->best[0]);
     if (mesh_copies_bytes(p) > 0)
         json_object_set_new(root, "memory_copies_bytes", json_real(mesh_copies_bytes(p)));
     json_dumpf(root, stdout, JSON_INDENT(2));
@@ -444,6 +454,7 @@ static status print_given(struct mesh_plan *p, bool json)
         json_t *root = machine_json(p);
         json_object_set_new(root, "mesh", result_json(&r));
         if (r.fits) json_object_set_new(root, "run", run_json(p, &r));
+        set_past(root, p, &r);
         json_dumpf(root, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(root);

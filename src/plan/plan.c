@@ -9,6 +9,7 @@
 #include "parallel/fp8.h"
 #include "parallel/pipeline_schedule.h"
 #include "plan/grad_overlay.h"
+#include "plan/past_errors.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -550,6 +551,7 @@ static void print_time(const struct spec *s, const struct plan_outlook *o, enum 
         printf("\ntime         not known: %s\n", o->why);
     } else {
         printf("\ntime         %s per step, predicted from %s\n", text_time(time, o->step), o->from);
+        past_errors_print(o->command.past, o->machine, kind == DEV_CUDA, o->step);
         duration_print(s, o->step, &one);
     }
     printf("start        %s\n", duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute,
@@ -651,6 +653,9 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
         json_object_set_new(root, "fp8_codes_bytes", json_integer((json_int_t)fp8_codes_bytes(&d->params)));
     duration_command(command, s, &o->command, &one, NULL, s->run.train_recompute, s->run.train_micro_batch);
     json_object_set_new(root, "run", duration_json(s, o->step, &one, command));
+    json_t *past =
+        isnan(o->step) ? NULL : past_errors_json(o->command.past, o->machine, m->kind == DEV_CUDA, o->step);
+    if (past) json_object_set_new(root, "past", past);
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);

@@ -125,6 +125,7 @@ double plan_model_flops(const struct model_spec *m, int64_t sequence_length);
 struct plan_outlook {
     double step;                /* seconds; NaN: not known */
     const char *from, *why;     /* what it was predicted from; why it is not known */
+    const char *machine;        /* row of machine.def; "" when not known */
     struct plan_command command;
 };
 /* What a run of one rank takes on its device here, and what there is for it. Errors as plan_print's; `need` is filled

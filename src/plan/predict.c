@@ -52,12 +52,13 @@ status predict_here(const struct spec *s, struct prediction *p)
     struct spec own = *s;
     struct dev dev;
     struct mesh_result r;
-    *p = (struct prediction){.step = NAN, .from = ""};
+    *p = (struct prediction){.step = NAN, .from = "", .machine = ""};
     status st = dev_open(&dev, plan_device(s));
     if (st == STATUS_OK) {
         st = dev.kind == DEV_CPU ? on_host(&own, &dev, &r) : on_gpu(&own, &dev, &r);
         if (st == STATUS_OK) {
             p->step = r.step;
+            p->machine = dev.kind == DEV_CPU ? "cpu" : machine_of_gpu(dev.name)->name;
             p->from = dev.kind == DEV_CPU ? "rates measured on this host" : "its row of machine.def";
         }
         dev_close(&dev);

@@ -6,6 +6,7 @@
 struct prediction {
     double step;      /* seconds; NaN: not known */
     const char *from; /* "rates measured on this host"; "" when not known */
+    const char *machine; /* the row of machine.def; "" when not known */
     char why[256];    /* why it is not known */
 };
 /* On a host, after measuring its rates for some milliseconds; on a GPU, by its row of machine.def. Not known for what

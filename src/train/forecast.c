@@ -3,7 +3,10 @@
 #include "base/text.h"
 #include "plan/assume.h"
 #include "plan/calibrate.h"
+#include "observe/forecasts.h"
+#include "ops/precision.h"
 #include "plan/mesh_plan.h"
+#include "train/footprint.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,6 +104,27 @@ double forecast_predict(const struct trainer *t)
     return NAN;
 }
 
+/* To the run's forecast.jsonl, from which later plans tell their error. */
+static void append(const struct trainer *t, const struct mesh_result *r, const struct mesh_memory *memory,
+                   double measured)
+{
+    char axes[MESH_AXES];
+    const struct run_spec *run = &t->spec.run;
+    const bool cpu = t->dev.kind == DEV_CPU;
+    forecasts_append(run->run_dir, &(struct forecast_line){
+                                       .machine = cpu ? "cpu" : machine_of_gpu(t->dev.name)->name,
+                                       .row = !cpu,
+                                       .precision = precision_name((enum precision)run->train_precision),
+                                       .axes = mesh_axes(axes, &t->mesh.shape),
+                                       .ranks = mesh_ranks(&t->mesh.shape),
+                                       .parameters = (double)t->decoder.params.unique,
+                                       .tokens = (double)run->train_batch_tokens,
+                                       .predicted_s = r->step,
+                                       .measured_s = measured,
+                                       .predicted_bytes = mesh_memory_sum(memory),
+                                       .measured_bytes = (double)footprint_reserved(t)});
+}
+
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o)
 {
     struct mesh_result r;
@@ -119,6 +143,7 @@ void forecast_log(const struct forecast *f, const struct trainer *t, struct obse
                r.step, measured, 100 * (measured / r.step - 1), text_bytes(a, mesh_memory_sum(&memory)),
                text_bytes(b, (double)memory_peak(&t->memory)),
                t->dev.kind == DEV_CPU ? "; from rates measured on this host" : "");
+    append(t, &r, &memory, measured);
     observe_fact(o, "predicted_step_s", r.step);
     observe_fact(o, "measured_step_s", measured);
     observe_fact(o, "predicted_bytes", mesh_memory_sum(&memory));
