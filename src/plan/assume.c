@@ -93,3 +93,11 @@ void assume_machine(const struct assume *a, struct machine *m)
     m->stream_rate /= a->memory_ops;
     m->net_rate *= a->network;
 }
+
+bool assume_memory(const struct assume *a)
+{
+    return a->recompute_core_attn + a->recompute_layernorm + a->recompute_mla_up_proj + a->recompute_mlp +
+               a->recompute_moe + a->recompute_shared_experts + a->recompute_layers + a->offload_act +
+               a->offload_optimizer >
+           0;
+}

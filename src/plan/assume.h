@@ -3,6 +3,7 @@
 #define INGOT_PLAN_ASSUME_H
 #include "base/status.h"
 #include "plan/machine.h"
+#include <stdbool.h>
 
 struct assume {
 #define ASSUME(name, value, least, most, text) double name;
@@ -14,8 +15,10 @@ struct assume assume_default(void);
  * or one out of range. */
 status assume_read(const char *text, struct assume *a) WARN_UNUSED;
 /* Writes the names that differ from the default, as assume_read takes them; "" if none does. Returns buf. */
-enum { ASSUME_TEXT = 512 };
+enum { ASSUME_TEXT = 1024 };
 const char *assume_text(char buf[ASSUME_TEXT], const struct assume *a);
 /* Multiplies rates of the machine: compute, attention, memory_ops, fp8_rate, network. */
 void assume_machine(const struct assume *a, struct machine *m);
+/* What is kept, and where, is not what ingot lays out: the plan's memory is then the search's estimate. */
+bool assume_memory(const struct assume *a);
 #endif

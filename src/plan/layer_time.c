@@ -49,7 +49,8 @@ static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm
 {
     const double tokens = (double)s->tokens * p->copies, in = (double)p->in, out = (double)p->out;
     const double rows = p->grouped ? tokens / experts_here(s) : tokens;
-    const double rate = machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), rows));
+    const double faster = s->gemms > 0 ? s->gemms : 1,
+                 rate = faster * machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), rows));
     const double grouped = p->grouped ? 0.85 / fmax(1, s->imbalance) : 1;
     const double t = 2 * tokens * in * out / (rate * grouped);
     return (struct gemm_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
@@ -289,6 +290,36 @@ double layer_times_codes(const struct machine *m, double count)
     return count * (amax + codes) / m->stream_rate + kernels * m->gap;
 }
 
+/* Forward parts that backward repeats (struct layer_again). `first`: of the feed-forward part's GEMMs. */
+struct repeated {
+    const struct layer_gemm *gemms;
+    int first, count;
+    double act; /* elements of the feed-forward part's own ops, per token */
+};
+static struct layer_time repeated(const struct layer_shape *s, const struct layer_spec *l,
+                                  const struct repeated *r, const struct layer_time *forward)
+{
+    const struct layer_again *a = &s->again;
+    const double bytes = element_bytes(s) / s->machine->stream_rate, d = (double)s->model->hidden_size;
+    const bool moe = l->ffn == FFN_MOE, whole = moe ? a->moe : a->mlp;
+    struct layer_time t = {0};
+    if (s->recompute == RECOMPUTE_FULL) return t;
+    if (a->core_attn) t.mixing += forward->mixing;
+    if (a->layernorm && s->recompute == RECOMPUTE_NONE) t.memory += bytes * 4 * d * (double)s->stream;
+    if (whole) t.memory += bytes * (double)s->tokens * r->act;
+    for (int i = 0; i < r->count; i++) {
+        const struct layer_gemm *g = &r->gemms[i];
+        const bool ffn = i >= r->first, router = moe && g->out == s->model->moe_experts,
+                   shared = ffn && moe && !g->grouped && !router,
+                   latent = !ffn && l->mixer == MIXER_MLA && g->in != s->model->hidden_size &&
+                            g->out != s->model->hidden_size;
+        if ((ffn && whole) || (shared && a->shared_experts) ||
+            (latent && a->mla_up_proj && s->recompute == RECOMPUTE_NONE))
+            t.gemms += gemm_s(s, g).forward;
+    }
+    return t;
+}
+
 /* Of latent attention's GEMMs, without a latent of queries: the one that forms keys and values (nn/mla.c). */
 enum { MLA_KEYS = 2 };
 
@@ -328,6 +359,13 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     for (int i = 0; i < s->fp8.count; i++)
         (s->fp8.current ? add_rounded : add_codes)(s, &s->fp8.linears[i], &t);
     if (s->recompute == RECOMPUTE_FULL) t.recompute = t.forward;
+    struct layer_gemm mixer[LAYER_GEMMS_MAX];
+    const struct repeated parts = {.gemms = gemms,
+                                   .first = mixer_traits(l.mixer)->gemms(m, mixer, 0),
+                                   .count = n,
+                                   .act = ffn_traits(l.ffn)->ffn_flow(m).forward};
+    const struct layer_time again = repeated(s, &l, &parts, &t.forward);
+    layer_time_add(&t.recompute, &again, 1);
     add_fixed(s, weights, &t);
     return t;
 }
@@ -352,7 +390,9 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {
     const struct layer_gemm p = {.in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
     struct layer_times t = {0};
-    const struct gemm_s gemm = gemm_s(s, &p);
+    struct layer_shape own = *s;
+    own.gemms = 1;
+    const struct gemm_s gemm = gemm_s(&own, &p);
     t.wgrad = gemm.wgrad;
     t.backward.gemms = gemm.forward + gemm.dgrad + gemm.wgrad;
     t.backward.memory = heads * 4.5 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /

@@ -39,12 +39,16 @@ struct layer_fp8 {
     enum block_format x, w, dy;
     bool up, down, qkv;             /* these are among the linears, so no epilogue is fused with them */
 };
+/* What backward computes again besides the recompute policy (plan/assume.def). */
+struct layer_again { bool core_attn, layernorm, mla_up_proj, mlp, moe, shared_experts; };
 struct layer_shape {
     const struct model_spec *model; /* the rank's own */
     const struct machine *machine;
     enum precision precision;
     struct layer_fp8 fp8;           /* of the layer that is timed */
     enum recompute recompute;
+    struct layer_again again;
+    double gemms;                   /* factor on the rate of the layers' GEMMs; 0: 1 */
     double imbalance;               /* moe: tokens of the fullest expert over the mean; 0: 1 */
     int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
     int64_t stream;                 /* residual stream rows of this rank: tokens / tp with sequence parallelism */

@@ -88,6 +88,7 @@ static void set_fits(const struct mesh_plan *p, struct mesh_result *r)
 
 status mesh_plan_lay_fullest(const struct mesh_plan *p, struct mesh_result *r)
 {
+    if (assume_memory(&p->assume)) return STATUS_OK; /* no run lays it out */
     TRY(lay_stage(p, r, r->fullest));
     set_fits(p, r);
     return STATUS_OK;
@@ -96,6 +97,7 @@ status mesh_plan_lay_fullest(const struct mesh_plan *p, struct mesh_result *r)
 status mesh_plan_lay(const struct mesh_plan *p, struct mesh_result *r)
 {
     const int pp = r->variant.mesh.pp;
+    if (assume_memory(&p->assume)) return STATUS_OK;
     for (int i = 0; i < pp; i++) TRY(lay_stage(p, r, i));
     r->fullest = 0;
     for (int i = 1; i < pp; i++)

@@ -206,16 +206,6 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
     return STATUS_OK;
 }
 
-struct range {
-    int64_t begin, end;
-};
-static struct range stage_range(const struct mesh_shape *m, int64_t layers, int stage)
-{
-    struct range r = {0};
-    for (int i = 0; i <= stage; i++) r = (struct range){r.end, r.end + mesh_stage_layers(m, layers, i)};
-    return r;
-}
-
 /* Parameters of a unit as ZeRO pads it over `shards`: a whole number of optimizer chunks per rank (tensor/params.h). */
 static double padded_over(const struct mesh_shape *m, int shards, double count)
 {
@@ -228,15 +218,9 @@ static double padded(const struct mesh_shape *m, double count)
     return padded_over(m, m->shard, count);
 }
 
-/* Ranks that shard experts that others share out; 1 without ZeRO. */
-static int expert_shards(const struct mesh_shape *m)
-{
-    return m->zero > 0 && m->shard >= mesh_ep(m) ? m->shard / mesh_ep(m) : 1;
-}
-
 static double padded_experts(const struct mesh_shape *m, double count)
 {
-    return padded_over(m, expert_shards(m), count);
+    return padded_over(m, mesh_expert_shards(m), count);
 }
 
 /* Scratch of the reduction of a unit over `ranks` data-parallel ranks (parallel/sync.h). */
@@ -314,8 +298,9 @@ static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, c
         2 * most->layer + (s->stays ? most->front + most->back : fmax(most->front, most->back));
     const int ranks = mesh_dp_cp(m), shards = m->zero > 0 ? m->shard : 1;
     if (ranks > 1)
-        stage->memory.buffers = fmax(reduction_scratch(m, ranks, shards, most->unit),
-                                     reduction_scratch(m, ranks / s->ep, expert_shards(m), most->experts));
+        stage->memory.buffers =
+            fmax(reduction_scratch(m, ranks, shards, most->unit),
+                 reduction_scratch(m, ranks / s->ep, mesh_expert_shards(m), most->experts));
     if (m->zero >= 2) stage->memory.buffers += (slots + most->dense + most->experts) * 4;
     if (m->zero >= 3) stage->unit_weights = (slots + most->table + most->experts) * s->weight_bytes;
     stage->memory.buffers += stage->unit_weights;
@@ -330,18 +315,24 @@ static void fill_state(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_memory *m = &stage->memory;
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard),
                             e = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero,
-                                              expert_shards(&v->mesh));
-    const double dense = stage->count - stage->experts;
+                                              mesh_expert_shards(&v->mesh));
+    const double dense = stage->count - stage->experts, away = p->assume.offload_optimizer;
     m->weights = dense * (b.weight + b.master) + stage->experts * (e.weight + e.master) + s->param_other +
                  stage->codes;
     m->grads = (dense - stage->tables) * b.grad + stage->experts * e.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
-    if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL)
+    if (overlay_apart(&p->spec.model, &v->mesh, r->micros) == NULL && !assume_memory(&p->assume))
         overlay(m, v, s, (stage->count - stage->tables) * b.grad);
     const double part = stage->count / s->count / (v->mesh.zero > 0 ? v->mesh.shard : 1);
     m->optim = dense * b.moments + stage->experts * e.moments + rank_share_norm(s, &v->mesh, part);
     stage->host = dense * b.host + stage->experts * e.host;
+    if (away > 0) { /* what is left on the device; masters are whole on the host */
+        const double masters = dense * b.master + stage->experts * e.master,
+                     moments = dense * b.moments + stage->experts * e.moments;
+        m->weights -= away * masters, m->optim -= away * moments;
+        stage->host += away * (2 * masters + moments);
+    }
     struct feed_shape feed = s->feed;
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
@@ -363,6 +354,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
                  module = padded(&v->mesh, s->count_module);
     const double module_experts = padded_experts(&v->mesh, s->experts_module);
     struct largest most = {0};
+    double offloaded = 0; /* the largest layer's activations: two buffers of them while they are copied */
     stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
     if (last) stage->experts = (double)s->modules * module_experts, most.experts = module_experts;
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
@@ -370,11 +362,12 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
     m->scratch = last ? s->scratch_last : s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
-        const struct range layers = stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
+        const struct mesh_range layers = mesh_stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
         double chunk = last && c == v->mesh.chunks - 1 && v->mesh.pp > 1 ? s->sum_bytes : 0;
         for (int64_t i = layers.begin; i < layers.end; i++) {
-            const struct rank_share_layer *l = &s->layer[i];
+            const struct rank_share_layer *l = rank_share_at(s, layers.begin, i);
             chunk += l->act;
+            offloaded = fmax(offloaded, l->act);
             store += l->store;
             kept += l->kept;
             stage->count += padded(&v->mesh, l->count) + padded(&v->mesh, l->table);
@@ -400,10 +393,12 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     }
     /* With a pipeline, each set is as large as the largest chunk, and the final sum exists once. Without,
      * each layer is stored once. */
-    m->act = s->act_fixed + (last ? s->act_last : 0) +
-             (v->mesh.pp > 1 ? stage->slots * set + stage->stores * store + s->once - s->sum_bytes : act);
+    const double here = 1 - p->assume.offload_act, sets = v->mesh.pp > 1 ? stage->slots * set : act;
+    m->act = s->act_fixed + (last ? s->act_last : 0) + here * sets + fmin(2 * offloaded, sets) * (1 - here) +
+             (v->mesh.pp > 1 ? stage->stores * store + s->once - s->sum_bytes : 0);
     stage->count += stage->experts;
     fill_state(r, rank, p, s, summed);
+    stage->host += (1 - here) * sets;
     if (last) most.layer = fmax(most.layer, module);
     most.front = first || (last && s->count_tied > 0) ? front : 0, most.back = last ? back : 0;
     most.unit = fmax(fmax(most.layer, most.dense), fmax(first ? front : 0, last ? back : 0));
@@ -430,20 +425,12 @@ static void passes_add(struct passes *sum, const struct passes *t)
     layer_time_add(&sum->compute, &t->compute, 1);
 }
 
-/* Exposed seconds of a transfer of which `hidden` seconds overlap with compute. Overlapped GEMMs slow down by
- * a part of the copies' time (two H200s: 7 ms of a step for 13.5 hidden by DDP, 12 for 26 by ZeRO 3). */
-static double paid(double transfer, double hidden)
-{
-    const double slower = 0.4;
-    return transfer - (1 - slower) * fmin(transfer, hidden);
-}
-
 /* Exposed seconds of a sequence-parallel collective that overlaps a GEMM. The GEMM has one block per tp rank,
  * and the first block overlaps nothing (nn/sequence_parallel.h). */
 static double sp_exposed(const struct rank_share *s, int64_t layer, double gemm)
 {
     const double hidden = s->layer[layer].overlap * fmin(s->gather_s, gemm * (s->tp - 1) / s->tp);
-    return paid(s->gather_s, s->overlap_tp * hidden);
+    return mesh_paid(s->gather_s, s->overlap_tp * hidden);
 }
 
 /* Both branches of a layer: all-gather before the first GEMM, reduce-scatter after the last. Backward does
@@ -460,13 +447,16 @@ static double sp_exposed_backward(const struct rank_share *s, int64_t layer)
                 sp_exposed(s, layer, l->enter.wgrad));
 }
 
-static struct passes layer_passes(const struct mesh_variant *v, const struct rank_share *s, int64_t layer)
+/* `first`: of the chunk (rank_share_at). */
+static struct passes layer_passes(const struct mesh_variant *v, const struct rank_share *s, int64_t layer,
+                                  int64_t first)
 {
-    const struct layer_times *l = &s->layer[layer].times;
-    const double again = v->recompute == RECOMPUTE_FULL;
+    const struct rank_share_layer *at = rank_share_at(s, first, layer);
+    const struct layer_times *l = &at->times;
+    const double again = v->recompute == RECOMPUTE_FULL || at != &s->layer[layer];
     const double forward = sp_exposed_forward(s, layer),
                  backward = sp_exposed_backward(s, layer) + again * forward;
-    const struct exchange *cp = &s->layer[layer].context, *ep = &s->layer[layer].dispatch;
+    const struct exchange *cp = &at->context, *ep = &at->dispatch;
     const double cp_forward = cp->exposed * cp->forward, cp_backward = cp->exposed * cp->backward,
                  ep_forward = ep->exposed * ep->forward, ep_backward = ep->exposed * ep->backward;
     struct passes t = {.forward = layer_time_sum(&l->forward) + forward + cp_forward + ep_forward,
@@ -506,16 +496,27 @@ static struct passes end_passes(const struct rank_share *s, bool first, bool las
     return t;
 }
 
-static struct passes rank_passes(const struct mesh_variant *v, int rank, const struct rank_share *s,
-                                 int chunk)
+/* Activations that are copied to the host and back take the link as long as they take; compute may hide it. */
+static void pass_offloaded(const struct mesh_plan *p, double act, struct passes *t)
+{
+    const double rate = p->cluster.machine->host_rate, copied = p->assume.offload_act * act;
+    if (copied <= 0) return;
+    t->forward = fmax(t->forward, copied / rate), t->backward = fmax(t->backward, copied / rate);
+}
+
+static struct passes rank_passes(const struct mesh_plan *p, const struct mesh_variant *v, int rank,
+                                 const struct rank_share *s, int chunk)
 {
     const int stages = v->mesh.pp * v->mesh.chunks, at = chunk * v->mesh.pp + rank;
-    const struct range layers = stage_range(&v->mesh, s->layers, at);
+    const struct mesh_range layers = mesh_stage_range(&v->mesh, s->layers, at);
     struct passes sum = end_passes(s, at == 0, at == stages - 1);
+    double act = 0;
     for (int64_t i = layers.begin; i < layers.end; i++) {
-        const struct passes t = layer_passes(v, s, i);
+        const struct passes t = layer_passes(v, s, i, layers.begin);
         passes_add(&sum, &t);
+        act += rank_share_at(s, layers.begin, i)->act;
     }
+    pass_offloaded(p, act, &sum);
     return sum;
 }
 
@@ -529,7 +530,7 @@ static bool fill_stages(struct mesh_variant *v, const struct rank_share *s, doub
         double sum = ends.forward + ends.backward;
         int count = 0;
         while (left > at) { /* leaves one for each earlier stage */
-            const struct passes t = layer_passes(v, s, left - 1);
+            const struct passes t = layer_passes(v, s, left - 1, left - 1 - s->full_layers);
             if (count > 0 && sum + t.forward + t.backward > most) break;
             sum += t.forward + t.backward;
             count++, left--;
@@ -548,7 +549,7 @@ status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v)
     TRY(find_share(p, v, &s));
     double low = 0, high = 0;
     for (int64_t i = 0; i < s->layers; i++) {
-        const struct passes t = layer_passes(v, s, i);
+        const struct passes t = layer_passes(v, s, i, i);
         high += t.forward + t.backward;
     }
     const struct passes ends = end_passes(s, true, true);
@@ -571,94 +572,11 @@ static double optim_s(const struct mesh_plan *p, const struct rank_share *s, con
     const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, 0, 1);
     const double bytes = 2 * (b.weight + b.master + b.moments + b.grad);
     const double own =
-        dense / (v->mesh.zero > 0 ? v->mesh.shard : 1) + stage->experts / expert_shards(&v->mesh);
+        dense / (v->mesh.zero > 0 ? v->mesh.shard : 1) + stage->experts / mesh_expert_shards(&v->mesh);
     if (b.host > 0) return own * b.host / machine_host_both(p->cluster.machine);
-    return own * bytes / p->cluster.machine->stream_rate;
-}
-
-/* The cost of data parallelism on a rank: per pass of a micro-batch, and once per step. */
-struct dp_cost {
-    double forward, backward; /* per micro-batch */
-    double once;
-    struct mesh_traffic sum;
-};
-
-/* Exposed seconds of a transfer of all layers that overlaps a pass over them: what is longer than the pass,
- * and always one layer. overlap: the
- * fraction of the rest that does. */
-static double uncovered(double transfer, double pass, int layers, double overlap)
-{
-    return layers > 0 ? paid(transfer, overlap * fmin(transfer, pass) * (layers - 1) / layers) : transfer;
-}
-
-/* Parameters that the same ranks sum and shard: every rank of dp x cp, or of experts that others share out, edp. */
-struct data_axis {
-    double count, summed; /* summed: without sparse tables */
-    int ranks, shard, stride;
-};
-/* Per sum of gradients, and per gather of weights. */
-struct data_traffic {
-    double sum_s, gather_s, sum_bytes, gather_bytes;
-};
-
-/* ZeRO shards a copy over `shard` neighbours (parallel/mesh.h). All-reduces over copies follow each reduce-scatter.
- * Each unit of the parameter table is one collective. */
-static struct data_traffic data_traffic(const struct mesh_plan *p, int zero, const struct data_axis *d,
-                                        int units, double weight)
-{
-    if (d->count <= 0 || d->ranks <= 1) return (struct data_traffic){0};
-    const struct axis inner = traffic_axis(&p->cluster, d->shard, d->stride),
-                      outer = traffic_axis(&p->cluster, d->ranks / d->shard, d->stride * d->shard);
-    const double scatter = p->assume.grad_bytes * d->summed,
-                 gather = traffic_state(zero, d->count, weight).gather;
-    return (struct data_traffic){.sum_s = units * (traffic_gather_s(&inner, scatter / units) +
-                                                   traffic_sum_s(&outer, scatter / units / d->shard)),
-                                 .gather_s = units * traffic_gather_s(&inner, gather / units),
-                                 .sum_bytes = traffic_gather_bytes(&inner, scatter) +
-                                              traffic_sum_bytes(&outer, scatter / d->shard),
-                                 .gather_bytes = traffic_gather_bytes(&inner, gather)};
-}
-
-static struct dp_cost dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
-                              const struct rank_share *s, const struct passes *t)
-{
-    const struct mesh_shape *v = &r->variant.mesh;
-    const struct mesh_stage *stage = &r->stages[rank];
-    struct dp_cost c = {0};
-    if (mesh_dp_cp(v) == 1) return c;
-    const double dense = stage->count - stage->experts;
-    const struct data_axis all = {dense, dense - stage->tables, mesh_dp_cp(v), v->zero > 0 ? v->shard : 1,
-                                  v->tp},
-                           own = {stage->experts, stage->experts, mesh_dp_cp(v) / s->ep, expert_shards(v),
-                                  v->tp * s->ep};
-    const int ends = (rank == 0) + (rank == v->pp - 1);
-    const struct data_traffic x = data_traffic(p, v->zero, &all, stage->layers + ends, s->weight_bytes),
-                              y = data_traffic(p, v->zero, &own, stage->layers, s->weight_bytes);
-    const bool each_micro = v->zero >= 2;
-    const double sums = each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
-    const double sum = x.sum_s + y.sum_s, gather = x.gather_s + y.gather_s;
-    c.sum.bytes = sums * (x.sum_bytes + y.sum_bytes) + gathers * (x.gather_bytes + y.gather_bytes);
-    c.sum.seconds = sums * sum + gathers * gather;
-    /* The first stages finish last: later stages reduce while earlier ones still compute. */
-    const double slack = s->overlap_dp * rank * t->backward / v->chunks;
-    /* New weights are gathered while the optimizer runs; those of Muon come last. */
-    const double overlap = p->spec.run.optim_name != OPTIM_MUON ? s->overlap_dp : 0;
-    const double moved = uncovered(gather, optim_s(p, s, &r->variant, stage), stage->layers, overlap);
-    if (v->zero < 2) {
-        c.once = fmax(0, uncovered(sum, t->backward, stage->layers, s->overlap_dp) - slack) + moved;
-    } else { /* gathers and reduce-scatters of a backward pass overlap it together */
-        const double recompute = v->zero == 3 ? gather / 2 : 0;
-        c.backward = uncovered(sum + recompute, t->backward, stage->layers, s->overlap_dp);
-        c.forward = v->zero == 3 ? uncovered(gather / 2, t->forward, stage->layers, s->overlap_dp) : 0;
-        c.once = v->zero == 2 ? moved : 0;
-    }
-    /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */
-    const struct axis every = traffic_axis(&p->cluster, mesh_dp_cp(v), v->tp);
-    const double reads = stage->row_bytes - stage->rows * 4,
-                 read_s = reads > 0 ? traffic_gather_s(&every, reads) : 0;
-    c.sum.bytes += traffic_gather_bytes(&every, reads), c.sum.seconds += read_s, c.once += read_s;
-    c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
-    return c;
+    const double away = p->assume.offload_optimizer;
+    return own * bytes * (1 - away) / p->cluster.machine->stream_rate +
+           own * away * (2 * b.master + b.moments) / machine_host_both(p->cluster.machine);
 }
 
 /* Times of all stages, each micro-batch with its part of dp's communication; then simulates the schedule. */
@@ -677,12 +595,13 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
         struct passes all = {0};
         struct mesh_stage *stage = &r->stages[i];
         for (int c = 0; c < v->mesh.chunks; c++) {
-            const struct passes t = rank_passes(v, i, s, c);
+            const struct passes t = rank_passes(p, v, i, s, c);
             times[c * v->mesh.pp + i] = (struct pipeline_stage_time){
                 .forward = t.forward + blocked, .dgrad = t.backward - t.wgrad + blocked, .wgrad = t.wgrad};
             passes_add(&all, &t);
         }
-        const struct dp_cost cost = dp_cost(p, r, i, s, &all);
+        const struct mesh_dp_cost cost =
+            mesh_dp_cost(p, r, i, s, &(struct mesh_pass){all.forward, all.backward, optim_s(p, s, v, stage)});
         for (int c = 0; c < v->mesh.chunks; c++) {
             times[c * v->mesh.pp + i].forward += cost.forward / v->mesh.chunks;
             times[c * v->mesh.pp + i].dgrad += cost.backward / v->mesh.chunks;
@@ -753,10 +672,11 @@ static void count_exchanges(const struct rank_share *s, struct mesh_result *r)
 {
     const struct mesh_variant *v = &r->variant;
     for (int c = 0; c < v->mesh.chunks; c++) {
-        const struct range at = stage_range(&v->mesh, s->layers, c * v->mesh.pp + r->slowest);
+        const struct mesh_range at = mesh_stage_range(&v->mesh, s->layers, c * v->mesh.pp + r->slowest);
         for (int64_t i = at.begin; i < at.end; i++) {
-            count_exchange(&r->cp, r->micros, &s->layer[i].context);
-            count_exchange(&r->ep, r->micros, &s->layer[i].dispatch);
+            const struct rank_share_layer *l = rank_share_at(s, at.begin, i);
+            count_exchange(&r->cp, r->micros, &l->context);
+            count_exchange(&r->ep, r->micros, &l->dispatch);
         }
     }
     if (r->slowest == v->mesh.pp - 1) count_exchange(&r->ep, r->micros, &s->dispatch_modules);

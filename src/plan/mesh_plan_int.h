@@ -44,4 +44,34 @@ double mesh_host_max(const struct mesh_plan *p);
 double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
 bool mesh_fits(const struct mesh_plan *p, const struct mesh_result *r); /* the devices and their host hold it */
+
+/* Layers of a stage (chunk c of rank r: stage c pp + r). */
+struct mesh_range { int64_t begin, end; };
+static inline struct mesh_range mesh_stage_range(const struct mesh_shape *m, int64_t layers, int stage)
+{
+    struct mesh_range r = {0};
+    for (int i = 0; i <= stage; i++) r = (struct mesh_range){r.end, r.end + mesh_stage_layers(m, layers, i)};
+    return r;
+}
+/* Ranks that shard experts that others share out; 1 without ZeRO. */
+static inline int mesh_expert_shards(const struct mesh_shape *m)
+{
+    return m->zero > 0 && m->shard >= mesh_ep(m) ? m->shard / mesh_ep(m) : 1;
+}
+/* Exposed seconds of a transfer of which `hidden` seconds overlap with compute. Overlapped GEMMs slow down by a part of
+ * the copies' time (two H200s: 7 ms of a step for 13.5 hidden by DDP, 12 for 26 by ZeRO 3). */
+static inline double mesh_paid(double transfer, double hidden)
+{
+    const double slower = 0.4;
+    return transfer - (1 - slower) * (transfer < hidden ? transfer : hidden);
+}
+/* What data parallelism costs a rank whose passes of a micro-batch, and whose optimizer, take these seconds: per pass of
+ * a micro-batch, and once per step (mesh_dp.c). */
+struct mesh_pass { double forward, backward, optim; };
+struct mesh_dp_cost {
+    double forward, backward, once;
+    struct mesh_traffic sum;
+};
+struct mesh_dp_cost mesh_dp_cost(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                                 const struct rank_share *s, const struct mesh_pass *t);
 #endif

@@ -22,6 +22,7 @@ bool rank_share_is(const struct rank_share *s, const struct mesh_variant *v)
 void rank_share_close(struct rank_share *s)
 {
     if (s == NULL) return;
+    rank_share_close(s->full);
     free(s->layer);
     free(s);
 }
@@ -199,7 +200,69 @@ static double stream_codes(const struct rank_share *s, const struct decoder *d, 
     return (double)act.used;
 }
 
-static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+/* Bytes that a block keeps with a policy, or its feed-forward part alone. */
+static double kept_bytes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
+                         int64_t i, enum recompute policy, bool ffn)
+{
+    struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
+    struct lay l = lay_of(s, d, a, &act, &scratch);
+    struct block_saved saved;
+    struct ffn_saved part;
+    l.recompute = policy;
+    if (ffn)
+        ffn_lay(&d->blocks[i].ffn, &part, &l);
+    else
+        block_lay(&d->blocks[i], &saved, &l);
+    return (double)act.used;
+}
+
+static double shared_bytes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
+                           int64_t i)
+{
+    struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
+    const struct lay l = lay_of(s, d, a, &act, &scratch);
+    struct mlp_saved saved;
+    if (d->blocks[i].ffn.kind != FFN_MOE || d->blocks[i].ffn.moe.shared.f == 0) return 0;
+    mlp_lay(&d->blocks[i].ffn.moe.shared, &saved, &l);
+    return (double)act.used;
+}
+
+/* What a layer need not keep if it computes again what is assumed (plan/assume.def). */
+static double dropped_bytes(const struct rank_share *s, const struct decoder *d,
+                            const struct plan_lay_args *a, int64_t i, const struct assume *assume)
+{
+    const struct block *b = &d->blocks[i];
+    const double e = (double)dtype_bytes(a->dt), n = (double)a->tokens, width = (double)b->norm1.d;
+    const struct mixer_flow flow = mixer_traits(model_layer(&d->spec, i).mixer)->mixer_flow(&d->spec);
+    const double norms = 2 * n / s->tp * width * e,
+                 cheap = kept_bytes(s, d, a, i, RECOMPUTE_NONE, false) -
+                         kept_bytes(s, d, a, i, RECOMPUTE_SELECTIVE, false);
+    const bool none = s->recompute == RECOMPUTE_NONE, moe = b->ffn.kind == FFN_MOE;
+    double sum = 0;
+    if (s->recompute == RECOMPUTE_FULL) return 0;
+    if (assume->recompute_layernorm > 0 && none) sum += norms;
+    if (assume->recompute_mla_up_proj > 0 && none && b->mixer.kind == MIXER_MLA) sum += cheap - norms;
+    if (assume->recompute_core_attn > 0 && !flow.linear && mixer_out(&b->mixer))
+        sum += n * (double)mixer_out(&b->mixer)->in *
+               (e + 4.0 / (double)flow.head_dim); /* with its log-sum-exp */
+    if (moe ? assume->recompute_moe > 0 : assume->recompute_mlp > 0)
+        sum += kept_bytes(s, d, a, i, RECOMPUTE_NONE, true) - kept_bytes(s, d, a, i, RECOMPUTE_FULL, true);
+    else if (moe && assume->recompute_shared_experts > 0)
+        sum += shared_bytes(s, d, a, i);
+    return sum;
+}
+
+/* Once the whole layout is known: what is computed again has one place for all layers. */
+static void drop(struct rank_share *s)
+{
+    for (int64_t i = 0; i < s->layers; i++) {
+        s->layer[i].act -= s->layer[i].dropped;
+        s->layer[i].scratch += s->layer[i].dropped;
+    }
+}
+
+static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
+                       const struct assume *assume)
 {
     for (int64_t i = 0; i < s->layers; i++) {
         struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
@@ -209,6 +272,7 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
         s->layer[i].act = (double)act.used;
         s->layer[i].act_mixer = (double)saved.act_mixer;
         s->layer[i].scratch = (double)scratch.peak;
+        if (assume_memory(assume)) s->layer[i].dropped = dropped_bytes(s, d, a, i, assume);
         s->layer[i].overlap = ffn_how(&d->blocks[i].ffn) == SP_OVERLAP ? 1 : 0.5; /* of two branches */
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
@@ -257,7 +321,7 @@ static double operand_bytes(struct decoder *d, const struct plan_lay_args *a)
 
 /* Bytes of plan_lay for this rank's part of the model without a pipeline, by arena. */
 static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
-                        const struct machine *machine, struct rank_share *s)
+                        const struct cluster *c, struct rank_share *s)
 {
     struct decoder d;
     struct activations act = {0};
@@ -269,8 +333,8 @@ static status lay_whole(struct memory *m, const struct model_spec *spec, const s
         count_rows(s, &d);
         count_reads(s, &d, &rank.sparse_grad);
         s->stream_codes = stream_codes(s, &d, a);
-        count_codes(s, &d, machine);
-        lay_layers(s, &d, a);
+        count_codes(s, &d, c->machine);
+        lay_layers(s, &d, a, c->assume);
         s->ortho = muon_most(&d.params);
         s->operands = operand_bytes(&d, a);
         s->pieces = (double)(d.params.chunks_model + rank.sparse_grad.chunks_model);
@@ -313,15 +377,15 @@ double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, d
 }
 
 static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,
-                        const struct machine *machine)
+                        const struct cluster *c)
 {
     struct memory m, without;
-    TRY(lay_whole(&m, &spec->model, a, machine, s));
+    TRY(lay_whole(&m, &spec->model, a, c, s));
     without = m;
     if (spec->model.mtp_depth > 0) {
         struct model_spec plain = spec->model;
         plain.mtp_depth = 0;
-        TRY(lay_whole(&without, &plain, a, machine, NULL));
+        TRY(lay_whole(&without, &plain, a, c, NULL));
     }
     const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
     s->modules = spec->model.mtp_depth;
@@ -376,6 +440,13 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
                                 .precision = (enum precision)spec->run.train_precision,
                                 .recompute = s->recompute,
                                 .imbalance = c->assume->imbalance,
+                                .gemms = c->assume->gemms,
+                                .again = {.core_attn = c->assume->recompute_core_attn > 0,
+                                          .layernorm = c->assume->recompute_layernorm > 0,
+                                          .mla_up_proj = c->assume->recompute_mla_up_proj > 0,
+                                          .mlp = c->assume->recompute_mlp > 0,
+                                          .moe = c->assume->recompute_moe > 0,
+                                          .shared_experts = c->assume->recompute_shared_experts > 0},
                                 .tokens = tokens,
                                 .sequence = spec->run.train_sequence_length,
                                 .stream = tokens / s->tp,
@@ -388,9 +459,11 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
                                            .tokens = (double)tokens,
                                            .element = s->weight_bytes, /* of activations' type */
                                            .sequence = spec->run.train_sequence_length};
+    struct exchange_args experts_again = exchange;
+    experts_again.recompute = RECOMPUTE_FULL;
     for (int64_t i = 0; i < s->layers; i++) {
         s->layer[i].context = exchange_context(&exchange, i);
-        s->layer[i].dispatch = exchange_experts(&exchange, i);
+        s->layer[i].dispatch = exchange_experts(c->assume->recompute_moe > 0 ? &experts_again : &exchange, i);
         shape.fp8 = fp8_now(&s->layer[i].fp8, spec, tokens);
         const struct layer_times t = layer_times_of(&shape, i);
         struct layer_times *sum = &s->layer[i].times;
@@ -416,6 +489,20 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
     }
     const struct axis tp = traffic_axis(c, s->tp, 1);
     s->gather_s = traffic_gather_s(&tp, s->stream_bytes);
+}
+
+/* The layers that are assumed to recompute all. */
+static status open_full(struct rank_share *s, const struct mesh_variant *v, const struct rank_share_args *a)
+{
+    struct assume assume = *a->cluster->assume;
+    struct cluster c = *a->cluster;
+    struct mesh_variant full = *v;
+    struct rank_share_args args = *a;
+    if (assume.recompute_layers <= 0 || v->recompute == RECOMPUTE_FULL) return STATUS_OK;
+    s->full_layers = (int64_t)assume.recompute_layers;
+    assume.recompute_layers = 0;
+    c.assume = &assume, args.cluster = &c, full.recompute = RECOMPUTE_FULL;
+    return rank_share_open(&s->full, &full, &args);
 }
 
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v, const struct rank_share_args *a)
@@ -465,7 +552,9 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
         s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
     MEMORY_CHECK(s->layer != NULL, "no memory to plan with");
-    status st = lay_bytes(s, &spec, &args, a->cluster->machine);
+    status st = lay_bytes(s, &spec, &args, a->cluster);
+    if (st == STATUS_OK) drop(s);
+    if (st == STATUS_OK) st = open_full(s, v, a);
     local = spec;
     divide(&local.model, v->mesh.tp);
     if (st == STATUS_OK) time_layers(s, &local, a->cluster, &shape);

@@ -14,6 +14,7 @@ struct rank_share_layer {
                                    may read, and bytes kept for them; else 0 */
     double kept;                /* parameters of rows whose gradients no schedule defers: zero.h */
     double count_mixer, act_mixer; /* the part of `count` and `act` before norm2 */
+    double dropped;             /* of act, once the whole layout is known: what is assumed to be computed again */
     double act, scratch, store; /* bytes of a micro-batch; store: operands of its deferred GEMMs */
     struct layer_times times;   /* of a micro-batch */
     double overlap;             /* fraction of its tp communication that overlaps GEMMs, if the machine supports it */
@@ -36,6 +37,9 @@ struct rank_share {
     double overlap_tp, overlap_dp; /* fraction of the communication that can, and does: 0 without overlap */
     int64_t layers;
     struct rank_share_layer *layer; /* [layers], owned */
+    struct rank_share *full;    /* the same with full recompute, of which the first `full_layers` of each chunk are taken
+                                   (assume recompute_layers); NULL: none. Owned */
+    int64_t full_layers;
     double count_first, count_last, count_tied; /* parameters: embedding; norm and head; the table shared with the
                                                    head */
     double count;               /* parameters of the whole model's layout */
@@ -73,6 +77,11 @@ struct rank_share_args {
 status rank_share_open(struct rank_share **out, const struct mesh_variant *v,
                        const struct rank_share_args *a) WARN_UNUSED;
 void rank_share_close(struct rank_share *s);
+/* Layer i of a chunk that begins with layer `first`. */
+static inline const struct rank_share_layer *rank_share_at(const struct rank_share *s, int64_t first, int64_t i)
+{
+    return s->full && i - first < s->full_layers ? &s->full->layer[i] : &s->layer[i];
+}
 /* Bytes of the tables of the gradient's norm on a rank of the mesh that has `part` of the parameters
  * (optim/grad_norm.h). */
 double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, double part);

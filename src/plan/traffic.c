@@ -56,7 +56,8 @@ struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
     const struct machine *m = c->machine;
     const struct spread at = spread_of(c, ranks, stride);
     const int inside = at.fewest, nodes = at.nodes;
-    const bool trees = c->assume && c->assume->trees > 0 && nodes > 1;
+    const bool trees = c->assume && c->assume->trees > 0 && nodes > 1,
+               sharp = c->assume && c->assume->sharp > 0 && nodes > 1;
     const double net = inside * m->net_rate * pod_share(c, ranks, stride, inside);
     return (struct axis){
         .ranks = ranks,
@@ -67,7 +68,10 @@ struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
         .latency = m->latency_base + (ranks - nodes) * m->latency_hop + (nodes - 1) * m->latency_net,
         .tree_latency =
             trees ? m->latency_base + 2 * ((inside - 1) * m->latency_hop + ceil(log2(nodes)) * m->latency_net)
-                  : 0};
+                  : 0,
+        .sharp_link = sharp ? m->link_rate : 0,
+        .sharp_net = m->net_rate * inside,
+        .sharp_latency = m->latency_base + 2 * (inside - 1) * m->latency_hop + 2 * m->latency_net};
 }
 
 double traffic_gather_bytes(const struct axis *a, double bytes)
@@ -87,10 +91,15 @@ double traffic_gather_s(const struct axis *a, double bytes)
 
 double traffic_sum_s(const struct axis *a, double bytes)
 {
+    if (a->ranks <= 1) return 0;
     const double tree_share = 0.92;
     const double ring = 2 * traffic_gather_s(a, bytes),
                  tree = a->tree_latency + traffic_sum_bytes(a, bytes) / (a->rate * tree_share);
-    return a->tree_latency > 0 && tree < ring ? tree : ring;
+    const double sharp =
+        a->sharp_latency +
+        fmax(2 * bytes * (a->inside - 1) / a->inside / fmax(a->sharp_link, 1), bytes / a->sharp_net);
+    const double best = a->tree_latency > 0 && tree < ring ? tree : ring;
+    return a->sharp_link > 0 && sharp < best ? sharp : best;
 }
 
 /* What a NIC keeps of its rate if `ranks` of a pod send to another pod at once. */

@@ -102,6 +102,141 @@ static void an_a100_has_its_own_rates(void **state)
     near(machine_attention_rate(c.machine, PRECISION_BF16, 64, 16384, false) / tera, 185, 0.02);
 }
 
+static double act(const struct mesh_result *r)
+{
+    return r->stages[0].memory.act;
+}
+
+/* Kinds of recompute against the policies that ingot lays out itself: norms' outputs are what selective leaves out of dense layers; all
+ * layers are full. */
+static void recompute_kinds_keep_less_and_take_longer(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 64);
+    struct mesh_variant v = variant(8, 2, 1, 1), cheap = v, full = v;
+    cheap.recompute = RECOMPUTE_SELECTIVE, full.recompute = RECOMPUTE_FULL;
+    const struct mesh_result none = with(&s, "16xh100", &v, NULL),
+                             selective = with(&s, "16xh100", &cheap, NULL),
+                             all = with(&s, "16xh100", &full, NULL);
+    const struct mesh_result norms = with(&s, "16xh100", &v, "recompute_layernorm=1");
+    near(act(&norms), act(&selective), 1e-6);
+    assert_true(norms.compute.memory > none.compute.memory && norms.compute.gemms == none.compute.gemms);
+    {
+        const struct mesh_result other = with(&s, "16xh100", &cheap, "recompute_layernorm=1");
+        near(act(&other), act(&selective), 1e-12);
+    } /* left out already */
+    const struct mesh_result layers = with(&s, "16xh100", &v, "recompute_layers=32");
+    near(act(&layers), act(&all), 1e-9);
+    near(layers.step, all.step, 1e-9);
+    const struct mesh_result half = with(&s, "16xh100", &v, "recompute_layers=16");
+    near(act(&half), (act(&none) + act(&all)) / 2, 1e-3);
+    near(half.compute.gemms, (none.compute.gemms + all.compute.gemms) / 2, 1e-6);
+    const struct mesh_result mlp = with(&s, "16xh100", &v, "recompute_mlp=1");
+    const double n = 4096, e = 2, up = 2 * (double)s.model.ffn_size / 2; /* gate and up on a rank of two */
+    near(act(&none) - act(&mlp), 32 * n * up * e, 1e-6);
+    near((mlp.compute.gemms - none.compute.gemms) * 2, all.compute.gemms - none.compute.gemms, 0.5);
+    assert_true(mlp.compute.gemms > none.compute.gemms && mlp.compute.mixing == none.compute.mixing);
+    const struct mesh_result core = with(&s, "16xh100", &v, "recompute_core_attn=1");
+    near(act(&none) - act(&core), 32 * n * (4096 / 2 * e + 16 * 4), 1e-4);
+    near(core.compute.mixing - none.compute.mixing, all.compute.mixing - none.compute.mixing, 1e-9);
+    {
+        const struct mesh_result other = with(&s, "16xh100", &full, "recompute_mlp=1,recompute_core_attn=1");
+        near(act(&other), act(&all), 1e-12);
+    }
+}
+
+/* Experts go to their ranks again; latent attention's expanded heads are formed again. */
+static void experts_and_latents_are_computed_again(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("engram-moe-medium", 2048, 32);
+    s.model.engram_layers[0] = 0;
+    struct mesh_variant v = variant(8, 1, 1, 1);
+    v.mesh.ep = 8;
+    const struct mesh_result plain = with(&s, "8xh100", &v, NULL),
+                             moe = with(&s, "8xh100", &v, "recompute_moe=1"),
+                             shared = with(&s, "8xh100", &v, "recompute_shared_experts=1");
+    assert_true(act(&moe) < act(&plain) && moe.ep.seconds > 1.2 * plain.ep.seconds);
+    assert_true(moe.compute.gemms > plain.compute.gemms);
+    assert_true(s.model.moe_shared_size == 0 || act(&shared) < act(&plain));
+    struct spec latent = spec_of("swa-mla-medium", 2048, 32);
+    const struct mesh_variant w = variant(8, 1, 1, 1);
+    struct mesh_variant cheap = w;
+    cheap.recompute = RECOMPUTE_SELECTIVE;
+    const struct mesh_result keeps = with(&latent, "8xh100", &w, NULL),
+                             again = with(&latent, "8xh100", &w, "recompute_mla_up_proj=1"),
+                             both =
+                                 with(&latent, "8xh100", &w, "recompute_mla_up_proj=1,recompute_layernorm=1"),
+                             selective = with(&latent, "8xh100", &cheap, NULL);
+    assert_true(act(&again) < act(&keeps) && again.compute.gemms > keeps.compute.gemms);
+    near(act(&both), act(&selective), 1e-6);
+}
+
+static void offload_moves_bytes_to_the_host(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 64);
+    const struct mesh_variant v = variant(8, 2, 1, 1);
+    const struct mesh_result plain = with(&s, "16xh100", &v, NULL),
+                             half = with(&s, "16xh100", &v, "offload_act=0.5"),
+                             all = with(&s, "16xh100", &v, "offload_act=1"),
+                             optim = with(&s, "16xh100", &v, "offload_optimizer=1");
+    assert_true(act(&all) < act(&half) && act(&half) < act(&plain));
+    near(all.stages[0].host, 2 * half.stages[0].host, 1e-9);
+    assert_true(plain.stages[0].host == 0 && all.step >= plain.step);
+    assert_true(optim.stages[0].memory.optim < 0.05 * plain.stages[0].memory.optim &&
+                optim.optim > plain.optim);
+    struct spec own = s; /* what ingot has a key for */
+    own.run.memory_offload_optimizer = true;
+    const struct mesh_result key = with(&own, "16xh100", &v, NULL);
+    near(optim.stages[0].host, key.stages[0].host, 1e-3); /* the key's are less the tables of chunks */
+    near(optim.optim, key.optim, 1e-3);
+}
+
+static void links_are_shared_and_switches_add(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 256);
+    struct mesh_variant v = variant(16, 1, 4, 0);
+    const struct mesh_result alone = with(&s, "64xh100", &v, NULL),
+                             shared = with(&s, "64xh100", &v, "contention=1"),
+                             half = with(&s, "64xh100", &v, "contention=0.5");
+    assert_true(shared.dp.seconds > half.dp.seconds && half.dp.seconds > alone.dp.seconds);
+    assert_true(shared.dp.bytes == alone.dp.bytes && shared.step >= alone.step);
+    v = variant(64, 1, 1, 0);
+    near(with(&s, "64xh100", &v, "contention=1").step, with(&s, "64xh100", &v, NULL).step, 1e-12);
+    const struct mesh_result ring = with(&s, "64xh100", &v, NULL), sharp = with(&s, "64xh100", &v, "sharp=1");
+    assert_true(sharp.dp.seconds < ring.dp.seconds && sharp.dp.bytes == ring.dp.bytes);
+    /* Of many bytes a ring moves 2 (n - 1) / n S over the network, switches S; with eight NICs in a node its links then bound: 2 (g - 1) / g S. */
+    struct assume a = assume_default();
+    struct cluster c;
+    assert_int_equal(cluster_parse("64xh100", &c), STATUS_OK);
+    const double bytes = 1e12, link = c.machine->link_rate,
+                 ring_s = 2 * 63 / 64.0 * bytes / fmin(link, 8 * c.machine->net_rate);
+    c.assume = &a;
+    struct axis x = traffic_axis(&c, 64, 1);
+    near(traffic_sum_s(&x, bytes), ring_s, 1e-3);
+    a.sharp = 1;
+    x = traffic_axis(&c, 64, 1);
+    near(traffic_sum_s(&x, bytes), fmax(2 * 7 / 8.0 / link, 1 / (8 * c.machine->net_rate)) * bytes, 1e-3);
+    x = traffic_axis(&c, 8, 8); /* one of each node: the network alone */
+    near(traffic_sum_s(&x, bytes), bytes / c.machine->net_rate, 1e-3);
+    v = variant(8, 1, 1, 0);
+    near(with(&s, "8xh100", &v, "sharp=1").step, with(&s, "8xh100", &v, NULL).step, 1e-12);
+}
+
+static void another_programs_gemms(void **state)
+{
+    (void)state;
+    const struct spec s = spec_of("7b", 4096, 64);
+    const struct mesh_variant v = variant(8, 2, 1, 1);
+    const struct mesh_result plain = with(&s, "16xh100", &v, NULL),
+                             twice = with(&s, "16xh100", &v, "gemms=2");
+    assert_true(twice.compute.gemms > 0.5 * plain.compute.gemms &&
+                twice.compute.gemms < 0.55 * plain.compute.gemms); /* the head */
+    near(twice.compute.mixing, plain.compute.mixing, 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +244,11 @@ int main(void)
         cmocka_unit_test(each_changes_its_part),
         cmocka_unit_test(experts_wait_for_the_fullest),
         cmocka_unit_test(an_a100_has_its_own_rates),
+        cmocka_unit_test(recompute_kinds_keep_less_and_take_longer),
+        cmocka_unit_test(experts_and_latents_are_computed_again),
+        cmocka_unit_test(offload_moves_bytes_to_the_host),
+        cmocka_unit_test(links_are_shared_and_switches_add),
+        cmocka_unit_test(another_programs_gemms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
