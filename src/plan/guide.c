@@ -232,6 +232,19 @@ static status speed_rows(const struct spec *s, const struct guide_args *a, const
 
 /* ---- power */
 
+/* Watts of each device, alone or with its share of the system, and what that makes of a run; nothing where they are not
+ * known. The site's share (--pue) is on top of the system's. */
+static void add_watts(json_t *row, const char *of, double watts, const struct outlook *o,
+                      const struct cluster *c)
+{
+    char key[32];
+    if (watts <= 0) return;
+    snprintf(key, sizeof key, "%s_watts", of);
+    json_object_set_new(row, key, json_real(watts));
+    snprintf(key, sizeof key, "%s_mwh", of);
+    json_object_set_new(row, key, json_real(watts * c->devices * o->seconds / 3.6e9));
+}
+
 static status power_row(const struct spec *s, const struct guide_args *a, const struct cluster *c,
                         json_t *rows)
 {
@@ -256,6 +269,8 @@ static status power_row(const struct spec *s, const struct guide_args *a, const 
     json_object_set_new(row, "joules_per_token",
                         json_real(o.watts * a->outlook.pue * c->devices / r.tokens_per_s));
     json_object_set_new(row, "mwh", json_real(o.joules / 3.6e9));
+    add_watts(row, "device", o.device_watts, &o, c);
+    add_watts(row, "system", o.system_watts, &o, c);
     json_object_set_new(row, "seconds", json_real(o.seconds));
     return STATUS_OK;
 }
@@ -315,13 +330,20 @@ static const struct table_column speed_columns[] = {{"devices", "devices", TABLE
                                                     {"recompute", "recompute", TABLE_TEXT},
                                                     {"mesh", "mesh", TABLE_TEXT},
                                                     {"why", "why not", TABLE_TEXT}};
-static const struct table_column power_columns[] = {
-    {"machine", "machine", TABLE_TEXT}, {"devices", "devices", TABLE_WHOLE},
-    {"fits", "fits", TABLE_TEXT},       {"watts", "W each", TABLE_WHOLE},
-    {"power_of", "of its", TABLE_TEXT}, {"tokens_per_s", "tokens/s", TABLE_COUNT},
-    {"mfu", "MFU", TABLE_PERCENT},      {"joules_per_token", "J/token", TABLE_NUMBER},
-    {"mwh", "MWh", TABLE_NUMBER},       {"seconds", "time", TABLE_TIME},
-    {"mesh", "mesh", TABLE_TEXT},       {"why", "why not", TABLE_TEXT}};
+static const struct table_column power_columns[] = {{"machine", "machine", TABLE_TEXT},
+                                                    {"devices", "devices", TABLE_WHOLE},
+                                                    {"fits", "fits", TABLE_TEXT},
+                                                    {"device_watts", "device W", TABLE_WHOLE},
+                                                    {"system_watts", "system W", TABLE_WHOLE},
+                                                    {"tokens_per_s", "tokens/s", TABLE_COUNT},
+                                                    {"mfu", "MFU", TABLE_PERCENT},
+                                                    {"joules_per_token", "J/token", TABLE_NUMBER},
+                                                    {"device_mwh", "device MWh", TABLE_NUMBER},
+                                                    {"system_mwh", "system MWh", TABLE_NUMBER},
+                                                    {"mwh", "MWh", TABLE_NUMBER},
+                                                    {"seconds", "time", TABLE_TIME},
+                                                    {"mesh", "mesh", TABLE_TEXT},
+                                                    {"why", "why not", TABLE_TEXT}};
 
 struct guide {
     const char *name;
@@ -331,22 +353,24 @@ struct guide {
     const char *words; /* what the columns mean */
 };
 #define COLUMNS(list) list, (int)(sizeof list / sizeof list[0])
-static const struct guide guides[] = {{"batch", batch_rows, COLUMNS(batch_columns),
-                                       "best batch, lr: Step Law (arXiv:2503.04715), of --tokens or 20 "
-                                       "tokens per parameter; batch: the nearest that "
-                                       "the devices share; mesh: the fastest that fits"},
-                                      {"memory", memory_rows, COLUMNS(memory_columns),
-                                       "per device, one sequence at once: state, and all of it by "
-                                       "train.recompute none, selective, full; on several "
-                                       "devices the state is sharded (ZeRO 3; fp8: 2)"},
-                                      {"speed", speed_rows, COLUMNS(speed_columns),
-                                       "each: tokens/s per device; scaling: of each against the first row; "
-                                       "the step's tokens are train.batch_tokens in "
-                                       "every row"},
-                                      {"power", power_rows, COLUMNS(power_columns),
-                                       "W: the maker's, of the system with its share of hosts and switches, "
-                                       "or of the device alone; MWh, time: of "
-                                       "--tokens or 1T, with failures and checkpoints"}};
+static const struct guide guides[] = {
+    {"batch", batch_rows, COLUMNS(batch_columns),
+     "best batch, lr: Step Law (arXiv:2503.04715), of --tokens or 20 "
+     "tokens per parameter; batch: the nearest that "
+     "the devices share; mesh: the fastest that fits"},
+    {"memory", memory_rows, COLUMNS(memory_columns),
+     "per device, one sequence at once: state, and all of it by "
+     "train.recompute none, selective, full; on several "
+     "devices the state is sharded (ZeRO 3; fp8: 2)"},
+    {"speed", speed_rows, COLUMNS(speed_columns),
+     "each: tokens/s per device; scaling: of each against the first row; "
+     "the step's tokens are train.batch_tokens in "
+     "every row"},
+    {"power", power_rows, COLUMNS(power_columns),
+     "W: the maker's per device: of the device alone, and of the system with its "
+     "share of hosts and switches; J/token and MWh: of the system where it is "
+     "known, else of the device, with the site's share (--pue); time: of --tokens or 1T, "
+     "with failures and checkpoints"}};
 
 static status print_rows(const struct guide *g, const struct spec *s, const struct guide_args *a,
                          const struct cluster *c)

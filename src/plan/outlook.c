@@ -25,6 +25,7 @@ static void set_power(const char *machine, struct outlook *o)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(rows[i].machine, machine) != 0) continue;
+        o->device_watts = rows[i].device, o->system_watts = rows[i].system;
         o->system = rows[i].system > 0;
         o->watts = o->system ? rows[i].system : rows[i].device;
     }

@@ -34,6 +34,7 @@ struct outlook {
     double device_hours, money; /* money 0: no price */
     double watts, joules;       /* watts: per device, with its part of the system; 0: not known */
     bool system;                /* watts are the system's, else the device's alone */
+    double device_watts, system_watts; /* per device, of plan/power.def; 0: not known */
     double failures, checkpoints;
     double storage_one;         /* bytes/s with which checkpoints and lost work cost 1 % of the time; 0: no failures */
     double kept_bytes;          /* of the checkpoints that ckpt.keep keeps, and one that is being written */

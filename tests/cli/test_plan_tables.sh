@@ -27,6 +27,10 @@ check "the first row is the measure" awk '/"scaling"/ { exit !($2 + 0 == 1) }' o
 run 0 "${small[@]}" --machine 8xh100 --table power --compare h100,b200 --json
 check "a row of each" [ "$(grep -c '"watts":' out)" -eq 2 ]
 check "joules of a token" awk "BEGIN { r = $(value joules_per_token '"machine": "b200"') * $(value tokens_per_s '"machine": "b200"') / (8 * 1788); exit !(r > 0.999999 && r < 1.000001) }"
+check "device and system apart" awk "BEGIN { d = $(value device_watts '"machine": "b200"'); s = $(value system_watts '"machine": "b200"'); exit !(d == 1000 && s == 1788) }"
+check "the energy of each" awk "BEGIN { r = $(value device_mwh '"machine": "b200"') / $(value system_mwh '"machine": "b200"') / (1000 / 1788); exit !(r > 0.999999 && r < 1.000001) }"
+run 0 "${small[@]}" --machine 8xl40s --table power --compare l40s
+check "a device whose system is not known" eval 'grep -qE "^l40s +8 +[a-z]+ +350 " out && ! grep -q "system W" out'
 run 0 "${small[@]}" --machine 8xh100 --table power
 check "aligned, no blanks at the end" eval '! grep -q " $" out'
 check "every kind whose power is known" [ "$(grep -cE '^[a-z0-9-]+ +8 +yes ' out)" -eq 14 ]

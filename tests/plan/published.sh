@@ -7,6 +7,7 @@
 ingot=${1:-ingot}
 table=${2:-$(dirname "$0")/published.tsv}
 declare -A model stack
+set -f # 3*mla is a word
 failed=0
 number() { grep -o "\"$1\": [-0-9.e+]*" <<<"$plan" | head -n 1 | cut -d' ' -f2; }
 # T=8192 batch=... tensor=8 -> --train.sequence_length=8192 ...
@@ -18,7 +19,8 @@ keys_of() {
         batch=*) echo "--train.batch_tokens=${key#batch=}" ;;
         micro=*) echo "--train.micro_batch=${key#micro=}" ;;
         chunks=*) echo "--parallel.$key" --parallel.schedule=interleaved ;;
-        tensor=* | pipeline=* | zero=* | shard=* | stages=*) echo "--parallel.$key" ;;
+        tensor=* | pipeline=* | zero=* | shard=* | stages=* | expert=* | context=*) echo "--parallel.$key" ;;
+        assume.*) ;; # of this row alone
         optim.*) echo "--$key" ;;
         *) echo "--train.$key" ;;
         esac
@@ -31,7 +33,8 @@ predict() {
         stack) stack[$a]=$b ;;
         row)
             assumed=()
-            [ "${stack[$a]}" = - ] || assumed=(--assume "${stack[$a]}")
+            all=$([ "${stack[$a]}" = - ] || printf '%s ' "${stack[$a]}"; grep -oE 'assume\.[a-z_]+=[0-9.]+' <<<"$g" | cut -d. -f2-)
+            [ -z "$all" ] || assumed=(--assume "$(xargs <<<"$all" | tr ' ' ,)")
             shapes=()
             for key in ${model[$b]}; do shapes+=("--model.$key"); done
             # shellcheck disable=SC2046 # a word per key
