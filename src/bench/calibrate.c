@@ -60,9 +60,15 @@ static status write_part(const struct calibration *b, const char *path)
 
 static void read_measured(struct calibration *b, const char *line)
 {
+    static const char head[] = "# measured ";
     char name[64];
     double value;
-    if (sscanf(line, "# measured %63[^:]: %lg", name, &value) != 2) return;
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, head, sizeof head - 1) != 0 || colon == NULL || colon[1] != ' ' ||
+        !text_to_real(colon + 2, &value))
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)(colon - line - (ptrdiff_t)(sizeof head - 1)),
+             line + sizeof head - 1);
     if (strcmp(name, "link_latency") == 0) b->link_latency = value;
     if (strcmp(name, "link_ranks") == 0) b->link_ranks = (int)value;
     for (int i = 0; i < ITEM_COUNT; i++)

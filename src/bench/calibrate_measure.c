@@ -202,6 +202,21 @@ static status call_backward(struct calibration *b, void *of)
     return b->ops.attn_bwd(&((struct attention_calls *)of)->backward, b->s);
 }
 
+/* The same attention backward, from the gradient of its output. */
+static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const void *dout, void *const out[3],
+                                        size_t scratch)
+{
+    struct attn_bwd_args b = {.q = f->q, .k = f->k, .v = f->v, .o = f->o, .do_ = dout, .lse = f->lse};
+    b.dq = out[0], b.dk = out[1], b.dv = out[2];
+    b.q_stride = b.dq_stride = f->q_stride;
+    b.k_stride = b.dk_stride = f->k_stride;
+    b.v_stride = b.dv_stride = f->v_stride;
+    b.cu_seqlens = f->cu_seqlens, b.docs = f->docs, b.rows = f->rows, b.len_max = f->len_max;
+    b.heads = f->heads, b.heads_kv = f->heads_kv, b.hd = f->hd, b.hd_v = f->hd_v;
+    b.scale = f->scale, b.scratch = f->scratch, b.scratch_bytes = scratch, b.dt = f->dt;
+    return b;
+}
+
 /* size: width of a head, below 0 for the long sequences. */
 static status attention_open(struct calibration *b, int size, struct attention_calls *a)
 {
@@ -251,33 +266,7 @@ static status attention_open(struct calibration *b, int size, struct attention_c
                                         .scale = 1 / sqrt((double)hd),
                                         .scratch = place,
                                         .dt = DTYPE_BF16};
-    a->backward = (struct attn_bwd_args){.q = in[0],
-                                         .k = in[1],
-                                         .v = in[2],
-                                         .o = in[3],
-                                         .do_ = in[4],
-                                         .lse = lse,
-                                         .dq = out[0],
-                                         .dk = out[1],
-                                         .dv = out[2],
-                                         .q_stride = q,
-                                         .k_stride = q,
-                                         .v_stride = v,
-                                         .dq_stride = q,
-                                         .dk_stride = q,
-                                         .dv_stride = v,
-                                         .cu_seqlens = cu,
-                                         .docs = docs,
-                                         .rows = rows,
-                                         .heads = heads,
-                                         .heads_kv = heads,
-                                         .hd = hd,
-                                         .hd_v = hd_v,
-                                         .len_max = length,
-                                         .scale = 1 / sqrt((double)hd),
-                                         .scratch = place,
-                                         .scratch_bytes = scratch[1],
-                                         .dt = DTYPE_BF16};
+    a->backward = backward_of(&a->forward, in[4], out, scratch[1]);
     return STATUS_OK;
 }
 

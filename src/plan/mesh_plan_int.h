@@ -65,8 +65,8 @@ static inline double mesh_paid(double transfer, double hidden)
     const double slower = 0.4;
     return transfer - (1 - slower) * (transfer < hidden ? transfer : hidden);
 }
-/* What data parallelism costs a rank whose passes of a micro-batch, and whose optimizer, take these seconds: per pass of
- * a micro-batch, and once per step (mesh_dp.c). */
+/* What data parallelism costs a rank whose passes of a micro-batch, and whose optimizer, take these seconds: per pass
+ * of a micro-batch, and once per step (mesh_dp.c). */
 struct mesh_pass { double forward, backward, optim; };
 struct mesh_dp_cost {
     double forward, backward, once;

@@ -98,7 +98,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct past_error past_error_of(const struct past_errors *p, const char *machine, bool row)
+/* Of the runs on one machine that were predicted from the same rates. */
+struct past_error {
+    int runs, exact;          /* exact: those whose memory was planned to the byte */
+    double low, median, high; /* measured over predicted step */
+};
+static struct past_error past_error_of(const struct past_errors *p, const char *machine, bool row)
 {
     struct past_error e = {0};
     double *ratios = calloc((size_t)p->count + 1, sizeof *ratios);

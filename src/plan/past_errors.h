@@ -1,4 +1,5 @@
-/* past_errors: how far earlier predictions were off: forecast.jsonl of runs (observe/forecasts.h), for `ingot plan --past`. */
+/* past_errors: how far earlier predictions were off: forecast.jsonl of runs (observe/forecasts.h), for
+ * `ingot plan --past`. */
 #ifndef INGOT_PLAN_PAST_ERRORS_H
 #define INGOT_PLAN_PAST_ERRORS_H
 #include "base/status.h"
@@ -22,12 +23,6 @@ struct past_errors {
 status past_errors_read(const char *path, struct past_errors *p) WARN_UNUSED;
 void past_errors_free(struct past_errors *p);
 
-/* Of the runs on one machine that were predicted from the same rates. */
-struct past_error {
-    int runs, exact;            /* exact: those whose memory was planned to the byte */
-    double low, median, high;   /* measured over predicted step */
-};
-struct past_error past_error_of(const struct past_errors *p, const char *machine, bool row);
 /* Prints one line about a step that is predicted now, if there were such runs (or --past was given). `p` NULL: nothing. */
 void past_errors_print(const struct past_errors *p, const char *machine, bool row, double step);
 /* {"runs", "step_ratio_low", "step_ratio_median", "step_ratio_high", "memory_exact", "step_seconds_low",

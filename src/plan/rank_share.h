@@ -37,8 +37,8 @@ struct rank_share {
     double overlap_tp, overlap_dp; /* fraction of the communication that can, and does: 0 without overlap */
     int64_t layers;
     struct rank_share_layer *layer; /* [layers], owned */
-    struct rank_share *full;    /* the same with full recompute, of which the first `full_layers` of each chunk are taken
-                                   (assume recompute_layers); NULL: none. Owned */
+    struct rank_share *full;    /* the same with full recompute, of which the first `full_layers` of each chunk are
+                                   taken (assume recompute_layers); NULL: none. Owned */
     int64_t full_layers;
     double count_first, count_last, count_tied; /* parameters: embedding; norm and head; the table shared with the
                                                    head */

@@ -18,8 +18,8 @@ double forecast_measured(const struct forecast *f);
  * without a prediction. On a host it measures the rates first, which takes some milliseconds. On a GPU it warns if
  * another train.micro_batch that fits is predicted to take a tenth less. */
 double forecast_predict(const struct trainer *t);
-/* Logs both to the log file, appends them to the run's forecast.jsonl (observe/forecasts.h), and records the facts predicted_step_s, measured_step_s, predicted_bytes and
- * measured_bytes. If there is no prediction (a GPU that machine.def does not list, a run of FORECAST_SKIP steps), logs
- * the reason. On a host it measures the rates first. */
+/* Logs both to the log file, appends them to the run's forecast.jsonl (observe/forecasts.h), and records the facts
+ * predicted_step_s, measured_step_s, predicted_bytes and measured_bytes. If there is no prediction (a GPU that
+ * machine.def does not list, a run of FORECAST_SKIP steps), logs the reason. On a host it measures the rates first. */
 void forecast_log(const struct forecast *f, const struct trainer *t, struct observe *o);
 #endif
