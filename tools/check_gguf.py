@@ -25,6 +25,9 @@ LLAMA = "--model.norm=rmsnorm --model.activation=swiglu --model.position=rope --
 MODELS = {
     "llama": LLAMA + " --model.tied_embeddings=false",
     "llama_bias": LLAMA + " --model.rope_scaling=llama3 --model.rope_factor=8 --model.rope_original=16 --model.qkv_bias=true --model.out_bias=true",
+    "llama_yarn": LLAMA + " --model.rope_scaling=yarn --model.rope_factor=8 --model.rope_original=16",
+    "llama_yarn_factor": LLAMA + " --model.rope_scaling=yarn --model.rope_factor=4 --model.rope_original=32 --model.rope_attention_factor=1.3",
+    "qwen2_yarn": LLAMA + " --model.qkv_bias=true --model.norm_eps=1e-6 --model.rope_scaling=yarn --model.rope_factor=8 --model.rope_original=16",
     "qwen2": LLAMA + " --model.qkv_bias=true --model.norm_eps=1e-6",
     "qwen3": LLAMA + " --model.qk_norm=true --model.head_dim=32",
     "qwen3moe": LLAMA + " --model.qk_norm=true --model.layers=gqa/moe --model.moe_experts=6 --model.moe_top_k=2 --model.moe_size=32"

@@ -285,6 +285,60 @@ static void llama3_gives_its_frequencies(void **state)
     model_close(&m);
 }
 
+/* The rotation of llama.cpp's ggml_rope_ext by these keys, as its rope_yarn and rope_yarn_corr_dims compute it: angle per
+ * position of pair i, and the factor on cos and sin. */
+static double ggml_yarn(const struct model_spec *m, int64_t i, double attn_factor, double *factor)
+{
+    const double dims = (double)m->hidden_size / (double)m->head_count, scale = 1 / m->rope_factor,
+                 original = (double)m->rope_original, base = m->rope_theta;
+    double at[2];
+    for (int k = 0; k < 2; k++) {
+        const double beta = k ? 1 : 32;
+        at[k] = dims * log(original / (beta * 2 * 3.14159265358979323846)) / (2 * log(base));
+    }
+    const double low = fmax(0, floor(at[0])), high = fmin(dims - 1, ceil(at[1]));
+    const double y = ((double)i - low) / fmax(0.001, high - low), mix = 1 - fmin(1, fmax(0, y));
+    const double extrapolated = pow(base, -2 * (double)i / dims);
+    *factor = attn_factor * (1 + 0.1 * log(1 / scale));
+    return scale * extrapolated * (1 - mix) + extrapolated * mix;
+}
+
+static void yarn_is_what_llama_cpp_computes_from_its_keys(void **state)
+{
+    (void)state;
+    for (int given = 0; given < 2; given++) {
+        struct model m;
+        struct model_spec spec;
+        char value[256];
+        double inv[64], factor = 0;
+        ok(hf_config_read(&spec, dir_of("llama_yarn")));
+        if (given) spec.rope_attention_factor = 1.25;
+        model_open(&m, &spec);
+        ok(export_as(&m, GGUF_F32, NULL));
+        assert_key(&m, "llama.rope.scaling.type", "yarn");
+        assert_key(&m, "llama.rope.scaling.factor", "4");
+        assert_key(&m, "llama.rope.scaling.original_context_length", "16");
+        double attn_factor = 1;
+        if (given) {
+            look(&m.file, "llama.rope.scaling.attn_factor", value, NULL, NULL);
+            attn_factor = strtod(value, NULL);
+        } else {
+            assert_null(memmem(m.file.data, m.file.bytes, "attn_factor", 11));
+        }
+        const int64_t half = m.d.blocks[0].mixer.attn.hd / 2;
+        const double ours = rope_frequencies(&m.d.spec, inv, half);
+        for (int64_t i = 0; i < half; i++)
+            assert_true(fabs(inv[i] - ggml_yarn(&m.d.spec, i, attn_factor, &factor)) < 1e-12);
+        assert_true(fabs(ours - factor) < 1e-5); /* a key has an f32, printed with few digits */
+        model_close(&m);
+        spec.rope_beta_fast = 16;
+        model_open(&m, &spec);
+        assert_int_equal(export_as(&m, GGUF_F32, NULL), STATUS_CONFIG);
+        assert_non_null(strstr(status_message(), "rope_beta_fast: 16"));
+        model_close(&m);
+    }
+}
+
 /* All layers are mixtures; gate, up and down of each expert lie one behind the other. */
 static void experts_are_one_tensor_of_each_kind(void **state)
 {
@@ -370,8 +424,7 @@ static void what_has_no_counterpart_is_named(void **state)
     } cases[] = {{"qwen3_next", "layer 0 (gdn)"},
                  {"deepseek_v3", "layer 0 (mla)"},
                  {"qwen2", "layer 1 (swa)"},
-                 {"mistral", "layer 0 (a window of 7 tokens)"},
-                 {"llama_yarn", "yarn"}};
+                 {"mistral", "layer 0 (a window of 7 tokens)"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model m;
         fixture_open(&m, cases[i].name);
@@ -413,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_and_keys_are_those_of_the_model),
         cmocka_unit_test(llama3_gives_its_frequencies),
+        cmocka_unit_test(yarn_is_what_llama_cpp_computes_from_its_keys),
         cmocka_unit_test(experts_are_one_tensor_of_each_kind),
         cmocka_unit_test(the_tokenizer_goes_along_or_is_refused),
         cmocka_unit_test(what_has_no_counterpart_is_named),
