@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares GGUF exports with llama.cpp: trains a tiny model of each architecture with ingot, exports it in every type, and loads it with
-llama.cpp (PyPI: xllamacpp, numpy).
+llama.cpp (PyPI: xllamacpp, numpy, sentencepiece).
 
     tools/check_gguf.py INGOT [DIRECTORY]
 
@@ -16,6 +16,7 @@ import unicodedata
 import urllib.request
 
 import numpy as np
+import sentencepiece
 import xllamacpp
 
 VOCAB, LENGTH, SEQUENCES = 400, 48, 4
@@ -25,6 +26,9 @@ LLAMA = "--model.norm=rmsnorm --model.activation=swiglu --model.position=rope --
 MODELS = {
     "llama": LLAMA + " --model.tied_embeddings=false",
     "llama_bias": LLAMA + " --model.rope_scaling=llama3 --model.rope_factor=8 --model.rope_original=16 --model.qkv_bias=true --model.out_bias=true",
+    "llama_yarn": LLAMA + " --model.rope_scaling=yarn --model.rope_factor=8 --model.rope_original=16",
+    "llama_yarn_factor": LLAMA + " --model.rope_scaling=yarn --model.rope_factor=4 --model.rope_original=32 --model.rope_attention_factor=1.3",
+    "qwen2_yarn": LLAMA + " --model.qkv_bias=true --model.norm_eps=1e-6 --model.rope_scaling=yarn --model.rope_factor=8 --model.rope_original=16",
     "qwen2": LLAMA + " --model.qkv_bias=true --model.norm_eps=1e-6",
     "qwen3": LLAMA + " --model.qk_norm=true --model.head_dim=32",
     "qwen3moe": LLAMA + " --model.qk_norm=true --model.layers=gqa/moe --model.moe_experts=6 --model.moe_top_k=2 --model.moe_size=32"
@@ -96,6 +100,22 @@ def check_tokens(rule):
     return bad
 
 
+def check_pieces():
+    """A tokenizer.model with bytes, as Llama 2's: the ids of ugly texts equal SentencePiece's own."""
+    sentencepiece.SentencePieceTrainer.train(input="text.txt", model_prefix="pieces", vocab_size=380, model_type="bpe", byte_fallback=True,
+                                             normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2, character_coverage=0.99)
+    own, bad = sentencepiece.SentencePieceProcessor(model_file="pieces.model"), 0
+    ingot("ckpt", "export", "run_gpt2", "--format", "gguf", "--tokenizer", "pieces.model", "-o", "pieces.gguf")
+    server = Llama("pieces.gguf")
+    for text in UGLY + [open("text.txt", encoding="utf-8").read()[:4000]]:
+        ours, theirs = own.encode(text), server.tokens(text)
+        if ours != theirs:
+            bad += 1
+            print(f"  pieces {text[:40]!r}: SentencePiece {ours[:20]}, llama.cpp {theirs[:20]}")
+    print(f"tokens {'tokenizer.model':15} {'equal' if not bad else f'{bad} texts differ'}")
+    return bad
+
+
 def model(name, keys, rule="gpt2", steps=60):
     ingot("train", *keys.split(), f"--run.dir=run_{name}", f"--data.tokenizer=tok_{rule}", f"--model.vocab_size={VOCAB + 8}", "--model.layer_count=2",
           "--model.hidden_size=64", "--model.head_count=4", "--model.context_length=128", f"--data.train=data_{rule}_train_000000.bin", "--eval.every=0",
@@ -117,7 +137,7 @@ def check_loss(name, kind, sequences):
 
 def main():
     corpus("text.txt")
-    bad = sum(check_tokens(rule) for rule in RULES)
+    bad = sum(check_tokens(rule) for rule in RULES) + check_pieces()
     ids = json.loads(ingot("tokenizer", "encode", "tok_gpt2", "text.txt", "--json"))["ids"]
     sequences = [ids[i * 5000:i * 5000 + LENGTH + 1] for i in range(SEQUENCES)]
     for i, part in enumerate(sequences):

@@ -281,7 +281,8 @@ struct export
     const char *from, *to;
     dtype dt;
     int64_t shard_bytes;
-    bool accept; /* another tokenizer than the checkpoint's */
+    bool accept;           /* another tokenizer than the checkpoint's */
+    const char *tokenizer; /* a tokenizer.model for GGUF; NULL: the run's tokenizer */
 };
 
 /* The run's tokenizer and its directory; *tok NULL and a notice when it names none. */
@@ -390,15 +391,18 @@ static status tell_family(const struct model_spec *m, const char **family)
 
 /* ---- GGUF */
 
-static status export_gguf(const struct trainer *t, const char *path, enum gguf_type type)
+/* `pieces`: a tokenizer.model in place of the run's tokenizer; NULL: none. */
+static status export_gguf(const struct trainer *t, const char *path, enum gguf_type type,
+                          const struct sentencepiece *pieces)
 {
     struct tokenizer_place place;
-    struct tokenizer *tok;
-    struct tokenizer_ends ends;
+    struct tokenizer *tok = NULL;
+    struct tokenizer_ends ends = {-1, -1};
     const char *slash = strrchr(path, '/');
-    TRY(load_tokenizer(t, &tok, &place, &ends));
+    if (pieces == NULL) TRY(load_tokenizer(t, &tok, &place, &ends));
     status st = gguf_write(&(struct gguf_source){.d = &t->decoder,
                                                  .tokenizer = tok,
+                                                 .pieces = pieces,
                                                  .bos = ends.bos,
                                                  .eos = ends.eos,
                                                  .name = slash ? slash + 1 : path,
@@ -435,10 +439,17 @@ static status run_gguf(const struct args *a, const struct export *e, const char 
     TRY(io_exists(e->to, &there));
     if (there) return FAIL(STATUS_CKPT, "%s exists already; name another file with -o", e->to);
     struct trainer t;
+    struct sentencepiece pieces = {0};
     const char *arch = "";
-    TRY(open_run(&t, a, e));
-    status st = gguf_architecture(&t.decoder, &arch);
-    if (st == STATUS_OK) st = export_gguf(&t, e->to, (enum gguf_type)type);
+    if (e->tokenizer) TRY(sentencepiece_read(&pieces, e->tokenizer));
+    status st = open_run(&t, a, e);
+    if (st != STATUS_OK) {
+        sentencepiece_free(&pieces);
+        return st;
+    }
+    st = gguf_architecture(&t.decoder, &arch);
+    if (st == STATUS_OK) st = export_gguf(&t, e->to, (enum gguf_type)type, e->tokenizer ? &pieces : NULL);
+    sentencepiece_free(&pieces);
     if (st == STATUS_OK) print_export(&t, e, arch, gguf_type_word((enum gguf_type)type), json);
     trainer_close(&t);
     return st;
@@ -469,15 +480,20 @@ status cmd_ckpt_export(struct args *a)
     const char *type = "fp32", *format = "hf";
     double shard_gib = 5;
     bool json = false;
-    const struct flag flags[] = {
-        FLAG("out", &e.to),   FLAG("accept-data-change", &e.accept), FLAG("format", &format),
-        FLAG("dtype", &type), FLAG("shard-gib", &shard_gib),         FLAG("json", &json)};
-    TRY(args_parse(a, flags, 6));
+    const struct flag flags[] = {FLAG("out", &e.to),
+                                 FLAG("accept-data-change", &e.accept),
+                                 FLAG("format", &format),
+                                 FLAG("dtype", &type),
+                                 FLAG("shard-gib", &shard_gib),
+                                 FLAG("json", &json),
+                                 FLAG("tokenizer", &e.tokenizer)};
+    TRY(args_parse(a, flags, 7));
     if (a->help)
         print_families("writes the first of these that holds the model exactly (ingot: no other does)");
     if (a->help) return STATUS_OK;
     TRY(take_source(a, &e.from, e.to));
     if (strcmp(format, "gguf") == 0) return run_gguf(a, &e, type, json);
     if (strcmp(format, "hf") != 0) return FAIL(STATUS_CONFIG, "--format is hf or gguf, not '%s'", format);
+    if (e.tokenizer) return FAIL(STATUS_CONFIG, "--tokenizer is for --format gguf");
     return run_hf(a, &e, type, shard_gib, json);
 }

@@ -8,67 +8,132 @@
 struct work {
     const struct trainer *trainer;
     const struct tokenizer *tok;
-    const struct sample_config *config;
-    char **text;
-    size_t bytes;
+    struct sample_job *job;
 };
 
 /* Appends a token to the text, as bytes. */
 static status take(void *ctx, const struct continued *token, bool *enough)
 {
-    struct work *w = ctx;
+    const struct work *w = ctx;
+    struct sample_job *job = w->job;
+    const struct sample_config *c = &job->config;
     struct score_likely it = {.nats = NAN};
     (void)enough;
+    job->made++;
     if (token->end) return STATUS_OK;
-    if (w->config->logprobs)
-        score_likely(token->logits, w->trainer->decoder.spec.vocab_size, token->id, &it, 0);
+    if (c->logprobs) score_likely(token->logits, w->trainer->decoder.spec.vocab_size, token->id, &it, 0);
     const struct sample_token out = {
         .id = token->id, .bytes = tokenizer_bytes(w->tok, token->id), .logprob = it.nats};
-    if (w->config->emit) w->config->emit(w->config->ctx, &out);
-    return tokenizer_decode(w->tok, &token->id, 1, w->text, &w->bytes);
+    if (c->emit) c->emit(c->ctx, &out);
+    return tokenizer_decode(w->tok, &token->id, 1, &job->text, &job->bytes);
+}
+
+status sample_prepare(const struct trainer *t, const struct tokenizer *tok, const struct sample_config *c,
+                      struct sample_job *job)
+{
+    *job = (struct sample_job){.config = *c, .tokens = c->tokens};
+    TRY(continue_prompt(tok, c->prompt, &job->ids, &job->count));
+    const int64_t limit = generate_limit(&t->decoder), left = limit - job->count;
+    if (job->tokens == 0) job->tokens = left < 128 ? left : 128;
+    if (job->tokens < 1)
+        return FAIL(STATUS_CONFIG, "the prompt has %lld tokens, the model has %lld positions: shorten it",
+                    (long long)job->count, (long long)limit);
+    if (job->tokens > left)
+        return FAIL(STATUS_CONFIG,
+                    "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
+                    "for fewer tokens",
+                    (long long)(job->count + job->tokens), (long long)limit);
+    return STATUS_OK;
+}
+
+/* The caches of one text may begin with more tokens than the trainer has rows. */
+static status begin(struct generator *g, const struct sample_job *jobs, int64_t count)
+{
+    if (count == 1) return generate_append(g, jobs->ids, jobs->count);
+    const int32_t **prompts = calloc((size_t)count, sizeof *prompts);
+    int64_t *counts = calloc((size_t)count, sizeof *counts);
+    status st =
+        prompts && counts ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld prompts", (long long)count);
+    for (int64_t k = 0; k < count && st == STATUS_OK; k++)
+        prompts[k] = jobs[k].ids, counts[k] = jobs[k].count;
+    if (st == STATUS_OK) st = generate_prompts(g, prompts, counts);
+    free(prompts);
+    free(counts);
+    return st;
+}
+
+static status go_on(const struct trainer *t, const struct tokenizer *tok, struct generator *g,
+                    struct sample_job *jobs, int64_t count)
+{
+    struct work *work = calloc((size_t)count, sizeof *work);
+    struct continuation *more = calloc((size_t)count, sizeof *more);
+    status st = work && more ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld texts", (long long)count);
+    for (int64_t k = 0; k < count && st == STATUS_OK; k++) {
+        work[k] = (struct work){t, tok, &jobs[k]};
+        more[k] = (struct continuation){.tokenizer = tok,
+                                        .tokens = jobs[k].tokens,
+                                        .sampling = jobs[k].config.sampling,
+                                        .emit = take,
+                                        .ctx = &work[k]};
+    }
+    if (st == STATUS_OK) st = continue_all(more, &t->decoder, g);
+    free(work);
+    free(more);
+    return st;
+}
+
+static status end_text(struct sample_job *job)
+{
+    char *whole = realloc(job->text, job->bytes + 1);
+    if (whole == NULL) return FAIL(STATUS_FIT, "no memory for the sample");
+    whole[job->bytes] = 0;
+    job->text = whole;
+    return STATUS_OK;
+}
+
+static bool fit_rows(const struct trainer *t, const struct sample_job *jobs, int64_t count)
+{
+    bool fits = true;
+    for (int64_t k = 0; k < count; k++) fits = fits && jobs[k].count <= t->acts.lay.n;
+    return fits;
+}
+
+status sample_run(struct trainer *t, const struct tokenizer *tok, struct sample_job *jobs, int64_t count)
+{
+    struct generator g = {0};
+    if (count > 1 && !fit_rows(t, jobs, count)) {
+        for (int64_t k = 0; k < count; k++) TRY(sample_run(t, tok, jobs + k, 1));
+        return STATUS_OK;
+    }
+    /* trainer's activations are borrowed: generation happens between steps */
+    struct generate_lay lay = {.sequences = count, .eager = !t->spec.run.train_graph};
+    for (int64_t k = 0; k < count; k++)
+        if (jobs[k].count + jobs[k].tokens > lay.capacity) lay.capacity = jobs[k].count + jobs[k].tokens;
+    TRY(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
+    status st = begin(&g, jobs, count);
+    if (st != STATUS_OK)
+        st = status_wrap(st, "prompt");
+    else
+        st = go_on(t, tok, &g, jobs, count);
+    for (int64_t k = 0; k < count && st == STATUS_OK; k++) st = end_text(&jobs[k]);
+    generate_close(&g);
+    return st;
+}
+
+void sample_job_free(struct sample_job *job)
+{
+    free(job->ids);
+    free(job->text);
+    *job = (struct sample_job){0};
 }
 
 status sample_text(struct trainer *t, const struct tokenizer *tok, const struct sample_config *c, char **text)
 {
-    struct generator g = {0};
-    int32_t *ids = NULL;
-    int64_t count = 0;
-    struct work w = {.trainer = t, .tok = tok, .config = c, .text = text};
-    status st = continue_prompt(tok, c->prompt, &ids, &count);
+    struct sample_job job = {0};
     *text = NULL;
-    if (st != STATUS_OK) return st;
-    int64_t limit = generate_limit(&t->decoder), tokens = c->tokens;
-    if (tokens == 0) tokens = limit - count < 128 ? limit - count : 128;
-    if (tokens < 1) {
-        st = FAIL(STATUS_CONFIG, "the prompt has %lld tokens, the model has %lld positions: shorten it",
-                  (long long)count, (long long)limit);
-        goto out;
-    }
-    /* trainer's activations are borrowed: generation happens between steps */
-    const struct generate_lay lay = {
-        .sequences = 1, .capacity = count + tokens, .eager = !t->spec.run.train_graph};
-    TRY_OUT(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
-    st = generate_append(&g, ids, count);
-    if (st != STATUS_OK) {
-        st = status_wrap(st, "prompt");
-        goto out;
-    }
-    const struct continuation more = {
-        .tokenizer = tok, .tokens = tokens, .sampling = c->sampling, .emit = take, .ctx = &w};
-    TRY_OUT(continue_tokens(&more, g.logits.data, &t->decoder, &g));
-    char *whole = realloc(*text, w.bytes + 1);
-    if (whole == NULL) {
-        st = FAIL(STATUS_FIT, "no memory for the sample");
-        goto out;
-    }
-    whole[w.bytes] = 0;
-    *text = whole;
-out:
-    if (st != STATUS_OK) {
-        free(*text);
-        *text = NULL;
-    }
-    generate_close(&g);
-    free(ids);
+    status st = sample_prepare(t, tok, c, &job);
+    if (st == STATUS_OK) st = sample_run(t, tok, &job, 1);
+    if (st == STATUS_OK) *text = job.text, job.text = NULL;
+    sample_job_free(&job);
     return st;
 }

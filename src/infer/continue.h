@@ -24,4 +24,7 @@ struct continuation {
  * holds the prompt; NULL for one token alone. */
 status continue_tokens(const struct continuation *c, const float *logits, const struct decoder *d,
                        struct generator *g) WARN_UNUSED;
+/* The same for all sequences of the generator, which holds their prompts: row k of `rows` is sequence k's. Each has the
+ * tokens that it would have alone, if the logits have the bits that they have alone: on a CPU up to 8 sequences. */
+status continue_all(const struct continuation *rows, const struct decoder *d, struct generator *g) WARN_UNUSED;
 #endif

@@ -102,7 +102,9 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
                     (long long)given->capacity, (long long)generate_limit(d));
     g->mode = first_mode(g);
     g->caches = calloc((size_t)decoder_visits(&d->spec), sizeof *g->caches);
-    status st = g->caches ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
+    g->lengths = calloc((size_t)given->sequences, sizeof *g->lengths);
+    status st =
+        g->caches && g->lengths ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
     if (st == STATUS_OK) st = reserve(g);
     if (st != STATUS_OK) generate_close(g);
     return st;
@@ -118,6 +120,7 @@ void generate_close(struct generator *g)
     }
     feed_close(&g->feed);
     free(g->caches);
+    free(g->lengths);
     arena_free(&g->memory);
     *g = (struct generator){0};
 }
@@ -184,20 +187,74 @@ static status prefill_sequence(struct generator *g, const int32_t *tokens, int32
     return dev_sync(g->run->stream); /* the feed's memory is reused */
 }
 
-/* The first `rows` tokens of the sequences, whose tokens are `count` apart. */
-static status prefill_all(struct generator *g, const int32_t *tokens, int64_t count, int64_t rows)
+static status check_tokens(const struct generator *g, const int32_t *tokens, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= g->decoder->spec.vocab_size)
+            return FAIL(STATUS_DATA, "token id %d is outside the model's vocabulary of %lld", tokens[i],
+                        (long long)g->decoder->spec.vocab_size);
+    return STATUS_OK;
+}
+
+/* Sequence by sequence; then the logits of all are there. */
+static status prefill_all(struct generator *g, const int32_t *const *prompts, const int64_t *counts)
 {
     SCOPE("generate.prefill", -1);
-    int32_t *positions = malloc((size_t)rows * sizeof *positions);
-    if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)rows);
-    for (int64_t i = 0; i < rows; i++) positions[i] = (int32_t)i;
+    int64_t most = 0;
+    for (int64_t b = 0; b < g->lay.sequences; b++) most = counts[b] > most ? counts[b] : most;
+    int32_t *positions = malloc((size_t)most * sizeof *positions);
+    if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)most);
+    for (int64_t i = 0; i < most; i++) positions[i] = (int32_t)i;
     status st = STATUS_OK;
-    for (int64_t b = 0; b < g->lay.sequences && st == STATUS_OK; b++)
-        st = prefill_sequence(g, tokens + b * count, positions, rows, b);
+    for (int64_t b = 0; b < g->lay.sequences && st == STATUS_OK; b++) {
+        st = prefill_sequence(g, prompts[b], positions, counts[b], b);
+        g->lengths[b] = counts[b];
+    }
     free(positions);
     TRY(st);
-    g->length = rows;
-    return STATUS_OK;
+    g->length = most;
+    TRY(download(g));
+    return dev_sync(g->run->stream);
+}
+
+status generate_prompts(struct generator *g, const int32_t *const *prompts, const int64_t *counts)
+{
+    CHECK(g->length == 0, "%lld tokens are in the caches", (long long)g->length);
+    for (int64_t b = 0; b < g->lay.sequences; b++) {
+        CHECK(counts[b] > 0 && counts[b] <= g->acts->lay.n && counts[b] <= g->lay.capacity,
+              "a prompt of %lld tokens for %lld rows and a cache of %lld", (long long)counts[b],
+              (long long)g->acts->lay.n, (long long)g->lay.capacity);
+        TRY(check_tokens(g, prompts[b], counts[b]));
+    }
+    return prefill_all(g, prompts, counts);
+}
+
+/* Of the longest sequence that takes tokens; when none does, it stays. */
+static void measure(struct generator *g)
+{
+    int64_t most = GENERATE_IDLE;
+    for (int64_t i = 0; i < g->lay.sequences; i++) most = g->lengths[i] > most ? g->lengths[i] : most;
+    if (most != GENERATE_IDLE) g->length = most;
+}
+
+void generate_idle(struct generator *g, int64_t sequence)
+{
+    g->lengths[sequence] = GENERATE_IDLE;
+    measure(g);
+}
+
+/* The first `rows` tokens of the sequences, whose tokens are `count` apart. */
+static status prefill_even(struct generator *g, const int32_t *tokens, int64_t count, int64_t rows)
+{
+    const int64_t n = g->lay.sequences;
+    const int32_t **prompts = calloc((size_t)n, sizeof *prompts);
+    int64_t *counts = calloc((size_t)n, sizeof *counts);
+    status st = prompts && counts ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld prompts", (long long)n);
+    for (int64_t b = 0; b < n && st == STATUS_OK; b++) prompts[b] = tokens + b * count, counts[b] = rows;
+    if (st == STATUS_OK) st = prefill_all(g, prompts, counts);
+    free(prompts);
+    free(counts);
+    return st;
 }
 
 /* Everything that the device does in a step. */
@@ -241,10 +298,12 @@ static status step(struct generator *g, const int32_t *tokens, int64_t stride)
 {
     SCOPE("generate.step", -1);
     for (int64_t i = 0; i <= g->lay.sequences; i++) {
-        const bool used = i < g->lay.sequences;
+        /* an idle sequence is at its first place, where it costs little */
+        const bool used = i < g->lay.sequences && g->lengths[i] != GENERATE_IDLE;
+        const int32_t length = used ? (int32_t)g->lengths[i] : 0;
         inputs_row(g, g->staged, TOKENS)[i] = used ? tokens[i * stride] : 0;
-        inputs_row(g, g->staged, POSITIONS)[i] = (int32_t)g->length;
-        inputs_row(g, g->staged, LENGTHS)[i] = (int32_t)g->length + 1;
+        inputs_row(g, g->staged, POSITIONS)[i] = length;
+        inputs_row(g, g->staged, LENGTHS)[i] = length + 1;
         inputs_row(g, g->staged, CU_SEQLENS)[i] = (int32_t)i;
     }
     if (g->mode == GENERATE_CAPTURE) TRY(capture_step(g));
@@ -254,16 +313,9 @@ static status step(struct generator *g, const int32_t *tokens, int64_t stride)
         TRY(queue_step(g));
     if (g->mode == GENERATE_FIRST) g->mode = GENERATE_CAPTURE;
     TRY(dev_sync(g->run->stream));
-    g->length++;
-    return STATUS_OK;
-}
-
-static status check_tokens(const struct generator *g, const int32_t *tokens, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= g->decoder->spec.vocab_size)
-            return FAIL(STATUS_DATA, "token id %d is outside the model's vocabulary of %lld", tokens[i],
-                        (long long)g->decoder->spec.vocab_size);
+    for (int64_t i = 0; i < g->lay.sequences; i++)
+        if (g->lengths[i] != GENERATE_IDLE) g->lengths[i]++;
+    measure(g);
     return STATUS_OK;
 }
 
@@ -271,13 +323,12 @@ status generate_append(struct generator *g, const int32_t *tokens, int64_t count
 {
     CHECK(count > 0 && g->length + count <= g->lay.capacity, "%lld + %lld tokens in a cache for %lld",
           (long long)g->length, (long long)count, (long long)g->lay.capacity);
-    TRY(check_tokens(g, tokens, g->lay.sequences * count));
+    for (int64_t b = 0; b < g->lay.sequences; b++)
+        if (g->lengths[b] != GENERATE_IDLE) TRY(check_tokens(g, tokens + b * count, count));
     int64_t done = 0;
     if (g->length == 0) {
         done = count < g->acts->lay.n ? count : g->acts->lay.n;
-        TRY(prefill_all(g, tokens, count, done));
-        TRY(download(g));
-        TRY(dev_sync(g->run->stream));
+        TRY(prefill_even(g, tokens, count, done));
     }
     for (; done < count; done++) TRY(step(g, tokens + done, count));
     return STATUS_OK;

@@ -1,4 +1,4 @@
-/* Generation with one cache per layer: a batch of sequences of equal length, one token each at a time after the prompt.
+/* Generation with one cache per layer: a batch of sequences, one token each at a time after prompts of any length.
  *
  * The mixer defines the contents of its caches (nn/mixer.h). A prompt runs through the training forward, sequence after
  * sequence; each further token through mixer_step, a row for each sequence.
@@ -17,6 +17,7 @@ struct generate_lay {
     bool eager;        /* GPU: every step op by op */
     bool blind;        /* g->logits is not filled: for measurements of the forward alone */
 };
+enum { GENERATE_IDLE = -1 };
 enum generate_mode { GENERATE_FIRST, GENERATE_CAPTURE, GENERATE_REPLAY, GENERATE_EAGER };
 struct generator {
     const struct decoder *decoder;
@@ -35,7 +36,8 @@ struct generator {
     struct tensor logits;     /* the same in host memory; on a GPU a pinned copy, owned */
     struct graph graph;       /* of a step */
     enum generate_mode mode;  /* of the next step */
-    int64_t length;           /* tokens in the caches, of each sequence */
+    int64_t length;           /* tokens in the caches, of the longest sequence */
+    int64_t *lengths;         /* [sequences], owned: of each; GENERATE_IDLE: it takes no more */
 };
 
 /* Maximum sequence length of the model: prompt and continuation together. */
@@ -47,6 +49,10 @@ void generate_close(struct generator *g);
 /* Appends `count` tokens to every sequence, tokens [sequences, count]; g->logits are then those after the last ones.
  * Empty caches accept up to acts->lay.n tokens at once; after that, one at a time. */
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count) WARN_UNUSED;
+/* The same for empty caches and prompts of different lengths, of at most acts->lay.n tokens each. */
+status generate_prompts(struct generator *g, const int32_t *const *prompts, const int64_t *counts) WARN_UNUSED;
+/* The sequence takes no more tokens: what generate_append is given for it is not read, its logits mean nothing. */
+void generate_idle(struct generator *g, int64_t sequence);
 /* Bytes of the caches of all sequences, of `length` tokens each. */
 double generate_cache_bytes(const struct generator *g, int64_t length);
 

@@ -5,6 +5,7 @@
  * the key that has no counterpart. */
 #ifndef INGOT_MODEL_GGUF_H
 #define INGOT_MODEL_GGUF_H
+#include "data/tokenizer/sentencepiece.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/decoder.h"
 
@@ -16,7 +17,8 @@ const char *gguf_type_word(enum gguf_type t);
 
 struct gguf_source {
     const struct decoder *d;
-    const struct tokenizer *tokenizer; /* NULL: the file has none */
+    const struct tokenizer *tokenizer; /* NULL: the file has none, or that: */
+    const struct sentencepiece *pieces; /* in its place, with its own bos and eos; NULL */
     int32_t bos, eos;                  /* -1: none */
     const char *name;                  /* general.name */
     enum gguf_type type;

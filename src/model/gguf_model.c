@@ -46,9 +46,14 @@ static status check_keys(const struct model_spec *m, const char *arch)
     if (strcmp(arch, "qwen3moe") == 0) TRY(check_moe(m));
     if ((m->qkv_bias || m->out_bias) && strncmp(arch, "qwen3", 5) == 0)
         return FAIL(STATUS_CONFIG, "biases of attention have no counterpart in GGUF's %s", arch);
-    if (m->rope_scaling == SCALING_YARN || (m->rope_scaling == SCALING_LLAMA3 && strcmp(arch, "llama") != 0))
-        return FAIL(STATUS_CONFIG, "model.rope_scaling: %s is not exported to GGUF's %s",
-                    m->rope_scaling == SCALING_YARN ? "yarn" : "llama3", arch);
+    if (m->rope_scaling == SCALING_LLAMA3 && strcmp(arch, "llama") != 0)
+        return FAIL(STATUS_CONFIG, "model.rope_scaling: llama3 is not exported to GGUF's %s", arch);
+    if (m->rope_scaling == SCALING_YARN && (m->rope_beta_fast != 32 || m->rope_beta_slow != 1))
+        return FAIL(
+            STATUS_CONFIG,
+            "model.rope_beta_fast: %g and rope_beta_slow: %g are not exported to GGUF: programs that read it "
+            "take yarn's 32 and 1",
+            m->rope_beta_fast, m->rope_beta_slow);
     return STATUS_OK;
 }
 
@@ -83,15 +88,28 @@ static void real_of(struct gguf_head *h, const char *arch, const char *name, dou
     gguf_key_f32(h, key, v);
 }
 
+/* GGUF's factor on cos and sin is attn_factor (0.1 ln factor + 1), and attn_factor is 1 where no key says it. */
+static void put_yarn(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t hd)
+{
+    double *inv = malloc((size_t)hd / 2 * sizeof *inv);
+    MEMORY_CHECK(inv != NULL, "no memory for %lld frequencies", (long long)hd / 2);
+    const double ours = rope_frequencies(m, inv, hd / 2), theirs = 0.1 * log(m->rope_factor) + 1;
+    free(inv);
+    key_of(h, arch, "rope.scaling.original_context_length", m->rope_original);
+    if (ours != theirs) real_of(h, arch, "rope.scaling.attn_factor", ours / theirs);
+}
+
 static void put_rope(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t hd)
 {
     char key[96];
     key_of(h, arch, "rope.dimension_count", hd);
     real_of(h, arch, "rope.freq_base", m->rope_theta);
-    if (m->rope_scaling != SCALING_LINEAR) return; /* llama3: rope_freqs.weight */
+    if (m->rope_scaling != SCALING_LINEAR && m->rope_scaling != SCALING_YARN)
+        return; /* llama3: rope_freqs.weight */
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
-    gguf_key_text(h, key, "linear");
+    gguf_key_text(h, key, m->rope_scaling == SCALING_YARN ? "yarn" : "linear");
     real_of(h, arch, "rope.scaling.factor", m->rope_factor);
+    if (m->rope_scaling == SCALING_YARN) put_yarn(h, m, arch, hd);
 }
 
 void gguf_put_model(struct gguf_head *h, const struct gguf_source *s, const char *arch)

@@ -73,10 +73,67 @@ static void put_merges(struct gguf_head *h, const struct tokenizer *t)
     for (int64_t i = 0; tokenizer_merge(t, i, &left, &right); i++) put_merge(h, t, left, right);
 }
 
+/* What GGUF's "llama" tokenizer computes: BPE by scores, bytes for what no piece has, no rules for letters. */
+static status check_pieces(const struct sentencepiece *sp, int32_t rows)
+{
+    if (sp->model != SP_BPE)
+        return FAIL(STATUS_CONFIG, "the tokenizer.model is of type %s; GGUF's llama tokenizer is BPE",
+                    sp->model == SP_UNIGRAM ? "unigram"
+                    : sp->model == SP_WORD  ? "word"
+                                            : "char");
+    if (sp->normalizes || sp->removes_blanks)
+        return FAIL(STATUS_CONFIG, "the tokenizer.model %s, which GGUF's llama tokenizer does not",
+                    sp->normalizes ? "normalizes letters" : "removes blanks");
+    if (sp->count > rows)
+        return FAIL(STATUS_CONFIG, "the tokenizer.model has %d ids, the model %d", (int)sp->count, (int)rows);
+    return STATUS_OK;
+}
+
+static void put_id(struct gguf_head *h, const char *key, int32_t id, int32_t count)
+{
+    if (id >= 0 && id < count) gguf_key_u32(h, key, (uint32_t)id);
+}
+
+static void put_score(struct gguf_head *h, float score)
+{
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    gguf_put_u32(h, bits);
+}
+
+/* Scores decide which pieces join first; ids of the model without a piece are unused. Types have the same numbers. */
+static status put_pieces(struct gguf_head *h, const struct sentencepiece *sp, int32_t rows)
+{
+    TRY(check_pieces(sp, rows));
+    gguf_key_text(h, "tokenizer.ggml.model", "llama");
+    gguf_key_text(h, "tokenizer.ggml.pre", "default");
+    gguf_key_list(h, "tokenizer.ggml.tokens", GGUF_KIND_TEXT, rows);
+    for (int32_t id = 0; id < rows; id++) {
+        char unused[32];
+        if (id < sp->count)
+            gguf_put_text(h, sp->pieces[id].text, sp->pieces[id].bytes);
+        else
+            gguf_put_text(h, unused, (size_t)snprintf(unused, sizeof unused, "[PAD%d]", (int)id));
+    }
+    gguf_key_list(h, "tokenizer.ggml.scores", GGUF_KIND_F32, rows);
+    for (int32_t id = 0; id < rows; id++) put_score(h, id < sp->count ? sp->pieces[id].score : -1e4f);
+    gguf_key_list(h, "tokenizer.ggml.token_type", GGUF_KIND_I32, rows);
+    for (int32_t id = 0; id < rows; id++)
+        gguf_put_u32(h, (uint32_t)(id < sp->count ? sp->pieces[id].type : SP_UNUSED));
+    put_id(h, "tokenizer.ggml.bos_token_id", sp->bos, sp->count);
+    put_id(h, "tokenizer.ggml.eos_token_id", sp->eos, sp->count);
+    put_id(h, "tokenizer.ggml.unknown_token_id", sp->unk, sp->count);
+    gguf_key_bool(h, "tokenizer.ggml.add_bos_token", sp->bos >= 0); /* as Llama 2's and Mistral's */
+    gguf_key_bool(h, "tokenizer.ggml.add_eos_token", false);
+    gguf_key_bool(h, "tokenizer.ggml.add_space_prefix", sp->dummy_prefix);
+    return STATUS_OK;
+}
+
 status gguf_put_tokenizer(struct gguf_head *h, const struct gguf_source *s)
 {
     const struct tokenizer *t = s->tokenizer;
     const int32_t rows = (int32_t)s->d->spec.vocab_size;
+    if (s->pieces) return put_pieces(h, s->pieces, rows);
     if (!t) {
         gguf_key_text(h, "tokenizer.ggml.model", "no_vocab");
         return STATUS_OK;

@@ -4,8 +4,8 @@
  *   NAME.weight_scale_inv   F32 [ceil(out / 128), ceil(in / 128)]      BF16 is read, too
  *   weight[r, c] = code[r, c] x weight_scale_inv[r / 128, c / 128]
  *
- * Matrices of blocks are in codes; embedding, head, norms, routers and gates are bf16. A scale is amax / 448, so that the
- * largest element of a block has the largest code. */
+ * Matrices of blocks are in codes; embedding, head, norms, routers and gates are bf16. A scale is amax / 448, so that
+ * the largest element of a block has the largest code. */
 #ifndef INGOT_MODEL_HF_FP8_H
 #define INGOT_MODEL_HF_FP8_H
 #include "model/hf_int.h"

@@ -15,6 +15,6 @@ struct card {
     double parameters;
     int64_t layers, width, heads, context, vocabulary;
 };
-/* Writes DIR/README.md. */
+/* Writes README.md of the directory. */
 status card_write(const struct card *c, const char *dir) WARN_UNUSED;
 #endif

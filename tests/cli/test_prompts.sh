@@ -25,6 +25,32 @@ run 0 generate r --prompts p.txt "${with[@]}"
 [ "$(grep -c '^the king\|^lord said unto\|^light' out)" -eq 3 ] || fail "texts: $(cat out)"
 grep -c 'weights   of step' err | grep -qx 1 || fail "the model is loaded more than once"
 
+# Side by side: prompts of all lengths, as many as a batch and more, samples that straddle batches.
+awk 'BEGIN { n = split("the king and lord said unto light of day god came", w, " ")
+    for (i = 1; i <= 21; i++) { for (k = 1; k <= 1 + i * 7 % 4; k++) printf "%s ", w[1 + (i * k) % n]; print "" } }' >many.txt
+for more in "" "--samples 3" "--samples 11 --temperature 1.5" "--tokens 0"; do
+    # shellcheck disable=SC2086 # several words
+    run 0 generate r --prompts many.txt "${with[@]}" $more --json --batch 1
+    mv out one
+    grep -q 'tokens/s: .* up to 1 texts at once' err || fail "--batch 1: no rate"
+    for batch in 2 8; do
+        # shellcheck disable=SC2086
+        run 0 generate r --prompts many.txt "${with[@]}" $more --json --batch $batch
+        cmp -s out one || fail "--batch $batch $more gives other texts than one by one"
+        grep -q "tokens/s: .* up to $batch texts at once" err || fail "--batch $batch: no rate"
+    done
+    # shellcheck disable=SC2086
+    run 0 generate r --prompts many.txt "${with[@]}" $more
+    mv out text
+    # shellcheck disable=SC2086
+    run 0 generate r --prompts many.txt "${with[@]}" $more --batch 1
+    cmp -s out text || fail "$more: other texts side by side, as text"
+done
+run 2 generate r --prompts many.txt --batch 0
+says "--batch is 1 to 256"
+run 2 generate r --prompt the --batch 2
+says "--batch needs --prompts FILE"
+
 run 2 generate r --prompts p.txt --prompt the
 says "--prompts FILE excludes --prompt TEXT"
 run 74 generate r --prompts nowhere.txt

@@ -60,6 +60,46 @@ static void check_sequences(const struct decoder *d, struct activations *a, cons
     generate_close(&g);
 }
 
+/* Prompts of different lengths side by side, each until it has N tokens; the longer ones are idle from then on. On a CPU
+ * the bits are those of the sequence alone. */
+static void check_ragged(const struct decoder *d, struct activations *a, const struct exec *run,
+                         int64_t prompt, float (*want)[N][VOCAB])
+{
+    struct generator g;
+    int32_t all[SEQUENCES][N], next[SEQUENCES];
+    const int32_t *prompts[SEQUENCES];
+    int64_t counts[SEQUENCES];
+    static float alone[SEQUENCES][N][VOCAB];
+    for (int only = SEQUENCES - 1; only >= -1; only--) { /* each alone, then all */
+        const int first = only < 0 ? 0 : only, n = only < 0 ? SEQUENCES : 1;
+        ok(generate_open(&g, d, a, &(struct generate_lay){.sequences = n, .capacity = N}, run));
+        for (int b = 0; b < n; b++) {
+            tokens_of(first + b, all[b]);
+            prompts[b] = all[b];
+            counts[b] = prompt + 2 * (first + b) < N ? prompt + 2 * (first + b) : N;
+        }
+        ok(generate_prompts(&g, prompts, counts));
+        for (int left = n; left > 0;) {
+            left = 0;
+            for (int b = 0; b < n; b++) {
+                const float *got = (const float *)g.logits.data + b * g.logits.shape[1];
+                float *bits = alone[first + b][counts[b] - 1];
+                next[b] = -1; /* not read while it is idle */
+                if (g.lengths[b] == GENERATE_IDLE) continue;
+                check_logits(got, want[first + b][counts[b] - 1], first + b, counts[b]);
+                if (only < 0) assert_memory_equal(got, bits, sizeof alone[0][0]);
+                memcpy(bits, got, sizeof alone[0][0]);
+                if (counts[b] == N)
+                    generate_idle(&g, b);
+                else
+                    next[b] = all[b][counts[b]++], left++;
+            }
+            if (left > 0) ok(generate_append(&g, next, 1));
+        }
+        generate_close(&g);
+    }
+}
+
 static void check_family(const struct model_spec *spec, enum plan_use use, int64_t prompt)
 {
     struct decoder d;
@@ -93,6 +133,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     }
     check_sequences(&d, &a, &run, prompt, 1, want);
     check_sequences(&d, &a, &run, prompt, SEQUENCES, want);
+    check_ragged(&d, &a, &run, prompt, want);
     struct generator g;
     assert_int_equal(
         generate_open(&g, &d, &a, &(struct generate_lay){.sequences = 1, .capacity = 1000}, &run),

@@ -285,6 +285,60 @@ static void llama3_gives_its_frequencies(void **state)
     model_close(&m);
 }
 
+/* The rotation of llama.cpp's ggml_rope_ext by these keys, as its rope_yarn and rope_yarn_corr_dims compute it: angle per
+ * position of pair i, and the factor on cos and sin. */
+static double ggml_yarn(const struct model_spec *m, int64_t i, double attn_factor, double *factor)
+{
+    const double dims = (double)m->hidden_size / (double)m->head_count, scale = 1 / m->rope_factor,
+                 original = (double)m->rope_original, base = m->rope_theta;
+    double at[2];
+    for (int k = 0; k < 2; k++) {
+        const double beta = k ? 1 : 32;
+        at[k] = dims * log(original / (beta * 2 * 3.14159265358979323846)) / (2 * log(base));
+    }
+    const double low = fmax(0, floor(at[0])), high = fmin(dims - 1, ceil(at[1]));
+    const double y = ((double)i - low) / fmax(0.001, high - low), mix = 1 - fmin(1, fmax(0, y));
+    const double extrapolated = pow(base, -2 * (double)i / dims);
+    *factor = attn_factor * (1 + 0.1 * log(1 / scale));
+    return scale * extrapolated * (1 - mix) + extrapolated * mix;
+}
+
+static void yarn_is_what_llama_cpp_computes_from_its_keys(void **state)
+{
+    (void)state;
+    for (int given = 0; given < 2; given++) {
+        struct model m;
+        struct model_spec spec;
+        char value[256];
+        double inv[64], factor = 0;
+        ok(hf_config_read(&spec, dir_of("llama_yarn")));
+        if (given) spec.rope_attention_factor = 1.25;
+        model_open(&m, &spec);
+        ok(export_as(&m, GGUF_F32, NULL));
+        assert_key(&m, "llama.rope.scaling.type", "yarn");
+        assert_key(&m, "llama.rope.scaling.factor", "4");
+        assert_key(&m, "llama.rope.scaling.original_context_length", "16");
+        double attn_factor = 1;
+        if (given) {
+            look(&m.file, "llama.rope.scaling.attn_factor", value, NULL, NULL);
+            attn_factor = strtod(value, NULL);
+        } else {
+            assert_null(memmem(m.file.data, m.file.bytes, "attn_factor", 11));
+        }
+        const int64_t half = m.d.blocks[0].mixer.attn.hd / 2;
+        const double ours = rope_frequencies(&m.d.spec, inv, half);
+        for (int64_t i = 0; i < half; i++)
+            assert_true(fabs(inv[i] - ggml_yarn(&m.d.spec, i, attn_factor, &factor)) < 1e-12);
+        assert_true(fabs(ours - factor) < 1e-5); /* a key has an f32, printed with few digits */
+        model_close(&m);
+        spec.rope_beta_fast = 16;
+        model_open(&m, &spec);
+        assert_int_equal(export_as(&m, GGUF_F32, NULL), STATUS_CONFIG);
+        assert_non_null(strstr(status_message(), "rope_beta_fast: 16"));
+        model_close(&m);
+    }
+}
+
 /* All layers are mixtures; gate, up and down of each expert lie one behind the other. */
 static void experts_are_one_tensor_of_each_kind(void **state)
 {
@@ -362,6 +416,100 @@ static void the_tokenizer_goes_along_or_is_refused(void **state)
     model_close(&m);
 }
 
+/* A message of a protocol buffer, as SentencePiece writes it. */
+struct proto {
+    char data[512];
+    size_t bytes;
+};
+static void put_bytes(struct proto *p, int number, const void *data, size_t bytes)
+{
+    assert_true(bytes < 128 && number < 16);
+    p->data[p->bytes++] = (char)(number << 3 | 2);
+    p->data[p->bytes++] = (char)bytes;
+    memcpy(p->data + p->bytes, data, bytes);
+    p->bytes += bytes;
+}
+static void put_number(struct proto *p, int number, int value)
+{
+    assert_true(value < 128);
+    const int key = number << 3;
+    if (key > 127) p->data[p->bytes++] = (char)((key & 127) | 128);
+    p->data[p->bytes++] = (char)(key > 127 ? key >> 7 : key);
+    p->data[p->bytes++] = (char)value;
+}
+static void put_piece(struct proto *p, const char *text, float score, int type)
+{
+    struct proto piece = {.bytes = 0};
+    put_bytes(&piece, 1, text, strlen(text));
+    piece.data[piece.bytes++] = 2 << 3 | 5;
+    memcpy(piece.data + piece.bytes, &score, 4);
+    piece.bytes += 4;
+    if (type != SP_NORMAL) put_number(&piece, 3, type);
+    put_bytes(p, 1, piece.data, piece.bytes);
+}
+
+/* Five pieces, and settings of trainer and normalizer. */
+static void pieces_of(struct sentencepiece *sp, int model, int removes_blanks)
+{
+    struct proto all = {.bytes = 0}, trainer = {.bytes = 0}, normalizer = {.bytes = 0};
+    put_piece(&all, "<unk>", 0, SP_UNKNOWN);
+    put_piece(&all, "<s>", 0, SP_CONTROL);
+    put_piece(&all, "</s>", 0, SP_CONTROL);
+    put_piece(&all, "<0x00>", 0, SP_BYTE);
+    put_piece(&all, "\xe2\x96\x81the", -7.5f, SP_NORMAL);
+    put_number(&trainer, 3, model);
+    put_number(&trainer, 41, 1);
+    put_number(&normalizer, 4, removes_blanks);
+    put_bytes(&all, 2, trainer.data, trainer.bytes);
+    put_bytes(&all, 3, normalizer.data, normalizer.bytes);
+    char *copy = malloc(all.bytes);
+    assert_non_null(copy);
+    memcpy(copy, all.data, all.bytes);
+    ok(sentencepiece_parse(sp, "test", copy, all.bytes));
+}
+
+static status export_pieces(struct model *m, const struct sentencepiece *sp)
+{
+    struct gguf_head h = {0};
+    status st = gguf_put_tokenizer(&h, &(struct gguf_source){.d = &m->d, .pieces = sp, .bos = -1, .eos = -1});
+    if (st == STATUS_OK) {
+        static const float score = -7.5f;
+        assert_non_null(memmem(h.data, h.bytes, "\xe2\x96\x81the", 6));
+        assert_non_null(memmem(h.data, h.bytes, &score, 4));
+        assert_non_null(memmem(h.data, h.bytes, "[PAD5]", 6));
+        assert_non_null(memmem(h.data, h.bytes, "tokenizer.ggml.add_space_prefix", 31));
+    }
+    free(h.data);
+    return st;
+}
+
+static void pieces_go_along_or_are_refused(void **state)
+{
+    (void)state;
+    struct model m;
+    struct sentencepiece sp;
+    fixture_open(&m, "llama");
+    pieces_of(&sp, SP_BPE, 0);
+    assert_int_equal(sp.count, 5);
+    assert_int_equal(sp.bos, 1);
+    assert_int_equal(sp.eos, 2);
+    assert_int_equal(sp.pieces[3].type, SP_BYTE);
+    assert_true(sp.dummy_prefix && sp.pieces[4].score == -7.5f);
+    ok(export_pieces(&m, &sp));
+    sp.count = (int32_t)m.d.spec.vocab_size + 1;
+    assert_int_equal(export_pieces(&m, &sp), STATUS_CONFIG);
+    sentencepiece_free(&sp);
+    pieces_of(&sp, SP_UNIGRAM, 0);
+    assert_int_equal(export_pieces(&m, &sp), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "of type unigram"));
+    sentencepiece_free(&sp);
+    pieces_of(&sp, SP_BPE, 1);
+    assert_int_equal(export_pieces(&m, &sp), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "removes blanks"));
+    sentencepiece_free(&sp);
+    model_close(&m);
+}
+
 static void what_has_no_counterpart_is_named(void **state)
 {
     (void)state;
@@ -370,8 +518,7 @@ static void what_has_no_counterpart_is_named(void **state)
     } cases[] = {{"qwen3_next", "layer 0 (gdn)"},
                  {"deepseek_v3", "layer 0 (mla)"},
                  {"qwen2", "layer 1 (swa)"},
-                 {"mistral", "layer 0 (a window of 7 tokens)"},
-                 {"llama_yarn", "yarn"}};
+                 {"mistral", "layer 0 (a window of 7 tokens)"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model m;
         fixture_open(&m, cases[i].name);
@@ -413,8 +560,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_and_keys_are_those_of_the_model),
         cmocka_unit_test(llama3_gives_its_frequencies),
+        cmocka_unit_test(yarn_is_what_llama_cpp_computes_from_its_keys),
         cmocka_unit_test(experts_are_one_tensor_of_each_kind),
         cmocka_unit_test(the_tokenizer_goes_along_or_is_refused),
+        cmocka_unit_test(pieces_go_along_or_are_refused),
         cmocka_unit_test(what_has_no_counterpart_is_named),
         cmocka_unit_test(values_are_rounded_as_their_types_say),
     };
