@@ -26,6 +26,14 @@ void params_experts(struct params *p, int of)
     p->units[p->unit_count - 1].experts = true;
 }
 
+/* FNV-1a. Plans lay out thousands of models, and each row looks for its name among all: numbers are compared before text. */
+static uint32_t name_hash(const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in, const char *fmt,
                ...)
 {
@@ -33,7 +41,9 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     if (p->count == p->capacity) {
         p->capacity = p->capacity ? p->capacity * 2 : 64;
         p->rows = realloc(p->rows, (size_t)p->capacity * sizeof *p->rows);
-        MEMORY_CHECK(p->rows != NULL, "no memory for %d parameter rows", p->capacity);
+        p->name_hashes = realloc(p->name_hashes, (size_t)p->capacity * sizeof *p->name_hashes);
+        MEMORY_CHECK(p->rows != NULL && p->name_hashes != NULL, "no memory for %d parameter rows",
+                     p->capacity);
     }
     if (p->unit_count == 0) params_unit(p);
     struct param *r = &p->rows[p->count];
@@ -52,6 +62,7 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     va_end(ap);
     CHECK(len > 0 && (size_t)len < sizeof r->name, "parameter name of %d characters", len);
     CHECK(params_find(p, r->name) < 0, "parameter %s declared twice", r->name);
+    p->name_hashes[p->count] = name_hash(r->name);
     p->units[r->unit].last++;
     if (role != ROLE_BALANCE) p->unique += r->count;
     return p->count++;
@@ -216,14 +227,16 @@ struct param_held params_held(const struct params *p, int row)
 
 int params_find(const struct params *p, const char *name)
 {
+    const uint32_t hash = name_hash(name);
     for (int i = 0; i < p->count; i++)
-        if (strcmp(p->rows[i].name, name) == 0) return i;
+        if (p->name_hashes[i] == hash && strcmp(p->rows[i].name, name) == 0) return i;
     return -1;
 }
 
 void params_free(struct params *p)
 {
     free(p->rows);
+    free(p->name_hashes);
     free(p->units);
     free(p->ortho);
     free(p->runs);

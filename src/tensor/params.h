@@ -44,7 +44,7 @@ struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of this rank's `ortho` rows, in the order of
                                    optim/muon.c */
     int64_t ortho_count, ortho_experts; /* ortho_experts: of them, at the end, those of units of experts */
-    struct param *rows;         /* owned: params_free */
+    struct param *rows; uint32_t *name_hashes; /* [count] each; owned: params_free */
     int count, capacity;
     struct param_unit *units;   /* owned */
     int unit_count;

@@ -3,7 +3,18 @@
 # within 15 %. A row that cannot be planned, and a plan that is wrong, are found.
 here=$(realpath "$(dirname "$0")")
 . "$here/../shell.sh"
-"$here/published.sh" "$ingot" >out 2>err || fail "a published run cannot be planned"
+# The tables below ask most plans again: what was asked once is answered from a file.
+mkdir plans
+cat >cached <<'SH'
+#!/usr/bin/env bash
+file=plans/$(printf '%s\n' "$@" | sha256sum | cut -d' ' -f1)
+[ -e "$file" ] || { "$INGOT" "$@" >"$file" 2>&1; echo $? >"$file.code"; }
+cat "$file"
+exit "$(cat "$file.code")"
+SH
+chmod +x cached
+export INGOT=$ingot
+"$here/published.sh" ./cached >out 2>err || fail "a published run cannot be planned"
 limits() { # limits FILE: rows, median and share within 15 % of the predicted half
     awk '/^predicted with/ { gsub(",", ""); for (i = 1; i <= NF; i++) { if ($i == "rows") rows = $(i - 1); if ($i == "error") median = $(i + 1); if ($i ~ /^\(/) share = substr($i, 2) } } END { exit !(rows >= 40 && median <= 7 && share >= 90) }' "$1"
 }
@@ -13,10 +24,10 @@ check "every row has its error" [ "$(grep -cE '^  .* %[c ] .*T=[0-9]' out)" -eq 
 check "every stack says why" [ "$(grep -c ': factor ' out)" -eq "$(grep -c '^stack' "$here/published.tsv")" ]
 
 awk -F'\t' -v OFS='\t' '$1 == "row" && n++ % 3 == 1 { $5 *= 1.4 } { print }' "$here/published.tsv" >wrong.tsv
-"$here/published.sh" "$ingot" wrong.tsv >out 2>err
+"$here/published.sh" ./cached wrong.tsv >out 2>err
 check "a third of the rows 40 % off is too much" eval '! limits out'
-sed 's/tensor=8/tensor=7/' "$here/published.tsv" >broken.tsv
-"$here/published.sh" "$ingot" broken.tsv >out 2>err
+sed '/^row/!b; /12288x/!d; s/tensor=8/tensor=7/' "$here/published.tsv" >broken.tsv
+"$here/published.sh" ./cached broken.tsv >out 2>err
 check "a mesh that does not multiply" [ $? -eq 1 ]
 check "its reason" grep -q "7 x 8 cannot be made of 12288 ranks" err
 
