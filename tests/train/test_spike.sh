@@ -100,6 +100,6 @@ check "explained" grep -q 'train.on_spike ends it there' out
 # --- slips ---
 run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda
 says 'does not work with a GPU'
-run 2 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --parallel.context=2
-check "context parallelism" grep -q 'does not work with parallel.context' err
+run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --model.engram_layers=0 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.table_gradients=sparse
+says 'does not work with sparse gradients'
 exit $failed
