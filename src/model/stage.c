@@ -13,6 +13,7 @@ static status store_lay(struct deferred *q, const struct decoder *d, const struc
     return deferred_lay(q, &(struct deferred_lay){.params = &d->params,
                                                   .first = units[d->part.layers[0].begin + 1].first,
                                                   .last = units[d->part.layers[0].end].last,
+                                                  .context = l->context,
                                                   .n = l->n,
                                                   .dt = l->dt,
                                                   .a = l->act});

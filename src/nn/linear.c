@@ -385,10 +385,11 @@ status deferred_lay(struct deferred *q, const struct deferred_lay *l)
     *q = (struct deferred){0};
     for (int i = l->first; i < l->last; i++) {
         const struct param *row = &l->params->rows[i];
+        const int64_t n = row->all_rows && l->context > 1 ? l->n * l->context : l->n;
         if (!row->linear) continue;
         q->capacity++;
-        (void)take_copy(&bytes, l->n, row->shape[1], l->dt, true);
-        (void)take_copy(&bytes, l->n, row->shape[0], l->dt, false);
+        (void)take_copy(&bytes, n, row->shape[1], l->dt, true);
+        (void)take_copy(&bytes, n, row->shape[0], l->dt, false);
     }
     q->items = calloc((size_t)q->capacity, sizeof *q->items);
     if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to defer %d weight gradients", q->capacity);

@@ -92,7 +92,7 @@ struct deferred {
 };
 /* Allocates from `a` (counting or real) for all linears of the parameter rows [first, last) with `n` rows of x.
  * deferred_fini frees. */
-struct deferred_lay { const struct params *params; int first, last; int64_t n; dtype dt; struct arena *a; };
+struct deferred_lay { const struct params *params; int first, last, context; int64_t n; dtype dt; struct arena *a; };
 status deferred_lay(struct deferred *q, const struct deferred_lay *l) WARN_UNUSED;
 void deferred_fini(struct deferred *q);
 /* Computes the deferred gradients of the parameter rows [first, last). deferred_empty drops all. */

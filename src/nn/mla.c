@@ -64,6 +64,7 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.kv", name);
     linear_init(&m->kv, p, full, ROLE_MATRIX, m->heads * (m->nope + m->value), m->rank, BIAS_NONE);
     linear_split(&m->kv, p, SPLIT_OUT, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
+    p->rows[m->kv.w].all_rows = true;
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
     linear_split(&m->out, p, SPLIT_IN, NULL, 0);

@@ -200,19 +200,18 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
     const struct model_spec *model = &s->model;
     const int cp = mesh_cp(m);
     if (cp == 1) return STATUS_OK;
-    const char *key = NULL;
-    if (model_mixer_count(model, MIXER_MLA) > 0 && m->schedule == PIPELINE_ZB_H1 && m->pp > 1)
-        key = "parallel.schedule: zb_h1 of mla layers";
+    char name[64];
     if (precision_recipe(&s->run) == RECIPE_CURRENT)
-        key = "scales of whole tensors (fp8.recipe tensor and block, train.precision mxfp8 and nvfp4)";
+        return FAIL(STATUS_CONFIG,
+                    "parallel.context %d: %s takes scales from whole tensors, of which a rank has some rows; "
+                    "set it to 1, or use train.precision fp8 with fp8.recipe bound",
+                    cp, codes_name(&s->run, name));
     if (model->engram_layers[0] && model->hidden_size % cp != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.context %d does not divide model.hidden_size %lld, whose channels the ranks "
                     "share in the convolution of model.engram_layers",
                     cp, (long long)model->hidden_size);
-    if (key == NULL) return check_exchanged_heads(model, m);
-    return FAIL(STATUS_CONFIG, "parallel.context %d does not support %s so far: take parallel.context=1", cp,
-                key);
+    return check_exchanged_heads(model, m);
 }
 
 /* What context parallelism needs of a run. */
@@ -289,6 +288,13 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
                     "1, or set machine.device to cpu",
                     mesh_cp(m));
+    if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
+        m->schedule == PIPELINE_ZB_H1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
+            "far: use 1f1b, or set machine.device to cpu",
+            mesh_cp(m));
     if (axis && precision_recipe(&s->run) != RECIPE_PLAIN)
         return FAIL(STATUS_CONFIG,
                     "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "

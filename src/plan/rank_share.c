@@ -302,6 +302,7 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
         TRY(deferred_lay(&q, &(struct deferred_lay){.params = &d->params,
                                                     .first = unit->first,
                                                     .last = unit->last,
+                                                    .context = mesh_cp(&a->mesh->shape),
                                                     .n = a->tokens,
                                                     .dt = a->dt,
                                                     .a = &act}));

@@ -71,6 +71,7 @@ struct param {
     bool stored;                /* a GEMM computes the full gradient and stores it in the first micro-batch of a
                                    step; for all other rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
+    bool all_rows;              /* linear: context-parallel ranks pass the rows of all of them through it */
     struct param_norm norm;     /* linear: its input is the output of this norm; w = -1: it is another tensor */
     int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
     bool current;               /* its GEMMs read operands of current scaling (params.current) */

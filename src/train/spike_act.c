@@ -43,8 +43,6 @@ status spike_check(const struct trainer *t, bool gpu)
     const struct run_spec *r = &t->spec.run;
     if (r->train_on_spike != ON_SPIKE_SKIP) return STATUS_OK;
     const char *with = gpu                            ? "a GPU (its step is one graph)"
-                       : r->parallel_context > 1      ? "parallel.context"
-                       : r->parallel_expert > 1       ? "parallel.expert"
                        : spec_tables_sparse(&t->spec) ? "sparse gradients (optim.table_gradients)"
                                                       : NULL;
     if (with == NULL) return STATUS_OK;

@@ -18,7 +18,7 @@ for model in ${models:-moe deepseek capped muon modules cycles latent}; do
         for zero in 0 1 2 3; do
             [ $zero -lt 2 ] || [ $model != cycles ] || continue # several segments
             one $cp $model $ep $dp $tp $pp $zero
-            [ $pp -eq 1 ] || { [ $model = latent ] && [ $cp -gt 1 ]; } || one $cp $model $ep $dp $tp $pp $zero --parallel.schedule=zb_h1
+            [ $pp -eq 1 ] || one $cp $model $ep $dp $tp $pp $zero --parallel.schedule=zb_h1
             [ $zero -eq 0 ] || [ $all -eq $ep ] || one $cp $model $ep $dp $tp $pp $zero --parallel.shard=$ep
         done
     done; done; done; done; done

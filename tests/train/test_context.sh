@@ -95,6 +95,13 @@ ranks hrm-all 4 --parallel.context=2 --parallel.tensor=2 --model.hrm_low_layers=
 near "hierarchical reasoning beside tensor parallelism" loss 1e-5 runs/hrm-all runs/hrm-1
 ranks mla-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $mla --model.mla_q_rank=16
 near "mla beside the other axes" loss 1e-5 runs/mla-all runs/mla-1
+ranks mla-stages 4 --parallel.context=2 --parallel.pipeline=2 $mla --model.mla_q_rank=16
+for stage in 0 2; do # the GEMM of keys and values reads the rows of all ranks, and is deferred as they are
+    ranks mla-defer$stage 4 --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1 --parallel.zero=$stage \
+        --train.gradient_groups=$([ $stage -eq 0 ] && echo 2 || echo 0) $mla --model.mla_q_rank=16
+    near "mla with deferred gradients" loss 1e-5 runs/mla-defer$stage runs/mla-1
+done
+equal "mla with deferred gradients" mla-defer0 mla-stages
 variant gdn $gdn --train.recompute=selective
 variant mamba2 $mamba
 ranks gdn-all 8 --parallel.context=2 --parallel.tensor=2 --parallel.zero=3 --train.gradient_groups=0 $gdn --train.recompute=full
@@ -197,12 +204,11 @@ refused "does nothing without parallel.context" --parallel.context=1 --parallel.
 refused "does not divide model.mamba_groups 2" --model.layers=mamba2 --model.mamba_heads=8 --model.mamba_groups=2
 refused "parallel.context 2 x parallel.tensor 2 does not divide model.gdn_key_heads 2" --model.layers=gdn --model.gdn_key_heads=2 --model.gdn_value_heads=4 \
     --parallel.context=2 --parallel.tensor=2
-refused "parallel.schedule: zb_h1 of mla layers" $mla --parallel.context=2 --parallel.pipeline=2 --parallel.schedule=zb_h1
 refused "parallel.expert 3 does not divide the 4 data-parallel ranks (data x parallel.context)" $moe --parallel.context=4 --parallel.expert=3
 refused "parallel.context 4 does not divide model.hidden_size 34" --model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 \
     --model.hidden_size=34 --model.head_dim=8
 refused "model.hrm_halt: the halting head reads all rows of a document" --model.hrm_cycles=1 --model.hrm_segments=2 --model.hrm_halt=true
-refused "scales of whole tensors" --train.precision=mxfp8
+refused "parallel.context 4: train.precision mxfp8 takes scales from whole tensors" --train.precision=mxfp8
 refused "log.sample_prompt" --log.sample_prompt=the
 [ -e runs/none ] && fail "a refused run left a directory"
 exit $failed

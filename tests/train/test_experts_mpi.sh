@@ -6,4 +6,6 @@ reference moe
 experts moe 2 4 1 1 1
 experts moe 2 2 2 1 0
 experts moe 4 4 1 1 0
+experts moe 2 4 1 1 3
+cp=2 experts moe 4 2 1 1 2
 exit $failed
