@@ -16,14 +16,15 @@ struct past_errors {
     char from[256];
     bool asked;                 /* --past: then it is also said that there is nothing */
     int count;
-    struct past_run *runs;      /* [count], owned; the latest PAST_RUNS_MAX of a directory's files, in the order of names */
+    struct past_run *runs;      /* [count], owned; at most the last PAST_RUNS_MAX, in the order of names */
 };
-/* `path`: a forecast.jsonl, a run directory, or a directory of run directories. NULL: runs, if there is such a directory.
- * Lines that a kill has torn are left out. STATUS_CONFIG: nothing is at `path`. */
+/* `path`: a forecast.jsonl, a run directory, or a directory of run directories. NULL: runs, if there is such a
+ * directory. Lines that a kill has torn are left out. STATUS_CONFIG: nothing is at `path`. */
 status past_errors_read(const char *path, struct past_errors *p) WARN_UNUSED;
 void past_errors_free(struct past_errors *p);
 
-/* Prints one line about a step that is predicted now, if there were such runs (or --past was given). `p` NULL: nothing. */
+/* Prints one line about a step that is predicted now, if there were such runs on the machine, predicted from the same
+ * rates (or --past was given). `p` NULL: nothing. */
 void past_errors_print(const struct past_errors *p, const char *machine, bool row, double step);
 /* {"runs", "step_ratio_low", "step_ratio_median", "step_ratio_high", "memory_exact", "step_seconds_low",
  * "step_seconds_high"}, or NULL if there were none. */
