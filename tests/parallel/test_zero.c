@@ -9,7 +9,7 @@
 
 #include "parallel/zero.h"
 
-enum { BLOCKS = 5, END = BLOCKS + 1, UNITS = END + 2 /* an extra prediction */ };
+enum { BLOCKS = 5, END = BLOCKS + 1, UNITS = END + 2 /* an extra prediction */, EXPERTS = UNITS, WITH = 3 };
 struct fixture {
     struct params p;
     struct arena param, grad;
@@ -30,7 +30,9 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
         params_unit(&f->p);
         params_add(&f->p, ROLE_MATRIX, 0, 64, 100 + u, "unit.%d", u);
     }
-    f->p.zero = 3, f->p.shards = 1;
+    params_experts(&f->p, WITH);
+    params_add(&f->p, ROLE_MATRIX, 0, 64, 300, "experts of block %d", WITH);
+    f->p.zero = 3, f->p.shards = f->p.expert_shards = 1;
     params_lay(&f->p, &(struct params_lay_args){
                           .dt = DTYPE_F32, .with_grad = 1, .arenas = {&f->param, &f->grad, &f->param}});
     f->mesh =
@@ -43,6 +45,7 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
                                 .grad = &f->grad,
                                 .train = 1,
                                 .end = END,
+                                .stores = 1,
                                 .embedding_resident = stays});
     assert_int_equal(side_stream_open(&f->side_stream, NULL), STATUS_OK);
     assert_int_equal(
@@ -132,9 +135,44 @@ static void a_block_that_is_left_keeps_its_gradients(void **state)
     fixture_close(&f);
 }
 
+/* The experts of a block, a unit of their own, are there while the block computes; their gradients are complete with those of inputs. */
+static void experts_come_and_go_with_their_block(void **state)
+{
+    (void)state;
+    for (int half = ZERO_WHOLE; half <= ZERO_INPUTS; half++) {
+        struct fixture f;
+        fixture_open(&f, false, 1);
+        struct param_unit *experts = &f.p.units[EXPERTS];
+        own_is(&f, EXPERTS, 7);
+        for (int u = 0; u <= END; u++) {
+            assert_int_equal(params_enter(&f.p, u, UNIT_FORWARD), STATUS_OK);
+            if (u < WITH) assert_null(experts->weight);
+            if (u == WITH) holds(&f.p, experts->weight, EXPERTS, 7);
+            assert_null(experts->grad);
+        }
+        f.zero.half = (enum zero_half)half;
+        for (int u = BLOCKS; u > 0; u--) {
+            assert_int_equal(params_enter(&f.p, u, UNIT_BACKWARD), STATUS_OK);
+            assert_true((experts->grad != NULL) == (u == WITH));
+            if (u == WITH) holds(&f.p, experts->weight, EXPERTS, 7);
+            if (u == WITH) holds(&f.p, experts->grad, EXPERTS, 0);
+            assert_int_equal(params_leave(&f.p, u), STATUS_OK);
+            assert_null(experts->grad);
+        }
+        f.zero.half = ZERO_WEIGHTS;
+        for (int u = BLOCKS; u > 0 && half == ZERO_INPUTS; u--) {
+            assert_int_equal(params_enter(&f.p, u, UNIT_BACKWARD), STATUS_OK);
+            assert_null(experts->grad);
+            assert_int_equal(params_leave(&f.p, u), STATUS_OK);
+        }
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(weights_of_the_next_unit_are_on_their_way),
-                                       cmocka_unit_test(a_block_that_is_left_keeps_its_gradients)};
+                                       cmocka_unit_test(a_block_that_is_left_keeps_its_gradients),
+                                       cmocka_unit_test(experts_come_and_go_with_their_block)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
