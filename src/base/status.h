@@ -20,6 +20,7 @@
     X(NUMERIC, 6, "numeric: loss or gradient is not finite")                                                 \
     X(COMM, 10, "peer or communication")                                                                     \
     X(DEVICE, 11, "device")                                                                                  \
+    X(CORRUPT, 14, "silent data corruption: wrong bits without an error")                                    \
     X(INTERNAL, 70, "internal error")                                                                        \
     X(IO, 74, "file system: disk full, not readable or not writable")                                        \
     X(STOPPED, 75, "saved and stopped early; the same command resumes it")

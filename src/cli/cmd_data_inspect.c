@@ -51,7 +51,7 @@ status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct 
     *t = NULL;
     if (!dir[0]) return STATUS_OK;
     status st = tokenizer_load(t, dir);
-    if (st != STATUS_OK && named) return st;
+    if (st == STATUS_FIT || (st != STATUS_OK && named)) return st;
     if (st != STATUS_OK) {
         log_warn("tokens are shown as numbers: %s; --tokenizer DIR names another place", status_message());
         *t = NULL;

@@ -372,8 +372,8 @@ static void how_to_go_on(const struct job *j, status st, char go_on[64])
 /* Whether the start ended because of the rank j->first, and not of what all ranks read or compute. */
 static bool ended_by_itself(const struct job *j, status st)
 {
-    return j->first >= 0 &&
-           (st == STATUS_COMM || st == STATUS_FIT || st == STATUS_DEVICE || st == STATUS_INTERNAL);
+    return j->first >= 0 && (st == STATUS_COMM || st == STATUS_FIT || st == STATUS_DEVICE ||
+                             st == STATUS_CORRUPT || st == STATUS_INTERNAL);
 }
 
 /* Starts the ranks until they are done. A stop that a user's signal asked for is no failure; a loss that is not finite may be a fault of
@@ -393,7 +393,7 @@ static status start_again(const struct order *o, struct job *j, struct elastic *
             return st;
         }
         how_to_go_on(j, st, go_on);
-        if (st == STATUS_NUMERIC &&
+        if ((st == STATUS_NUMERIC || st == STATUS_CORRUPT) &&
             ftruncate(j->copies, 0) != 0) /* the copy may be of steps that were not sound */
             return FAIL(STATUS_IO, "the copies in memory: %s", strerror(errno));
         if (st == STATUS_STOPPED)

@@ -160,6 +160,8 @@ void comm_mail_settle(struct comm *c);
 enum comm_step { COMM_STEP_FIRST, COMM_STEP_REPEAT, COMM_STEP_REPLAY };
 void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
+/* Calls between the two are not part of the list: not every step makes them. On all ranks, and on host memory alone. */
+void comm_step_aside(struct comm *c, bool begins);
 /* Instead of comm_step_end, on all ranks: the step ends here, and no other follows. */
 void comm_step_drop(struct comm *c);
 

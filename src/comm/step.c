@@ -38,6 +38,13 @@ static status compare_ranks(struct comm *c)
     return st;
 }
 
+void comm_step_aside(struct comm *c, bool begins)
+{
+    if (c == NULL) return;
+    if (begins) c->calls->mode_aside = c->calls->mode;
+    c->calls->mode = begins ? CALL_LIST_OFF : c->calls->mode_aside;
+}
+
 void comm_step_drop(struct comm *c)
 {
     if (c == NULL) return;

@@ -1,6 +1,7 @@
 #include "observe/evals.h"
 #include "observe/observe_int.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ json_t *evals_read(const char *run_dir)
     json_t *all = json_array();
     path_of(path, run_dir);
     FILE *in = fopen(path, "re");
+    MEMORY_CHECK(in || errno != ENOMEM, "no memory to read %s", path);
     while (in && (n = getline(&line, &room, in)) > 0) {
         json_t *o = json_loadb(line, (size_t)n, 0, NULL);
         if (json_is_integer(json_object_get(o, "step")) && json_is_string(json_object_get(o, "task")))

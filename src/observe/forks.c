@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "observe/observe_int.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ status forks_record(const char *run_dir, const struct fork_place *f)
     struct sink out = {.file.fd = -1};
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
     FILE *in = fopen(path, "re");
+    MEMORY_CHECK(in || errno != ENOMEM, "no memory to read %s", path);
     if (in == NULL) return STATUS_OK;
     snprintf(path, sizeof path, "%s/forks.jsonl", run_dir);
     status st = STATUS_OK;
@@ -80,6 +82,7 @@ int64_t forks_last_step(const char *run_dir)
     int64_t last = -1;
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
     FILE *in = fopen(path, "re");
+    MEMORY_CHECK(in || errno != ENOMEM, "no memory to read %s", path);
     if (in == NULL) return -1;
     for (json_t *o; (o = line_next(in, &line, &room)); json_decref(o))
         if (is_kind(o, "step") && json_object_get(o, "loss"))
@@ -106,6 +109,7 @@ json_t *forks_read(const char *run_dir)
     json_t *list = json_array(), *fork = NULL;
     snprintf(path, sizeof path, "%s/forks.jsonl", run_dir);
     FILE *in = fopen(path, "re");
+    MEMORY_CHECK(in || errno != ENOMEM, "no memory to read %s", path);
     for (json_t *o; in && (o = line_next(in, &line, &room)); json_decref(o)) {
         const json_t *step = json_object_get(o, "step"), *loss = json_object_get(o, "loss");
         json_t *columns = json_object_get(fork, "loss");

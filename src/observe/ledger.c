@@ -4,6 +4,7 @@
 #include "observe/observe_int.h"
 
 #include <jansson.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +214,7 @@ status ledger_read(const char *run_dir, double now, struct ledger_sum *out)
     *out = (struct ledger_sum){0};
     snprintf(path, sizeof path, "%s/ledger.jsonl", run_dir);
     FILE *in = fopen(path, "re");
+    MEMORY_CHECK(in || errno != ENOMEM, "no memory to read %s", path);
     if (in == NULL)
         return FAIL(STATUS_DATA, "%s has no ledger: not a run of this version, or it never began", run_dir);
     for (ssize_t n; (n = getline(&text, &room, in)) > 0;) {

@@ -185,8 +185,7 @@ static bool read_metrics(struct report_data *d, const char *path, int64_t tail_b
     if (st != STATUS_OK) log_warn("%s", status_message());
     if (st != STATUS_OK || !there) return false;
     FILE *in = fdopen(fd, "re");
-    if (in == NULL) io_close(&fd);
-    if (in == NULL) return false;
+    MEMORY_CHECK(in != NULL, "no memory to read %s", path);
     char *line = NULL;
     size_t room = 0;
     ssize_t n;

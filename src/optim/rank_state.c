@@ -35,6 +35,9 @@ void rank_state_lay(struct rank_state *s, struct params *p, const struct rank_st
     grad_norm_lay(&s->grad_norm, &(struct grad_norm_lay){p, &s->sparse_grad, l->mesh, l->optim});
     tp_grad_lay(&s->tp_grad, p, l->mesh, l->grad);
     sync_lay(&s->sync, l->mesh, l->gradient_groups, p, l->grad);
+    if (l->verify)
+        s->kept =
+            arena_take(l->grad, (size_t)params_grads(p) * sizeof *s->kept, "gradient kept by train.verify");
     if (!l->muon) return;
     const size_t mark = arena_mark(l->scratch);
     muon_lay(p, l->mesh, l->scratch);

@@ -19,12 +19,14 @@ struct rank_state {
     struct grad_norm grad_norm;     /* norm of the whole model's gradient */
     struct zero zero;               /* buffers of FSDP units */
     struct offload offload;         /* device slots for optimizer state in host memory */
+    float *kept;                    /* train.verify: the gradient while a micro-batch is computed twice; else NULL */
 };
 
 struct rank_state_lay {
     const struct mesh *mesh;        /* NULL: one rank */
     bool train;                     /* false: weights alone (FSDP units under ZeRO 3) */
     bool muon;                      /* muon's work area, in `scratch`, which forward and backward no longer use then */
+    bool verify;                    /* train.verify */
     int64_t gradient_groups;        /* train.gradient_groups */
     int64_t table_reads;            /* n-gram rows that a micro-batch reads */
     int64_t step_micros;            /* micro-batches of a step, of all data-parallel ranks */

@@ -84,6 +84,7 @@ static void lay_rank_state(struct rank_state *rank, struct memory *m, struct dec
                                             .train = train,
                                             .muon = train && args->optim == OPTIM_MUON,
                                             .gradient_groups = args->gradient_groups,
+                                            .verify = args->verify,
                                             .table_reads = args->tokens * model_engram_rows(&d->spec),
                                             .step_micros = args->step_micros,
                                             .end = (int)d->spec.layer_count + 1,
@@ -367,6 +368,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
                                   .step_micros = plan_micro_count(s),
                                   .z_loss = s->run.train_z_loss > 0,
                                   .offload = s->run.memory_offload_optimizer,
+                                  .verify = s->run.train_verify > 0,
                                   .overlay =
                                       overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
 }

@@ -60,6 +60,7 @@ struct plan_lay_args {
     bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
     bool z_loss;           /* train.z_loss is not 0 */
     bool offload;          /* memory.offload_optimizer; STATUS_CONFIG on a CPU */
+    bool verify;           /* train.verify is not 0 */
     const struct ops *ops; /* the op set that scratch is sized for; NULL: the CPU's */
     enum dev_kind kind;    /* DEV_CUDA: a GPU's memory */
     struct stream *stream; /* of that GPU; NULL: the host, or a plan for a GPU that is not present */

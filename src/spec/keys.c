@@ -215,6 +215,20 @@ static bool set_word(const struct key *k, int *to, const char *text, char *why)
     return false;
 }
 
+/* A number; a share may be given in percent. */
+static bool read_real(const struct key *k, const char *text, double *out)
+{
+    char number[64];
+    const size_t n = strlen(text);
+    if (n == 0 || n >= sizeof number || text[n - 1] != '%' || strcmp(k->unit, "share") != 0)
+        return text_to_real(text, out);
+    memcpy(number, text, n - 1);
+    number[n - 1] = 0;
+    if (!text_to_real(number, out)) return false;
+    *out /= 100;
+    return true;
+}
+
 bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPEC_TEXT])
 {
     const char *want = "";
@@ -228,7 +242,7 @@ bool key_set(const struct key *k, struct spec *s, const char *text, char why[SPE
         good = text_to_int(text, field(k, s)), want = "a whole number (100, 4k) or auto";
         break;
     case KEY_INT: good = text_to_int(text, field(k, s)), want = "a whole number (100, 4k, 1e6, 4Ki)"; break;
-    case KEY_REAL: good = text_to_real(text, field(k, s)), want = "a number"; break;
+    case KEY_REAL: good = read_real(k, text, field(k, s)), want = "a number"; break;
     case KEY_BOOL: good = text_to_bool(text, field(k, s)), want = "true or false"; break;
     }
     if (!good) snprintf(why, SPEC_TEXT, "'%.100s' is not %s", text, want);

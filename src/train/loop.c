@@ -29,6 +29,7 @@
 #include "train/signals.h"
 #include "train/spike_act.h"
 #include "train/stop.h"
+#include "train/verify.h"
 #include "train/waiting.h"
 
 #include <errno.h>
@@ -511,6 +512,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     double seconds = clock_s() - l->start_s;
     if (save_end(&l->trainer) != STATUS_OK)
         log_warn("%s", status_message()); /* a run that failed meanwhile */
+    verify_end(&l->trainer);
     /* A run that was asked to go on otherwise than it began has ended as it had ended before. */
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
     if (l->observe) {
@@ -520,6 +522,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
             if (st == STATUS_OK || st == STATUS_STOPPED) forecast_log(&l->forecast, &l->trainer, l->observe);
         }
         pipeline_log(&l->trainer.pipeline);
+        verify_log(&l->trainer, seconds);
         footprint_facts(&l->trainer, l->observe);
         epochs_facts(&l->epochs, &l->train, &l->trainer, l->observe);
         if (o->hooks.finish) o->hooks.finish(o->hooks.ctx, l->observe, &l->eval);

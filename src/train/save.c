@@ -9,6 +9,7 @@
 #include "train/signals.h"
 #include "train/save_ranks.h"
 #include "train/state.h"
+#include "train/verify.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -71,7 +72,8 @@ status trainer_save(struct trainer *t, const char *run_dir)
     struct state state;
     json_t *meta = NULL;
     TRY(state_open(&state, t, STATE_SAVE));
-    status st = state_check(&state);
+    status st = verify_copied(t);
+    if (st == STATUS_OK) st = state_check(&state);
     if (st == STATUS_OK) st = save_metadata(t, &meta);
     if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
@@ -146,6 +148,7 @@ static status capture(struct save *s, int64_t *first)
     *first = -1;
     save_delay();
     TRY(state_capture(&s->state));
+    TRY(verify_copied(s->state.t));
     *first = state_first_bad(&s->state);
     return STATUS_OK;
 }

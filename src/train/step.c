@@ -14,6 +14,7 @@
 #include "train/save.h"
 #include "train/spike_act.h"
 #include "train/step_stats.h"
+#include "train/verify.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -45,6 +46,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     struct step_counts counts;
 
     spike_begin(t);
+    verify_begin(t);
     comm_step_begin(t->mesh.world, comm_step_kind(t->mode));
     TRY(step_count(t, b, &counts));
     struct step_scalars s = step_scalars_of(t, &counts);
@@ -91,13 +93,16 @@ static status queue_step(struct trainer *t, int micro_count)
     bool overlapped = false;
     TRY(offload_prefetch(&t->rank.offload, &t->exec));
     TRY(forward_backward(t, micro_count, &overlapped));
+    TRY(verify_state(t));
     TRY(reduce_gradients(t, overlapped));
     TRY(save_captured(t));
     TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
                    t->spec.model.moe_balance_rate));
     TRY(zero_all_gather_weights(&t->rank.zero));
     if (t->spike.leaves_out) TRY(fp8_forget(&t->exec)); /* the next step's scales do not know this one */
-    return fp8_end(&t->exec, &t->mesh, (int)t->spec.run.fp8_margin);
+    TRY(fp8_end(&t->exec, &t->mesh, (int)t->spec.run.fp8_margin));
+    verify_updated(t);
+    return STATUS_OK;
 }
 
 /* Gradients and losses of this rank's micro-batches. *overlapped: the gradients were already all-reduced over data-parallel ranks. */
@@ -131,6 +136,7 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
             t->exec.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
             if (last_group && i + sync->groups >= micro_count) grad_overlap_begin(&t->grad_overlap, &sums);
             TRY(micro_batch_fwd_bwd(t, micro_count, i));
+            if (done == 0) TRY(verify_first(t, &t->feed.micro[i]));
             TRY(pause_after(t, ++done, micro_count));
         }
         if (!last_group) TRY(sync_fold(sync, k, &sums, &t->ops, t->exec.stream));

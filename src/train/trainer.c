@@ -17,6 +17,7 @@
 #include "train/state.h"
 #include "train/state_raw.h"
 #include "train/spike_act.h"
+#include "train/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -213,10 +214,13 @@ static status check_fp8(const struct trainer *t)
 static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
 {
     if (args == NULL) TRY(check_fp8(t));
+    if (args == NULL) TRY(verify_check(t, plan_device(&t->spec) == DEV_CUDA));
     status st = open_device(t, isa);
+    if (st == STATUS_OK && args == NULL) st = verify_check(t, t->dev.kind == DEV_CUDA);
     if (st == STATUS_OK && args == NULL) st = plan_check_gpu(&t->spec, &t->dev);
     if (st == STATUS_OK) st = open_memory(t, args);
     if (st == STATUS_OK) st = pipeline_open(t);
+    if (st == STATUS_OK && args == NULL) st = verify_open(t);
     if (st != STATUS_OK) {
         trainer_close(t);
         return st;
@@ -291,6 +295,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     save_close(t);
+    verify_close(t);
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->rank.offload);
     grad_overlap_close(&t->grad_overlap);
@@ -488,6 +493,7 @@ static status check_run(const struct trainer *t, const struct checkpoint *c)
 static status take_meta(struct trainer *t, const struct checkpoint *c, bool training)
 {
     TRY(read_progress(t, c));
+    verify_forget(t);
     TRY(take_identity(t, c, training));
     TRY(restore_algorithms(t, c));
     if (!training) return STATUS_OK;

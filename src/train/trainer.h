@@ -56,6 +56,7 @@ struct trainer {
     enum step_mode mode; /* of the next step */
     int captured;        /* micro-batches of the graph's step */
     struct trainer_pause pause;
+    struct verifier *verify; /* train.verify (train/verify.h); NULL: off */
     struct save *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
 
     /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what

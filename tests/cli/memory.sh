@@ -1,10 +1,12 @@
-# What test_memory.sh and slow_memory_each.sh share; sourced with $1 = the ingot binary, $2 = how many refusals of each kind per verb (all: each).
+# What test_memory.sh, test_memory_looks.sh and slow_memory_each.sh share; sourced with $1 = the ingot binary, $2 = how many refusals of each
+# kind per verb (all: each); $3 ...: these verbs alone.
 # Every refusal of memory ends in exit code 5 with one line of error, or the verb does its work with the same results as without.
 ldd "$1" | grep -q 'lib[at]san' && { echo "a sanitizer brings its own malloc: skipped"; exit 77; }
 command -v cc >/dev/null || { echo "no C compiler for the shim: skipped"; exit 77; }
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../shell.sh"
 sample=$2
+only=" ${*:3} "
 make_corpus
 cc -shared -fPIC -O1 -fno-builtin -o shim.so "$here/memory_shim.c" || exit 1
 export GOMP_SPINCOUNT=5000 # set: ingot does not execute itself a second time
@@ -13,13 +15,14 @@ rm -rf base/ckpt/step-00000009
 
 fresh() { # what a verb starts from, and where it writes
     rm -rf made
-    case $1 in resume) cp -r base made ;; report) cp -r base made ;; esac
+    case $1 in resume | report | compare) cp -r base made ;; esac
 }
 results() { # what must be as without a refusal; names and times of a build and of a report are not
     case $1 in
     train | resume) losses made && run 0 ckpt diff made good.$1 && tail -n 1 out ;;
     build) cat made/c_*.bin made/c_*.idx ;;
     report) grep -c . made/report.html ;;
+    compare) grep -c . made/compare.html ;;
     plan) wc -l <out ;;
     *) cat out ;;
     esac
@@ -28,6 +31,7 @@ results() { # what must be as without a refusal; names and times of a build and 
 refuse() {
     local name=$1 count k step mode code
     shift
+    [[ $only == "  " || $only == *" $name "* ]] || return 0
     fresh "$name"
     MEMORY_COUNT=$PWD/count LD_PRELOAD=$PWD/shim.so "$ingot" "$@" >out 2>err || fail "ingot $* does not work under the shim"
     rm -rf "good.$name"
@@ -59,6 +63,11 @@ refuse train train r.yaml --run.dir=made --train.steps=6 --machine.threads=1
 refuse resume train r.yaml --run.dir=made --train.steps=9 --machine.threads=1 --resume
 refuse build data build corpus.txt --tokenizer tok --separator blank --val-fraction 0.1 -o made/c
 refuse report report made
+refuse compare report made base -o made/compare.html
+refuse runs runs . --json
+refuse inspect data inspect data/c_train_000000.bin
+refuse step data inspect base --step 3
+refuse explain explain base
 refuse plan plan r.yaml
 refuse verify ckpt verify base
 refuse data data verify data/c

@@ -7,7 +7,7 @@
 struct call_list {
     struct call_list_entry *list; /* of the first step; owned */
     int count, room, at;
-    enum { CALL_LIST_OFF, CALL_LIST_RECORD, CALL_LIST_COMPARE, CALL_LIST_REPLAY } mode;
+    enum call_list_mode { CALL_LIST_OFF, CALL_LIST_RECORD, CALL_LIST_COMPARE, CALL_LIST_REPLAY } mode, mode_aside;
 };
 /* Called before each call. STATUS_COMM when a step's call is not that of the first step. */
 status call_list_check(struct call_list *l, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
