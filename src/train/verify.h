@@ -5,8 +5,8 @@
  *   other micro-batches, verify_state: checksums hold
  *   sums over ranks, update, verify_updated: new checksums
  *
- * A difference ends the run: with STATUS_CORRUPT on the rank that was wrong, or on all when nobody knows which one, else
- * with STATUS_COMM; the line names the rank and its host. All functions return at once without train.verify. */
+ * A difference ends the run: with STATUS_CORRUPT on the rank that was wrong, or on all when nobody knows which one,
+ * else with STATUS_COMM; the line names the rank and its host. All functions return at once without train.verify. */
 #ifndef INGOT_TRAIN_VERIFY_H
 #define INGOT_TRAIN_VERIFY_H
 #include "train/trainer.h"
@@ -19,7 +19,8 @@ void verify_close(struct trainer *t);
 
 /* Of a step, in this order. */
 void verify_begin(struct trainer *t);
-/* When the gradients are those of the step's first micro-batch, `b`. Collective over the data axis in verified steps. */
+/* When the gradients are those of the step's first micro-batch, `b`. Collective over the data axis in verified
+ * steps. */
 status verify_first(struct trainer *t, const struct batch *b) WARN_UNUSED;
 /* Before gradients are summed over ranks. */
 status verify_state(struct trainer *t) WARN_UNUSED;
