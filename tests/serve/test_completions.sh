@@ -34,14 +34,16 @@ check "it lives" kill -0 $server
 python3 - "$port" $token <<'PY' >last.txt &
 import http.client, json, sys
 c = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=60)
-c.request('POST', '/v1/completions', json.dumps({'model': 'runs/a', 'prompt': ['a'] * 128, 'max_tokens': 60}),
-          {'Authorization': f'Bearer {sys.argv[2]}', 'Content-Type': 'application/json'})
+head = {'Authorization': f'Bearer {sys.argv[2]}', 'Content-Type': 'application/json'}
+c.request('GET', '/v1/models', headers=head) # then the server has this connection
+c.getresponse().read()
+c.request('POST', '/v1/completions', json.dumps({'model': 'runs/a', 'prompt': ['a'] * 128, 'max_tokens': 60}), head)
 print('sent', flush=True)
 print(c.getresponse().status)
 PY
 client=$!
 until grep -q sent last.txt || ! kill -0 $client; do sleep 0.05; done
-sleep 0.3
+sleep 0.5
 kill -TERM $server
 wait $server
 check "SIGTERM ends it with 0" [ $? -eq 0 ]
