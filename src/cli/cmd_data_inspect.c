@@ -218,7 +218,9 @@ static void put_text(const struct tokenizer *tokenizer, const int32_t *ids, int6
 {
     char *text = NULL;
     size_t bytes = 0;
-    if (!tokenizer || tokenizer_decode(tokenizer, ids, n, &text, &bytes) != STATUS_OK) {
+    const status st = tokenizer ? tokenizer_decode(tokenizer, ids, n, &text, &bytes) : STATUS_OK;
+    MEMORY_CHECK(st != STATUS_FIT, "%s", status_message());
+    if (!tokenizer || st != STATUS_OK) {
         for (int64_t i = 0; i < n; i++) cmd_data_put_token(NULL, ids[i], stdout);
         return;
     }

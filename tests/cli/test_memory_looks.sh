@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# The same for verbs that look at runs and data: each request of `report` is refused, and many of the others.
+# Memory that is refused while verbs look at runs and data: about 60 of their requests, each once alone and once with all that follow.
 . "$(dirname "$0")/memory.sh" "$1" 60 report compare runs inspect step explain

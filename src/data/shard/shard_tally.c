@@ -121,11 +121,11 @@ status shard_tally_set(struct shard_tally *t, const struct shard_set *s, int64_t
             pieces[count++] = (struct piece){i, from, rest < PIECE ? rest : PIECE, STATUS_OK};
         }
     PARALLEL_CHUNKS(c, (int64_t)count) pieces[c].st = tally_piece(t, s, &pieces[c], vocab_size);
-    /* The error record belongs to its thread: repeats the first failure here. */
+    /* The error record belongs to its thread: repeats the first failure here. Memory may be there the second time. */
     for (size_t c = 0; c < count && st == STATUS_OK; c++)
         if (pieces[c].st != STATUS_OK) {
             st = tally_piece(t, s, &pieces[c], vocab_size);
-            if (st == STATUS_OK)
+            if (st == STATUS_OK && pieces[c].st != STATUS_FIT)
                 st = FAIL(STATUS_DATA, "%s: changed while it was read", s->shards[pieces[c].shard].path);
         }
 out:
