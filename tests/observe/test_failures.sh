@@ -1,20 +1,7 @@
 #!/usr/bin/env bash
 # Failures that really happen on this machine, each with the sentence of `ingot explain`. docs/FAULTS.md counts them, with those of other tests.
 . "$(dirname "$0")/../shell.sh"
-make_corpus
-unset INGOT_ROOT
-because() { # because RUN CAUSE TEXT: the cause, and words of the sentence
-    "$ingot" explain "$1" --json >why 2>err || fail "explain $1 fails"
-    grep -q "\"cause\": \"$2\"" why || fail "$1: $(grep -E '"cause"|"sentence"' why), not $2"
-    grep '"sentence"' why | grep -qF -- "$3" || fail "$1: $(grep '"sentence"' why) does not say '$3'"
-}
-long() { # long RUN KEYS...: a long run in the background, at step 5
-    local dir=$1
-    shift
-    "$ingot" train r.yaml --run.dir="$dir" --train.steps=100000 --eval.every=0 "$@" >/dev/null 2>long.err &
-    pid=$!
-    wait_for_step "$dir" 5 $pid || fail "$dir does not come to step 5"
-}
+. "$(dirname "$0")/explained.sh"
 faulty() { # faulty CODE RUN ERROR: the k-th call on files meets it, after the run has begun; the first k that ends the run so
     local code=$1 dir=$2 error=$3
     for k in 60 80 100 120 140 160 180; do

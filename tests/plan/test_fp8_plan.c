@@ -8,6 +8,19 @@
 
 #include "plan/mesh_fixture.h"
 
+/* Four layers of the k-th of three patterns, which together have every mixer and experts. */
+static void every_part(struct model_spec *m, int k)
+{
+    static const char *const layers[] = {"gqa", "1*gdn,1*mla", "1*mamba2,1*gqa/moe"};
+    snprintf(m->layers, sizeof m->layers, "%s", layers[k]);
+    m->layer_count = 4, m->vocab_size = 512, m->hidden_size = 256, m->head_count = m->head_count_kv = 4;
+    m->ffn_size = 512;
+    m->gdn_key_heads = m->gdn_value_heads = 32, m->gdn_key_dim = m->gdn_value_dim = 16;
+    m->mla_kv_rank = 64, m->mla_nope_dim = 32, m->mla_rope_dim = 16, m->mla_value_dim = 32;
+    m->mamba_heads = 64, m->mamba_head_dim = 8, m->mamba_groups = 4, m->mamba_state = 16;
+    m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
+}
+
 /* Codes of weights are whole on every rank; the codes of the stream's gradient have a place of their own without a pipeline, and belong to
  * each linear in one. */
 static void fp8_is_laid_out_as_a_run_does(void **state)
@@ -21,7 +34,6 @@ static void fp8_is_laid_out_as_a_run_does(void **state)
         {.pp = 1, .dp = 4, .tp = 1, .zero = 1},
         {.pp = 2, .dp = 2, .tp = 1, .zero = 2}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-    const char *layers[] = {"gqa", "1*gdn,1*mla", "1*mamba2,1*gqa/moe"};
     for (int i = 0; i < 3 * 3 * SHAPES; i++) {
         struct mesh_variant v = {
             .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
@@ -30,13 +42,8 @@ static void fp8_is_laid_out_as_a_run_does(void **state)
         char what[64];
         v.mesh.shard = v.mesh.dp;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1, v.mesh.schedule = PIPELINE_1F1B;
-        snprintf(m->layers, sizeof m->layers, "%s", layers[i / SHAPES / 3]);
-        m->layer_count = 4, m->vocab_size = 512, m->hidden_size = 256, m->head_count = m->head_count_kv = 4;
-        m->ffn_size = 512, m->mtp_depth = v.mesh.pp == 1 && v.mesh.tp == 1;
-        m->gdn_key_heads = m->gdn_value_heads = 32, m->gdn_key_dim = m->gdn_value_dim = 16;
-        m->mla_kv_rank = 64, m->mla_nope_dim = 32, m->mla_rope_dim = 16, m->mla_value_dim = 32;
-        m->mamba_heads = 64, m->mamba_head_dim = 8, m->mamba_groups = 4, m->mamba_state = 16;
-        m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
+        every_part(m, i / SHAPES / 3);
+        m->mtp_depth = v.mesh.pp == 1 && v.mesh.tp == 1;
         s.run.train_precision = PRECISION_FP8;
         s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
         snprintf(what, sizeof what, "%s, case %d", m->layers, i);
@@ -63,7 +70,6 @@ static void current_is_laid_out_as_a_run_does(void **state)
                  {PRECISION_MXFP8, 0},
                  {PRECISION_NVFP4, 0}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0], KINDS = 4 };
-    const char *layers[] = {"gqa", "1*gdn,1*mla", "1*mamba2,1*gqa/moe"};
     for (int i = 0; i < 3 * 3 * SHAPES; i++) {
         struct mesh_variant v = {
             .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
@@ -72,13 +78,8 @@ static void current_is_laid_out_as_a_run_does(void **state)
         char what[64];
         v.mesh.shard = v.mesh.dp;
         if (v.mesh.chunks == 0) v.mesh.chunks = 1, v.mesh.schedule = PIPELINE_1F1B;
-        snprintf(m->layers, sizeof m->layers, "%s", layers[i / SHAPES / 3]);
-        m->layer_count = 4, m->vocab_size = 512, m->hidden_size = 256, m->head_count = m->head_count_kv = 4;
-        m->ffn_size = 512, m->mtp_depth = v.mesh.pp == 1 && v.mesh.zero == 0;
-        m->gdn_key_heads = m->gdn_value_heads = 32, m->gdn_key_dim = m->gdn_value_dim = 16;
-        m->mla_kv_rank = 64, m->mla_nope_dim = 32, m->mla_rope_dim = 16, m->mla_value_dim = 32;
-        m->mamba_heads = 64, m->mamba_head_dim = 8, m->mamba_groups = 4, m->mamba_state = 16;
-        m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
+        every_part(m, i / SHAPES / 3);
+        m->mtp_depth = v.mesh.pp == 1 && v.mesh.zero == 0;
         s.run.train_precision = (int)kinds[i % KINDS].precision,
         s.run.fp8_recipe = (int)kinds[i % KINDS].recipe;
         s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
