@@ -207,7 +207,8 @@ run 6 launch -n 2 -- train zero.yaml --run.dir=runs/burst --parallel.zero=3 --op
 
 # The disk fills up while rank 0 fetches and writes: one line, all ranks end, and what is there is sound.
 hit=0
-for k in $(seq 40 12 160); do
+for k in $(seq 40 12 160) $(seq 46 12 160); do # the second row only if threads took their calls in another order, and the first met too few
+    [ "$k" -ne 46 ] || [ $hit -lt 3 ] || break
     rm -rf runs/full
     INGOT_IO_FAULT=$k:ENOSPC "$ingot" launch -n 2 -- train zero.yaml --run.dir=runs/full --parallel.zero=3 >out 2>err
     code=$?
