@@ -46,7 +46,8 @@ keys=(--train.steps=24 --train.batch_tokens=$((64 * ranks)) --train.gradient_gro
 hosts=$(seq -s, -f 'h%g:1' 0 $((ranks - 1)))
 begin() { # begin KEYS...: a job in the background, in $job
     rm -f code.*
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun "${tcp[@]}" --wdir "$work" --host "$hosts" -n "$ranks" ./rank.sh train r.yaml \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
+        mpirun "${tcp[@]}" --wdir "$work" --host "$hosts" -n "$ranks" ./rank.sh train r.yaml \
         "${keys[@]}" "$@" >out 2>err &
     job=$!
 }
