@@ -14,7 +14,7 @@ plain | full | slow) ;;
 *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set' >&2 && exit 2 ;;
 esac
 scripts/install.sh build test demo $([ "$mode" = plain ] || echo bench)
-jobs=$(nproc) tests=$((jobs + jobs / 2 + 1)) # tests wait for each other's ranks, the disk and deadlines: more than cores fill the gaps
+jobs=$(nproc) tests=$((jobs + 1)) # tests wait for each other's ranks and for deadlines: one more fills the gaps
 begin=$SECONDS
 step() { printf '== %s (%d s)\n' "$1" $((SECONDS - begin)); }
 

@@ -47,7 +47,9 @@ done
 because runs/saving killed 'while a checkpoint was written'
 
 # --- signals ---
+export INGOT_SAVE_DELAY_MS=9000
 long runs/grace --train.batch_tokens=65536
+unset INGOT_SAVE_DELAY_MS
 kill -TERM $pid
 until grep -q 'SIGTERM' runs/grace/log.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -9 $pid

@@ -56,6 +56,7 @@ awk 'BEGIN { print "{\"kind\":\"schema\",\"format\":\"ingot metrics\",\"version\
         if (i % 1000 == 0) printf "{\"kind\":\"eval\",\"step\":%d,\"time\":%d,\"val_loss\":3.5}\n", i, 1.8e9 + i
     } }' >long/big/metrics.jsonl
 serve_more() { # serve_more ARGS...: another server, its process in second, its port in more_port
+    rm -f said2
     "$ingot" serve "$@" --port 0 >said2 2>/dev/null &
     second=$!
     until grep -qs 'running: http' said2 || ! kill -0 $second 2>/dev/null; do sleep 0.05; done
