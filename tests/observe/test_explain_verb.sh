@@ -39,7 +39,9 @@ long runs/kill
 kill -9 $pid
 wait $pid 2>/dev/null
 because runs/kill killed 'killed without a word'
+export INGOT_SAVE_DELAY_MS=9000
 long runs/twice --train.batch_tokens=65536
+unset INGOT_SAVE_DELAY_MS
 kill -INT $pid
 sleep 0.3
 kill -9 $pid
