@@ -43,7 +43,8 @@ static status check_patterns(const struct params *p, const char *list)
             any |= may_read_codes(&p->rows[i]) && fnmatch(pattern, p->rows[i].name, 0) == 0;
         if (!any)
             return FAIL(STATUS_CONFIG,
-                        "fp8.exclude: '%s' matches no weight of a linear; `ingot inspect` lists their names",
+                        "fp8.exclude: '%s' matches no weight of a linear; names are such as "
+                        "layers.0.mlp.down.weight",
                         pattern);
     }
     return STATUS_OK;
