@@ -46,13 +46,14 @@ static void print_key(const struct key *k, const char *note, FILE *out)
     }
 }
 
-static const struct key *key_of(const char *full)
+/* The row of "section.name"; -1: none. */
+static int key_at(const char *full)
 {
-    for (int i = 0; i < KEY_AT_COUNT; i++) {
-        char name[KEY_NAME];
-        if (strcmp(key_full_name(name, key_row(i)), full) == 0) return key_row(i);
-    }
-    return NULL;
+    char section[KEY_NAME];
+    const char *dot = strchr(full, '.');
+    if (dot == NULL || dot - full >= KEY_NAME) return -1;
+    snprintf(section, sizeof section, "%.*s", (int)(dot - full), full);
+    return key_find(section, dot + 1);
 }
 
 static void print_option(const struct row *verb, const struct row *option, FILE *out)
@@ -63,13 +64,11 @@ static void print_option(const struct row *verb, const struct row *option, FILE 
 }
 
 /* Options of that name: `ingot launch --ranks`. */
-static int print_options_named(const char *name, FILE *out)
+static void print_options_named(const char *name, FILE *out)
 {
-    int found = 0;
     for (const struct row *v = verb_next(NULL); v; v = verb_next(v))
         for (const struct row *r = args_next_option(v, NULL); r; r = args_next_option(v, r))
-            if (strcmp(r->name, name) == 0) print_option(v, r, out), found++;
-    return found;
+            if (strcmp(r->name, name) == 0) print_option(v, r, out);
 }
 
 /* What other programs call so. */
@@ -77,10 +76,10 @@ static int print_synonyms(const char *word, bool *shown, FILE *out)
 {
     int found = 0;
     for (const struct synonym *s = synonym_next(NULL, word); s; s = synonym_next(s, word)) {
-        const struct key *k = key_of(s->target);
-        if (k) {
-            for (int i = 0; i < KEY_AT_COUNT; i++) shown[i] |= key_row(i) == k;
-            print_key(k, s->note, out);
+        const int at = key_at(s->target);
+        if (at >= 0) {
+            shown[at] = true;
+            print_key(key_row(at), s->note, out);
         } else if (strncmp(s->target, "--", 2) == 0) {
             print_options_named(s->target + 2, out);
         } else {
@@ -132,9 +131,9 @@ status find_word(const char *word, FILE *out)
     bool shown[KEY_AT_COUNT] = {false};
     word += strspn(word, "-");
     if (!word[0]) return FAIL(STATUS_CONFIG, "help: a word of dashes alone; `ingot help` lists the verbs");
-    const struct key *exact = key_of(word);
-    if (exact) {
-        print_key(exact, "", out);
+    const int exact = key_at(word);
+    if (exact >= 0) {
+        print_key(key_row(exact), "", out);
         return STATUS_OK;
     }
     int found = print_synonyms(word, shown, out);

@@ -9,8 +9,8 @@ void waiting_step(struct waiting *w, double seconds, double waited, const struct
     w->waited += waited;
     if (++w->steps < (int64_t)WAIT_STEPS << w->warnings || w->seconds < 1) return;
     if (w->waited > 0.01 * w->seconds) {
-        log_warn("%lld steps waited %.1f %% of their time for data: raise data.threads (%lld), or put the "
-                 "shards where they are read faster",
+        /* One line of a terminal; `ingot explain` and the alert say what else helps. */
+        log_warn("%lld steps waited %.1f %% of their time for data: raise data.threads (%lld)",
                  (long long)w->steps, 100 * w->waited / w->seconds, (long long)r->data_threads);
         if (w->warnings < 30) w->warnings++;
     }
