@@ -271,4 +271,5 @@ def main():
     sys.exit(0 if all(who in r for r in measured.values() for who in ours(a)) else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,7 @@
  *   round      elements to MXFP8 and back (CPU)
  *   copy, host copies in the device's memory; from the host (GPU)
  *   link       all-gather between ranks: of 64 MiB, and of 1 KiB
- *
- * On GPUs nothing of it has run yet. */
+ */
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/parallel.h"

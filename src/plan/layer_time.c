@@ -74,7 +74,7 @@ static double element_bytes(const struct layer_shape *s)
 
 /* What remains of the time of elementwise passes that become epilogues (ops.h: struct epilogue), if the op
  * set fuses them and nothing is in between. FUSED: measured 0.6 to 0.9 of SwiGLU's pass and 0.6 to 0.8 of
- * RoPE's (docs/perf-log). */
+ * RoPE's; FUSED_CODES: of SwiGLU's behind a GEMM of codes (docs/perf-log). */
 struct fused {
     double act_forward, act_backward, rope_forward, rope_backward; /* fractions */
     double stream; /* elements of the residual stream that forward need not move, per token */
@@ -83,7 +83,7 @@ struct fused {
 static struct fused fused_of(const struct layer_shape *s, const struct mixer_flow *w,
                              const struct ffn_flow *f)
 {
-    static const double FUSED = 0.7;
+    static const double FUSED = 0.7, FUSED_CODES = 0.4;
     const struct model_spec *m = s->model;
     const int64_t d = m->hidden_size;
     struct fused j = {1, 1, 1, 1, 0};
@@ -103,6 +103,10 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
         if (s->fp8.down) j.act_backward = 1;
         if (s->fp8.qkv) j.rope_forward = 1;
         return j;
+    }
+    if (s->fp8.count > 0) { /* less is read beside codes, so that half of the residual's read hides behind the GEMM */
+        j.stream *= 1.5;
+        if (j.act_forward < 1) j.act_forward = FUSED_CODES;
     }
     for (int i = 0; i < s->fp8.count; i++) { /* of GEMMs of codes, up alone has such an epilogue */
         const struct layer_linear *l = &s->fp8.linears[i];
@@ -384,8 +388,8 @@ double layer_times_ortho(const struct layer_shape *s, int64_t layer)
     return sum;
 }
 
-/* The head computes loss and gradients in one pass: three GEMMs, and logits that are written, read twice and
- * written again. */
+/* The head computes loss and gradients in one pass: three GEMMs, and between them logits that are read and written once: 2.2
+ * passes of a copy, measured (docs/perf-log). What the GEMMs write and read of them is in their rates. */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads)
 {
     const struct layer_gemm p = {.in = s->model->hidden_size, .out = s->model->vocab_size, .copies = heads};
@@ -395,7 +399,7 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
     const struct gemm_s gemm = gemm_s(&own, &p);
     t.wgrad = gemm.wgrad;
     t.backward.gemms = gemm.forward + gemm.dgrad + gemm.wgrad;
-    t.backward.memory = heads * 4.5 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
+    t.backward.memory = heads * 2.2 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
                         s->machine->stream_rate;
     add_fixed(s, (double)p.in * (double)p.out, &t);
     return t;
