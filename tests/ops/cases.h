@@ -101,6 +101,7 @@ struct case_blocks {
     int64_t format; /* enum block_format */
     bool columns, square, hadamard, stochastic, exact;
     bool no_codes;          /* values alone, as training on a GPU without their GEMMs asks */
+    bool no_values;         /* codes alone, as training on a GPU with their GEMMs asks */
     bool zeros, not_finite; /* every third block of 16 x 16 is 0; some elements are NaN or Inf */
 };
 
@@ -375,6 +376,7 @@ struct op_case {
 #define SATURATED .saturated = true
 #define INFINITE .infinite = true
 #define NO_CODES .no_codes = true
+#define NO_VALUES .no_values = true
 #define NO_TRANS .no_trans = true
 #define NO_AMAX .no_amax = true
 #define QUANTIZED .quantized = true
@@ -398,7 +400,8 @@ struct op_case {
 #define BLOCKS(rows_, n_, ...) {.op = OP_quantize_blocks, .blocks = {.rows = rows_, .n = n_, .format = __VA_ARGS__}}
 #define BLOCKS_OF(...) \
     BLOCKS(1, 16, __VA_ARGS__), BLOCKS(17, 48, __VA_ARGS__), BLOCKS(144, 272, __VA_ARGS__, COLUMNS), \
-    BLOCKS(130, 144, __VA_ARGS__, ZEROS), BLOCKS(33, 96, __VA_ARGS__, COLUMNS, ZEROS, NO_CODES)
+    BLOCKS(130, 144, __VA_ARGS__, ZEROS), BLOCKS(33, 96, __VA_ARGS__, COLUMNS, ZEROS, NO_CODES), \
+    BLOCKS(130, 272, __VA_ARGS__, ZEROS, NO_VALUES), BLOCKS(272, 144, __VA_ARGS__, COLUMNS, ZEROS, NO_VALUES)
 #define BIAS(m_, n_, k_) {.op = OP_bias_bwd, .gemm = {.m = m_, .n = n_, .k = k_, WITH_BIAS}}
 #define EMBED(op_, rows_, d_, ...) {.op = OP_##op_, .embed = {.rows = rows_, .d = d_, .vocab = __VA_ARGS__}}
 #define UNIQUE(count_, ...) {.op = OP_rows_unique, .unique = {.count = count_, .vocab = __VA_ARGS__}}
@@ -696,6 +699,9 @@ static const struct op_case op_cases[] = {
     BLOCKS_OF(BLOCKS_NV), BLOCKS_OF(BLOCKS_NV, SQUARE), BLOCKS_OF(BLOCKS_NV, STOCHASTIC), BLOCKS(64, 272, BLOCKS_NV, HADAMARD),
     BLOCKS(160, 144, BLOCKS_NV, HADAMARD, STOCHASTIC, COLUMNS), BLOCKS(130, 144, BLOCKS_NV, EXACT), BLOCKS(300, 400, BLOCKS_MX),
     BLOCKS(300, 400, BLOCKS_B128, SQUARE, COLUMNS), BLOCKS(0, 16, BLOCKS_NV), BLOCKS(40, 160, BLOCKS_E4M3, NOT_FINITE),
+    BLOCKS(300, 400, BLOCKS_B128, SQUARE, NO_VALUES), BLOCKS(304, 400, BLOCKS_B128, SQUARE, COLUMNS, NO_VALUES),
+    BLOCKS(40, 160, BLOCKS_B128, NOT_FINITE, NO_VALUES), BLOCKS(48, 160, BLOCKS_MX, NOT_FINITE, COLUMNS, NO_VALUES),
+    BLOCKS(48, 160, BLOCKS_E5M2, NOT_FINITE, COLUMNS, NO_VALUES),
     BLOCKS(40, 160, BLOCKS_B128, NOT_FINITE), BLOCKS(40, 160, BLOCKS_MX, NOT_FINITE, COLUMNS), BLOCKS(40, 160, BLOCKS_NV, NOT_FINITE),
 };
 /* clang-format on */

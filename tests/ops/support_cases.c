@@ -101,7 +101,7 @@ static const struct {
     FLAG(scales, not_finite), FLAG(scales, zeros),
     NUMBER(bound, d), FLAG(bound, with_bias), FLAG(bound, shift), FLAG(bound, e5m2), FLAG(bound, zeros), FLAG(bound, not_finite),
     NUMBER(blocks, rows), NUMBER(blocks, n), NUMBER(blocks, format), FLAG(blocks, columns), FLAG(blocks, square),
-    FLAG(blocks, hadamard), FLAG(blocks, stochastic), FLAG(blocks, exact), FLAG(blocks, no_codes), FLAG(blocks, zeros),
+    FLAG(blocks, hadamard), FLAG(blocks, stochastic), FLAG(blocks, exact), FLAG(blocks, no_codes), FLAG(blocks, no_values), FLAG(blocks, zeros),
     FLAG(blocks, not_finite),
 };
 /* clang-format on */

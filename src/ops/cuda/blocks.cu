@@ -1,12 +1,14 @@
-// Codes with scales of their own: quantize_blocks (ops/ops_fp8.h), for every format by one kernel.
+// Codes with scales of their own: quantize_blocks (ops/ops_fp8.h).
 //
-// A block takes a tile of 128 x 128 into shared memory, as F32: it holds whole blocks of every format, of lines along
-// rows and along columns. A thread has 16 elements of a line at a time: they are rotated, measured and encoded by it.
-// A row of the tile has a float more, so that neither direction has bank conflicts.
+// A thread block takes a tile of 128 x 128: it holds whole blocks of every format, of lines along rows and along
+// columns. A thread has groups of 16 elements of a line: they are measured and encoded by it. Two kernels:
+//   bytes_kernel    8-bit codes alone, which GEMMs read: a stream, with conversions by the hardware
+//   blocks_kernel   every format, also decoded values, Hadamard transform, stochastic rounding. The tile lies in shared
+//                   memory as F32; a row has a float more, so that neither direction has bank conflicts
 extern "C" {
 #include "ops/block_scale.h"
 }
-#include "ops/cuda/rowwise.cuh"
+#include "ops/cuda/fp8.cuh"
 
 namespace {
 
@@ -119,26 +121,186 @@ __device__ inline void values_store(const place_of &p, const tile_smem &t)
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) amax_kernel(const quantize_blocks_args a)
+// The largest magnitude of `count` values, to *tensor.
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) amax_kernel(const T *x, int64_t count, float *tensor)
+{
+    __shared__ uint32_t shared[WARP];
+    amax_of<T> most;
+    const int64_t stride = (int64_t)gridDim.x * THREADS * W;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W; i < count; i += stride)
+        most.add(load_vec<W>(x + i));
+    amax_store_block(most.bits(), (uint32_t *)tensor, shared);
+}
+
+// ---- 8-bit codes alone
+
+// Codes of the tile by lines, so that rows of 128 bytes are stored at once: 16 bytes more, and eight threads that put
+// 16 bytes of neighbouring lines use all banks.
+enum { CODES_LD = TILE + 16, HALF = GROUPS / 2 };
+
+template <typename T> struct bytes_smem {
+    uint8_t codes[TILE * CODES_LD];
+    uint32_t amax[GROUPS];
+    T x[TILE * (TILE + WIDE<T>)]; // columns alone: the tile as it lies in memory
+};
+
+template <typename T> __device__ inline vec<T, GROUP> load_group(const T *p)
+{
+    vec<T, GROUP> x;
+#pragma unroll
+    for (int i = 0; i < GROUP; i += WIDE<T>)
+        *reinterpret_cast<int4 *>(x.v + i) = *reinterpret_cast<const int4 *>(p + i);
+    return x;
+}
+
+template <typename T> __device__ inline uint32_t magnitude(const vec<T, GROUP> &x)
+{
+    amax_of<T> most;
+    most.add(x);
+    return most.bits();
+}
+
+// Of the group `along` of a line: the block's largest magnitude, the scale, the codes into the tile of codes.
+template <typename T>
+__device__ inline void bytes_put(const place_of &p, bytes_smem<T> &t, int line, int along, const vec<T, GROUP> &x,
+                                 float tensor)
+{
+    const struct block_scale s = block_scale_of(p.a.format, t.amax[slot_of(p.a, line, along)], tensor);
+    if (block_length(p.a.format) > 0 && p.has(line) && p.at0 + along * GROUP < p.length) scale_put(p, line, along, s);
+    float f[GROUP];
+    widen(x, f);
+    store_codes(t.codes + line * CODES_LD + along * GROUP, p.a.format == BLOCKS_E5M2 ? codes_of(f, s.encode, true)
+                                                                                  : codes_of(f, s.encode, false));
+}
+
+// A block's largest magnitude goes to its slot. A square has one for all its threads.
+__device__ inline void bytes_measure(const quantize_blocks_args &a, uint32_t *amax, int line, int along, uint32_t most)
+{
+    if (block_length(a.format) == 0) return;
+    if (!a.square) {
+        atomicMax(&amax[slot_of(a, line, along)], most);
+        return;
+    }
+    most = __reduce_max_sync(0xffffffffu, most);
+    if (threadIdx.x % WARP == 0) atomicMax(&amax[0], most);
+}
+
+template <typename T> __device__ inline void bytes_store(const place_of &p, const bytes_smem<T> &t)
+{
+#pragma unroll
+    for (int g = threadIdx.x; g < GROUPS; g += THREADS) {
+        const int line = g / ALONG, along = g % ALONG;
+        if (p.has(line) && p.at0 + along * GROUP < p.length)
+            *reinterpret_cast<uint4 *>(p.a.codes + (p.line0 + line) * p.length + p.at0 + along * GROUP) =
+                *reinterpret_cast<const uint4 *>(t.codes + line * CODES_LD + along * GROUP);
+    }
+}
+
+// Lines are rows: eight neighbouring threads have one.
+template <typename T> __device__ inline void bytes_of_rows(const place_of &p, bytes_smem<T> &t, float tensor)
+{
+    vec<T, GROUP> x[GROUPS / THREADS];
+#pragma unroll
+    for (int i = 0; i < GROUPS / THREADS; i++) {
+        const int g = threadIdx.x + i * THREADS, line = g / ALONG, along = g % ALONG;
+        const bool there = p.has(line) && p.at0 + along * GROUP < p.length;
+        x[i] = {};
+        if (there) x[i] = load_group((const T *)p.a.x + (p.line0 + line) * p.a.n + p.at0 + along * GROUP);
+        bytes_measure(p.a, t.amax, line, along, magnitude(x[i]));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < GROUPS / THREADS; i++) {
+        const int g = threadIdx.x + i * THREADS;
+        bytes_put(p, t, g / ALONG, g % ALONG, x[i], tensor);
+    }
+}
+
+template <typename T> __device__ inline void tile_copy(const place_of &p, bytes_smem<T> &t)
+{
+    enum { W = WIDE<T>, LD_X = TILE + W };
+#pragma unroll 4
+    for (int i = threadIdx.x; i < TILE * TILE / W; i += THREADS) {
+        const int row = i / (TILE / W), col = i % (TILE / W) * W;
+        int4 x = {};
+        if (p.at0 + row < p.a.rows && p.line0 + col < p.a.n)
+            x = *reinterpret_cast<const int4 *>((const T *)p.a.x + (p.at0 + row) * p.a.n + p.line0 + col);
+        *reinterpret_cast<int4 *>(t.x + row * LD_X + col) = x;
+    }
+    __syncthreads();
+}
+
+template <typename T> __device__ inline vec<T, 2> load_two(const T *p)
+{
+    using word = typename std::conditional<sizeof(T) == 2, uint32_t, uint2>::type;
+    vec<T, 2> x;
+    *reinterpret_cast<word *>(&x) = *reinterpret_cast<const word *>(p);
+    return x;
+}
+
+// Lines are columns: a thread has two neighbouring ones, sixteen rows at a time.
+template <typename T> __device__ inline void bytes_of_columns(const place_of &p, bytes_smem<T> &t, float tensor)
+{
+    enum { LD_X = TILE + WIDE<T> };
+    vec<T, GROUP> x[HALF / THREADS][2];
+    tile_copy(p, t);
+#pragma unroll
+    for (int i = 0; i < HALF / THREADS; i++) {
+        const int g = threadIdx.x + i * THREADS, line = g % (TILE / 2) * 2, along = g / (TILE / 2);
+#pragma unroll
+        for (int r = 0; r < GROUP; r++) {
+            const vec<T, 2> two = load_two(t.x + (along * GROUP + r) * LD_X + line);
+            x[i][0].v[r] = two.v[0], x[i][1].v[r] = two.v[1];
+        }
+        bytes_measure(p.a, t.amax, line, along, magnitude(x[i][0]));
+        bytes_measure(p.a, t.amax, line + 1, along, magnitude(x[i][1]));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < HALF / THREADS; i++) {
+        const int g = threadIdx.x + i * THREADS, line = g % (TILE / 2) * 2, along = g / (TILE / 2);
+        bytes_put(p, t, line, along, x[i][0], tensor);
+        bytes_put(p, t, line + 1, along, x[i][1], tensor);
+    }
+}
+
+__device__ inline float tensor_scale(const quantize_blocks_args &a)
+{
+    if (!block_tensor_scale(a.format)) return 1.f;
+    const float tensor = block_tensor_encode(a.format, __float_as_uint(a.tensor[0]), a.exact);
+    if (blockIdx.x == 0 && threadIdx.x == 0) a.tensor[1] = 1 / tensor;
+    return tensor;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) bytes_kernel(const quantize_blocks_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
-    tile_smem &t = *reinterpret_cast<tile_smem *>(shared);
+    bytes_smem<T> &t = *reinterpret_cast<bytes_smem<T> *>(shared);
     const place_of p(a);
-    uint32_t most = 0;
-    tile_load<T>(p, t);
-    for (int g = threadIdx.x; g < GROUPS; g += THREADS) most = max(most, group_amax(p, t, g));
-    most = __reduce_max_sync(0xffffffffu, most);
-    if (threadIdx.x % WARP == 0) atomicMax((unsigned *)a.tensor, most);
+    const float tensor = tensor_scale(a);
+    for (int g = threadIdx.x; g < GROUPS; g += THREADS) t.amax[g] = 0;
+    __syncthreads();
+    if (a.columns) bytes_of_columns(p, t, tensor);
+    else bytes_of_rows(p, t, tensor);
+    __syncthreads();
+    bytes_store(p, t);
 }
+
+// Whether bytes_kernel makes these codes: whole groups, accesses of 16 bytes, nothing but codes.
+inline bool bytes_alone(const struct quantize_blocks_args *a)
+{
+    return a->format != BLOCKS_NV && a->codes && !a->values && !a->hadamard && !a->stochastic && a->n % GROUP == 0 &&
+           (!a->columns || a->rows % GROUP == 0) && aligned16(a->x) && aligned16(a->codes);
+}
+
+// ---- every format
 
 template <typename T> __global__ void __launch_bounds__(THREADS) blocks_kernel(const quantize_blocks_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     tile_smem &t = *reinterpret_cast<tile_smem *>(shared);
     const place_of p(a);
-    const float tensor =
-        block_tensor_scale(a.format) ? block_tensor_encode(a.format, __float_as_uint(a.tensor[0]), a.exact) : 1.f;
-    if (block_tensor_scale(a.format) && blockIdx.x == 0 && threadIdx.x == 0) a.tensor[1] = 1 / tensor;
+    const float tensor = tensor_scale(a);
     for (int g = threadIdx.x; g < GROUPS; g += THREADS) t.amax[g] = 0;
     tile_load<T>(p, t);
     const bool blocks = block_length(a.format) > 0;
@@ -156,22 +318,34 @@ template <typename T> __global__ void __launch_bounds__(THREADS) blocks_kernel(c
     if (a.values) values_store(p, t);
 }
 
+template <typename T> void amax_launch(const struct quantize_blocks_args *a, dev_stream s)
+{
+    enum { BLOCKS_MAX = 2048 };
+    const int64_t count = a->rows * a->n, each = THREADS * 8;
+    const unsigned blocks = (unsigned)std::min<int64_t>(BLOCKS_MAX, (count + each - 1) / each);
+    cudaMemsetAsync(a->tensor, 0, sizeof(float), queue_of(s)); // a failure shows at the launch, as those below
+    if (aligned16(a->x) && count % 8 == 0)
+        amax_kernel<T, 8><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, count, a->tensor);
+    else
+        amax_kernel<T, 1><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, count, a->tensor);
+}
+
 template <typename T> status launch(const struct quantize_blocks_args *a, dev_stream s)
 {
     const int64_t tiles = ((a->rows + TILE - 1) / TILE) * ((a->n + TILE - 1) / TILE);
-    const int bytes = (int)sizeof(tile_smem);
-    cudaFuncSetAttribute(amax_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(blocks_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const bool alone = bytes_alone(a);
+    const auto kernel = alone ? bytes_kernel<T> : blocks_kernel<T>;
+    const int bytes = (int)(!alone ? sizeof(tile_smem) : a->columns ? sizeof(bytes_smem<T>) : offsetof(bytes_smem<T>, x));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (block_tensor_scale(a->format)) {
-        cudaMemsetAsync(a->tensor, 0, sizeof(float), queue_of(s)); // a failure shows at the launch, as those below
-        amax_kernel<T><<<(unsigned)tiles, THREADS, bytes, queue_of(s)>>>(*a);
+        amax_launch<T>(a, s);
         TRY(cuda_set_launched(s, "quantize_blocks"));
     }
     if (a->scales) {
         const int64_t lines = quantize_blocks_lines(a), length = quantize_blocks_length(a);
         cudaMemsetAsync(a->scales, 0, block_scale_bytes(a->format, a->square, lines, length), queue_of(s));
     }
-    blocks_kernel<T><<<(unsigned)tiles, THREADS, bytes, queue_of(s)>>>(*a);
+    kernel<<<(unsigned)tiles, THREADS, bytes, queue_of(s)>>>(*a);
     return cuda_set_launched(s, "quantize_blocks");
 }
 
