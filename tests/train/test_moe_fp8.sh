@@ -43,6 +43,12 @@ for at in 2 6; do
     same_state "resumed at step $at" runs/whole runs/halted$at
 done
 
+# What happens between steps leaves no trace in them; afterwards the weights are read in bf16.
+run 0 train r.yaml --run.dir=runs/watched "${moe[@]}" --eval.every=2 --log.sample_prompt=the --log.sample_tokens=8
+grep -q '"kind":"sample"' runs/watched/metrics.jsonl || fail "there is no sample"
+same_state "evaluations and samples" runs/one runs/watched
+run 0 generate runs/one --prompt the --tokens 5
+
 # What stays in bf16 where it is asked to; each changes the bits, so that it does something.
 run 0 train r.yaml --run.dir=runs/kept "${moe[@]}" '--fp8.exclude=*.experts.*'
 at_work runs/kept 8
