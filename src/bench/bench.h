@@ -49,6 +49,7 @@ status cuda_bench_attention(const struct attention_bench *b) WARN_UNUSED;
 struct moe_bench {
     int64_t tokens, experts, top_k, hidden, size, runs;
     int64_t ranks;          /* above 0: also what expert parallelism over so many adds */
+    bool fp8;               /* also the expert GEMMs in FP8, and the whole layer with them */
     bool json;
 };
 status cuda_bench_moe(const struct moe_bench *b) WARN_UNUSED;

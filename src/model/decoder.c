@@ -22,6 +22,13 @@ static void bind_norm(struct params *p, const struct linear *reader, const struc
     if (reader) p->rows[reader->w].norm = (struct param_norm){norm->w, norm->b, (float)norm->shift};
 }
 
+/* The same of experts, which may be declared after all blocks. */
+static void bind_experts(struct params *p, const struct block *m)
+{
+    if (m->ffn.kind != FFN_MOE) return;
+    p->rows[m->ffn.moe.up].norm = (struct param_norm){m->norm2.w, m->norm2.b, (float)m->norm2.shift};
+}
+
 void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
                 int64_t layer)
 {
@@ -37,6 +44,7 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
     stream_norm_init(&m->norm2, p, name, spec);
     ffn_init(&m->ffn, p, layer_name, spec, layer);
     bind_norm(p, ffn_in(&m->ffn), &m->norm2);
+    if (p->expert_ranks <= 1) bind_experts(p, m);
 }
 
 /* Assigns the blocks to stages in the order of the model. */
@@ -86,10 +94,12 @@ static void experts_init(struct decoder *d)
     for (int i = 0; i < (int)d->spec.layer_count && d->params.expert_ranks > 1; i++) {
         snprintf(name, sizeof name, "layers.%d", i);
         ffn_experts_init(&d->blocks[i].ffn, &d->params, name, i + 1);
+        bind_experts(&d->params, &d->blocks[i]);
     }
     for (int i = 0; i < (int)d->spec.mtp_depth && d->params.expert_ranks > 1; i++) {
         snprintf(name, sizeof name, "mtp.%d", i);
         ffn_experts_init(&d->mtp[i].block.ffn, &d->params, name, d->mtp[i].unit);
+        bind_experts(&d->params, &d->mtp[i].block);
     }
 }
 

@@ -145,6 +145,15 @@ static void choices_lay(const struct moe *m, struct moe_saved *s, const struct l
         .dall = tensor_take(l->scratch, "choices of all ranks, unordered", DTYPE_I32, 2, rows, k)};
 }
 
+/* Also holds gathered codes (nn/moe_fp8.h), which are more bytes where there are less than 16 rows. */
+static void sorted_lay(const struct moe *m, struct moe_saved *s, int64_t rows, const struct lay *l)
+{
+    const size_t codes = moe_codes_gathered(m, rows, l), row = (size_t)m->d * dtype_bytes(l->dt);
+    const int64_t most = (int64_t)((codes + row - 1) / row);
+    s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows > most ? rows : most, m->d);
+    s->sorted.shape[0] = rows;
+}
+
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
 {
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
@@ -172,7 +181,8 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     choices_lay(m, s, l);
     s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
     s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
-    s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows, m->d);
+    sorted_lay(m, s, rows, l);
+    moe_codes_lay(m, s, m->ranks > 1 ? dispatch_rows_max(&shape) : l->n, rows, l);
     if (m->shared.f > 0) mlp_lay(&m->shared, &s->shared, l);
     if (m->gate.w >= 0) {
         s->shared_out = tensor_take(keep, "shared expert output", l->dt, 2, l->n, m->d);
@@ -253,14 +263,6 @@ static status route(const struct moe *m, struct moe_saved *s, const struct batch
     return r->ops->route_fwd(&a, r->stream);
 }
 
-/* What the experts of this rank read: its own tokens, or rows that have arrived. */
-struct expert_rows {
-    struct tensor y, dout; /* dout: in backward */
-    const void *weight;
-    void *dweight;
-    const int32_t *source, *offsets, *counts;
-    int64_t rows, top_k, experts;
-};
 static struct expert_rows rows_of(const struct moe *m, const struct moe_saved *s, struct tensor y,
                                   struct tensor dout, const struct exec *r)
 {
@@ -312,6 +314,9 @@ struct matrices_gemm {
     int64_t n, k;
 };
 
+/* dgrad sums up to this depth in the tensor core's 14 bits, as in a linear; forward always, wgrad never. */
+enum { FAST_K = 4096 };
+
 static status gemm_experts(const struct moe_saved *s, const struct expert_rows *x,
                            const struct matrices_gemm *p, const struct exec *r)
 {
@@ -330,6 +335,9 @@ static status gemm_experts(const struct moe_saved *s, const struct expert_rows *
                                    .n = p->n,
                                    .k = p->k,
                                    .align = s->align,
+                                   .ld = moe_codes_ld(s),
+                                   .fast_accum =
+                                       p->pass == EXPERT_FWD || (p->pass == EXPERT_DGRAD && p->n <= FAST_K),
                                    .accum = p->pass == EXPERT_WGRAD ? r->accum : ACCUM_STORE,
                                    .scratch = s->scratch_gemm.data,
                                    .dt = s->up.dt},
@@ -339,11 +347,13 @@ static status gemm_experts(const struct moe_saved *s, const struct expert_rows *
 static status form_up(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
                       const struct exec *r)
 {
+    struct operand y;
+    TRY(moe_tokens(m, s, FP8_X, x, &y, r));
     return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_FWD,
                                                 .gather = EXPERT_GATHER_A,
-                                                .a = operand_of(x->y),
-                                                .b = params_operand(r->params, m->up, GEMM_DGRAD),
+                                                .a = y,
+                                                .b = moe_matrices(m->up, GEMM_FWD, r),
                                                 .c = s->up.data,
                                                 .n = 2 * m->f,
                                                 .k = m->d},
@@ -353,6 +363,7 @@ static status form_up(const struct moe *m, const struct moe_saved *s, const stru
 static status experts_fwd(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
+    struct operand in;
     TRY(form_up(m, s, x, r));
     TRY(r->ops->expert_act_fwd(&(struct expert_act_fwd_args){.up = s->up.data,
                                                              .m = s->m.data,
@@ -366,10 +377,11 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, const 
                                                              .align = s->align,
                                                              .dt = s->up.dt},
                                r->stream));
+    TRY(moe_sorted(m, s, FP8_X, x, &in, r));
     return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_FWD,
-                                                .a = operand_of(s->m),
-                                                .b = params_operand(r->params, m->down, GEMM_DGRAD),
+                                                .a = in,
+                                                .b = moe_matrices(m->down, GEMM_FWD, r),
                                                 .c = s->sorted.data,
                                                 .n = m->d,
                                                 .k = m->f},
@@ -449,58 +461,92 @@ static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct 
     return linear_dgrad_add(&m->gate, &s->gate_saved, s->dgate, s->wide, r);
 }
 
+/* From dout to the gradients of `down`'s input, in s->m. */
+static status down_dgrad(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
+                         const struct exec *r)
+{
+    struct operand dout;
+    TRY(moe_tokens(m, s, FP8_DY, x, &dout, r));
+    return gemm_experts(s, x,
+                        &(struct matrices_gemm){.pass = EXPERT_DGRAD,
+                                                .gather = EXPERT_GATHER_A,
+                                                .a = dout,
+                                                .b = moe_matrices(m->down, GEMM_DGRAD, r),
+                                                .c = s->m.data,
+                                                .n = m->d,
+                                                .k = m->f},
+                        r);
+}
+
+/* In place: dm becomes m, and up its gradient, which no one reads later. */
+static status act_bwd(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
+                      const struct exec *r)
+{
+    return r->ops->expert_act_bwd(&(struct expert_act_bwd_args){.dm = s->m.data,
+                                                                .up = s->up.data,
+                                                                .weight = x->weight,
+                                                                .source = x->source,
+                                                                .offsets = x->offsets,
+                                                                .dup = s->up.data,
+                                                                .m = s->m.data,
+                                                                .dweight = x->dweight,
+                                                                .rows = x->rows,
+                                                                .top_k = x->top_k,
+                                                                .experts = x->experts,
+                                                                .f = m->f,
+                                                                .align = s->align,
+                                                                .dt = s->up.dt},
+                                  r->stream);
+}
+
+static status down_wgrad(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
+                         const struct exec *r)
+{
+    struct matrices_gemm g = {.pass = EXPERT_WGRAD,
+                              .gather = EXPERT_GATHER_A,
+                              .a = operand_of(x->dout),
+                              .b = operand_of(s->m),
+                              .c = params_grad(r->params, m->down),
+                              .n = m->d,
+                              .k = m->f};
+    if (moe_wgrad_reads(m->down, r)) {
+        g.gather = EXPERT_GATHER_NONE;
+        TRY(moe_wgrad(m, s, m->down, x, &g.a, &g.b, r));
+    }
+    return gemm_experts(s, x, &g, r);
+}
+
+static status up_wgrad(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
+                       const struct exec *r)
+{
+    struct matrices_gemm g = {.pass = EXPERT_WGRAD,
+                              .gather = EXPERT_GATHER_B,
+                              .a = operand_of(s->up),
+                              .b = operand_of(x->y),
+                              .c = params_grad(r->params, m->up),
+                              .n = 2 * m->f,
+                              .k = m->d};
+    if (moe_wgrad_reads(m->up, r)) {
+        g.gather = EXPERT_GATHER_NONE;
+        TRY(moe_wgrad(m, s, m->up, x, &g.a, &g.b, r));
+    }
+    return gemm_experts(s, x, &g, r);
+}
+
 /* From dout to the gradients of the experts' matrices, of their inputs (sorted) and of the weights. */
 static status experts_bwd(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
-    const struct params *p = r->params;
-    void *both = s->m.data; /* dm becomes m, up its gradient, in place: no later reader */
-    TRY(gemm_experts(s, x,
-                     &(struct matrices_gemm){.pass = EXPERT_DGRAD,
-                                             .gather = EXPERT_GATHER_A,
-                                             .a = operand_of(x->dout),
-                                             .b = params_operand(p, m->down, GEMM_DGRAD),
-                                             .c = both,
-                                             .n = m->d,
-                                             .k = m->f},
-                     r));
-    TRY(r->ops->expert_act_bwd(&(struct expert_act_bwd_args){.dm = both,
-                                                             .up = s->up.data,
-                                                             .weight = x->weight,
-                                                             .source = x->source,
-                                                             .offsets = x->offsets,
-                                                             .dup = s->up.data,
-                                                             .m = both,
-                                                             .dweight = x->dweight,
-                                                             .rows = x->rows,
-                                                             .top_k = x->top_k,
-                                                             .experts = x->experts,
-                                                             .f = m->f,
-                                                             .align = s->align,
-                                                             .dt = s->up.dt},
-                               r->stream));
-    TRY(gemm_experts(s, x,
-                     &(struct matrices_gemm){.pass = EXPERT_WGRAD,
-                                             .gather = EXPERT_GATHER_A,
-                                             .a = operand_of(x->dout),
-                                             .b = operand_of(s->m),
-                                             .c = params_grad(p, m->down),
-                                             .n = m->d,
-                                             .k = m->f},
-                     r));
-    TRY(gemm_experts(s, x,
-                     &(struct matrices_gemm){.pass = EXPERT_WGRAD,
-                                             .gather = EXPERT_GATHER_B,
-                                             .a = operand_of(s->up),
-                                             .b = operand_of(x->y),
-                                             .c = params_grad(p, m->up),
-                                             .n = 2 * m->f,
-                                             .k = m->d},
-                     r));
+    struct operand dup;
+    TRY(down_dgrad(m, s, x, r));
+    TRY(act_bwd(m, s, x, r));
+    TRY(moe_sorted(m, s, FP8_DY, x, &dup, r));
+    TRY(down_wgrad(m, s, x, r));
+    TRY(up_wgrad(m, s, x, r));
     return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_DGRAD,
-                                                .a = operand_of(s->up),
-                                                .b = params_operand(p, m->up, GEMM_DGRAD),
+                                                .a = dup,
+                                                .b = moe_matrices(m->up, GEMM_DGRAD, r),
                                                 .c = s->sorted.data,
                                                 .n = 2 * m->f,
                                                 .k = m->d},

@@ -10,6 +10,7 @@
  *   up      [S, 2I]        dt     act; scratch under full    [gate | up] per row; overwritten by its gradient
  *   m       [S, I]         dt     scratch                    includes the slot's weight: expert outputs are not kept
  *   sorted  [S, D]         dt     scratch                    outputs of the experts; in backward their input gradients
+ *   codes                  u8     scratch                    FP8: of y, m, dout and dup (nn/moe_fp8.h)
  *   shared  [N, 2 shared]  ...    as in an mlp
  *   shared_out [N, D]      dt     act; scratch under full    with a gate; overwritten by its gradient
  *   gate    [N, 1]         A      act; scratch under full
@@ -35,6 +36,7 @@
 #include "nn/mix.h"
 #include "nn/mlp.h"
 #include "nn/moe_dispatch.h"
+#include "nn/moe_fp8.h"
 
 struct moe {
     struct route_rule rule;
@@ -48,6 +50,7 @@ struct moe {
 };
 struct moe_saved {
     struct tensor logits, expert, weight, place, source, offsets, counts, demand, up, m, sorted;
+    struct moe_codes codes;         /* FP8: nn/moe_fp8.h */
     struct dispatch dispatch;       /* with m->ranks > 1 */
     struct context_rows choices;    /* context parallelism: what is counted over the micro-batch; own = expert */
     struct mlp_saved shared;
@@ -59,6 +62,9 @@ struct moe_saved {
     bool train;                     /* allocated for backward */
     struct linear_saved router_saved, gate_saved;
 };
+
+/* Transposed codes of sorted rows: elements from row to row. */
+static inline int64_t moe_codes_ld(const struct moe_saved *s) { return quantized_ld(s->sorted.shape[0]); }
 
 extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);

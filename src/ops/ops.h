@@ -45,7 +45,7 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
     X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
     X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)    \
-    X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd)                                       \
+    X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_codes) X(expert_act_fwd) X(expert_act_bwd)                       \
     X(combine) X(combine_gate_bwd) X(dispatch_sort) X(balance)                                                         \
     X(ssm_in_fwd) X(ssm_in_bwd) X(ssm_out_fwd) X(ssm_out_bwd)                                                          \
     X(halt_fwd) X(halt_stop) X(halt_bwd)

@@ -21,6 +21,7 @@
 #include "ops/accum.h"
 #include "ops/ops_route.h"
 #include "tensor/operand.h"
+#include "tensor/quantized.h"
 #include <stdbool.h>
 
 enum { MOE_EXPERTS_MAX = 512, MOE_TOP_K_MAX = 16 };
@@ -36,27 +37,77 @@ static inline int64_t moe_rows_max(int64_t rows, int64_t top_k, int64_t experts,
  *   FWD    c[r, n] =  a[row(r), k] b_e^T        gather: NONE or A
  *   DGRAD  c[r, k] =  a[row(r), n] b_e          gather: NONE or A
  *   WGRAD  c_e[n, k] = or += sum over the rows r of e of a[row(r), n]^T b[row(r), k]
- *          an expert without rows: zeros with =, unchanged with += */
+ *          an expert without rows: zeros with =, unchanged with +=
+ *
+ * FP8: codes with one scale (SCALES_TENSOR) in both operands, of which not both are E5M2; n and k are multiples of 16.
+ * c = the sums of products of codes, times both scales. Both operands are contiguous along the sum:
+ *   FWD    a [rows or sorted rows, k]   b [experts n, k]
+ *   DGRAD  a [rows or sorted rows, n]   b [k, experts n]: the transpose of all matrices
+ *   WGRAD  a [n, ld]                    b [k, ld]           codes_t of expert_codes; gather: NONE */
 enum expert_pass { EXPERT_FWD, EXPERT_DGRAD, EXPERT_WGRAD };
 enum expert_gather { EXPERT_GATHER_NONE, EXPERT_GATHER_A, EXPERT_GATHER_B /* WGRAD only */ };
 struct expert_gemm_args {
     enum expert_pass pass;
     enum expert_gather gather;
-    struct operand a, b;            /* dt; trans is ignored: `pass` determines the layouts */
+    struct operand a, b;            /* dt, or codes; trans is ignored: `pass` determines the layouts */
     void *c;                        /* dt; WGRAD: A */
     const int32_t *source, *offsets, *counts;
     int64_t rows, top_k, experts;   /* rows: tokens; there are at most moe_rows_max sorted rows */
     int64_t n, k, align;
+    int64_t ld;                     /* WGRAD of codes: elements from row to row of a and b */
+    bool fast_accum;                /* codes: the set may keep sums in the 14 bits of Hopper's tensor core */
     enum accum accum;               /* WGRAD; else ACCUM_STORE */
     void *scratch;                  /* moe_scratch(MOE_GEMM) */
     dtype dt;
 };
+/* True for codes, after checking that they are as above; false: both operands are plain. */
+static inline bool expert_gemm_fp8(const struct expert_gemm_args *a)
+{
+    switch (a->a.scales) {
+    case SCALES_NONE: return false;
+    case SCALES_BLOCKS: CHECK(false, "experts' operands with scales of blocks");
+    case SCALES_TENSOR: break;
+    }
+    CHECK(a->b.scales == SCALES_TENSOR && (a->a.dt == DTYPE_F8_E4M3 || a->b.dt == DTYPE_F8_E4M3),
+          "operands of experts in %s and %s", dtype_name(a->a.dt), dtype_name(a->b.dt));
+    CHECK(a->n % 16 == 0 && a->k % 16 == 0, "codes of experts of %lld x %lld: multiples of 16", (long long)a->n,
+          (long long)a->k);
+    CHECK(a->pass != EXPERT_WGRAD || (a->gather == EXPERT_GATHER_NONE && a->ld > 0 && a->ld % 16 == 0),
+          "codes of sorted rows, %lld apart", (long long)a->ld);
+    return true;
+}
 /* Returns dt after checking that both operands have it. A set calls this before it reads their data. */
 static inline dtype expert_gemm_dt(const struct expert_gemm_args *a)
 {
     const dtype dt = operands_dt(a->a, a->b);
     CHECK(dt == a->dt, "operands of experts in %s, their GEMM in %s", dtype_name(dt), dtype_name(a->dt));
     return dt;
+}
+
+/* FP8 codes of sorted rows, for GEMMs of experts. x: sorted rows [n] dt; or with `gather` codes of rows [rows, n], of
+ * which sorted row r has row source[r] / top_k. Writes what of q is not NULL:
+ *   codes     sorted rows [n] =: round(x * scale), as `quantize` makes them. Without gather.
+ *   codes_t   [n, ld] =: the transpose, of x with gather. Columns of padding rows, and those behind offsets[experts] up
+ *             to the next multiple of 16, are 0; others are not written.
+ *   amax      of the sorted rows of x. Without gather.
+ * Padding rows of x are 0. With codes, n is a multiple of 16; ld is, too. */
+struct expert_codes_args {
+    const void *x;
+    struct quantized q;             /* q.only is ignored; with gather dt is also that of x */
+    const int32_t *source, *offsets;
+    int64_t rows, top_k, experts, n, align, ld;
+    bool gather;
+    dtype dt;                       /* of x without gather: BF16 or F32 (F64 in the oracle) */
+};
+/* Checks what every set asks. */
+static inline void expert_codes_check(const struct expert_codes_args *a)
+{
+    const struct quantized *q = &a->q;
+    CHECK(q->dt == DTYPE_F8_E4M3 || q->dt == DTYPE_F8_E5M2, "codes of experts' rows in %s", dtype_name(q->dt));
+    CHECK(!quantized_any(q) || a->n % 16 == 0, "codes of experts' rows of %lld", (long long)a->n);
+    CHECK(a->gather || !quantized_any(q) || q->scale, "codes of experts' rows without a scale");
+    CHECK(!a->gather || (q->codes == NULL && q->amax == NULL), "gathered codes are transposed alone");
+    CHECK(q->codes_t == NULL || (a->ld > 0 && a->ld % 16 == 0), "codes of experts' rows, %lld apart", (long long)a->ld);
 }
 
 /* m = w silu(gate) up per sorted row; a row of up is [gate: f | up: f]; w = weight[source[r]]. */

@@ -29,9 +29,10 @@ static bool excluded(const char *list, const char *name)
     return false;
 }
 
-static bool may_read_codes(const struct param *row)
+/* With scales of their own, experts stay in bf16. */
+static bool may_read_codes(const struct params *p, const struct param *row)
 {
-    return row->linear && !row->rowwise;
+    return (row->linear && !row->rowwise) || (row->experts > 0 && p->recipe == RECIPE_FP8);
 }
 
 static status check_patterns(const struct params *p, const char *list)
@@ -40,7 +41,7 @@ static status check_patterns(const struct params *p, const char *list)
     while (next_pattern(&list, pattern)) {
         bool any = false;
         for (int i = 0; i < p->count; i++)
-            any |= may_read_codes(&p->rows[i]) && fnmatch(pattern, p->rows[i].name, 0) == 0;
+            any |= may_read_codes(p, &p->rows[i]) && fnmatch(pattern, p->rows[i].name, 0) == 0;
         if (!any)
             return FAIL(STATUS_CONFIG,
                         "fp8.exclude: '%s' matches no weight of a linear; names are such as "
@@ -50,9 +51,11 @@ static status check_patterns(const struct params *p, const char *list)
     return STATUS_OK;
 }
 
-static status check_widths(const struct param *row)
+static status check_widths(const struct params *p, const struct param *row)
 {
-    if (row->shape[0] % WIDTH == 0 && row->shape[1] % WIDTH == 0) return STATUS_OK;
+    const int64_t experts = row->dealt && p->expert_ranks > 1 ? row->experts / p->expert_ranks : row->experts,
+                  out = experts > 0 ? row->shape[0] / experts : row->shape[0]; /* of one matrix */
+    if (row->shape[0] % WIDTH == 0 && out % WIDTH == 0 && row->shape[1] % WIDTH == 0) return STATUS_OK;
     return FAIL(
         STATUS_CONFIG,
         "train.precision=fp8: %s is %lld x %lld%s; FP8 GEMMs need multiples of %d: change the width, or "
@@ -107,9 +110,9 @@ status fp8_claim(struct params *p, const char *exclude)
     if (p->fp8.use == NULL || p->fp8.row == NULL)
         return FAIL(STATUS_FIT, "no memory for the list of FP8 linears");
     for (int i = 0; i < p->count; i++) {
-        if (!may_read_codes(&p->rows[i]) || excluded(exclude, p->rows[i].name)) continue;
+        if (!may_read_codes(p, &p->rows[i]) || excluded(exclude, p->rows[i].name)) continue;
         if (kept(p, p->rows[i].name)) continue;
-        TRY(check_widths(&p->rows[i]));
+        TRY(check_widths(p, &p->rows[i]));
         claim(p, i);
     }
     if (p->recipe == RECIPE_CURRENT && p->current.count == 0)

@@ -40,8 +40,13 @@ static double experts_here(const struct layer_shape *s)
     return (double)(s->experts > 0 ? s->experts : s->model->moe_experts);
 }
 
-/* Seconds of a forward GEMM and of its two backward GEMMs. Grouped GEMMs reach 0.85 of dense ones of an expert's rows
- * (docs/perf-log), and all wait for the fullest expert. */
+/* Grouped GEMMs reach 0.85 of dense ones of an expert's rows (docs/perf-log), and all wait for the fullest expert. */
+static double grouped_rate(const struct layer_shape *s)
+{
+    return 0.85 / fmax(1, s->imbalance);
+}
+
+/* Seconds of a forward GEMM and of its two backward GEMMs. */
 struct gemm_s {
     double forward, dgrad, wgrad;
 };
@@ -51,7 +56,7 @@ static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm
     const double rows = p->grouped ? tokens / experts_here(s) : tokens;
     const double faster = s->gemms > 0 ? s->gemms : 1,
                  rate = faster * machine_gemm_rate(s->machine, s->precision, fmin(fmin(in, out), rows));
-    const double grouped = p->grouped ? 0.85 / fmax(1, s->imbalance) : 1;
+    const double grouped = p->grouped ? grouped_rate(s) : 1;
     const double t = 2 * tokens * in * out / (rate * grouped);
     return (struct gemm_s){t / filled(s, tokens, out), t / filled(s, tokens, in), t};
 }
@@ -59,8 +64,11 @@ static struct gemm_s gemm_s(const struct layer_shape *s, const struct layer_gemm
 /* The same GEMMs of a linear that reads codes. cuBLASLt keeps fast sums in forward alone. */
 static struct gemm_s fp8_gemm_s(const struct layer_shape *s, const struct layer_linear *l, double bf16_wgrad)
 {
-    const double tokens = (double)s->tokens, in = (double)l->in, out = (double)l->out,
-                 width = fmin(fmin(in, out), tokens), flops = 2 * tokens * in * out;
+    const bool experts = l->copies > 0;
+    const double tokens = (double)s->tokens * (experts ? l->copies : 1), in = (double)l->in,
+                 out = (double)l->out, rows = experts ? tokens / experts_here(s) : tokens,
+                 width = fmin(fmin(in, out), rows), rate = experts ? grouped_rate(s) : 1,
+                 flops = 2 * tokens * in * out / rate;
     const double fast = flops / machine_fp8_rate(s->machine, width, true),
                  full = flops / machine_fp8_rate(s->machine, width, false);
     return (struct gemm_s){fast / filled(s, tokens, out), full / filled(s, tokens, in),
@@ -181,10 +189,30 @@ static struct codes_bytes codes_bytes(const struct layer_linear *l, bool wgrad)
     return b;
 }
 
+/* Seconds of the passes that make codes for experts (nn/moe_fp8.h), in forward and backward. A gather reads codes and
+ * writes them, transposed. */
+static void add_expert_passes(const struct layer_shape *s, const struct layer_linear *l,
+                              struct layer_times *t)
+{
+    const double value = 2, code = 1, wgrad = s->fp8.wgrad, rate = s->machine->stream_rate,
+                 in = (double)s->tokens * (double)l->in / rate,
+                 out = (double)s->tokens * (double)l->out / rate, gather = 2 * code * l->copies,
+                 made = value + code;
+    if (l->by_token) { /* up: y by token, again in backward; dup */
+        t->forward.memory += made * in + s->machine->gap;
+        t->backward.memory += wgrad * (made + gather) * in + l->copies * (made + wgrad * code) * out;
+    } else { /* down: m, again in backward; dout by token */
+        t->forward.memory += l->copies * made * in + s->machine->gap;
+        t->backward.memory += wgrad * l->copies * made * in + (made + wgrad * gather) * out;
+    }
+    t->backward.memory += (1 + 2 * wgrad) * s->machine->gap;
+}
+
 /* What a linear that reads codes takes instead of `plain`. */
 static void add_codes(const struct layer_shape *s, const struct layer_linear *l, struct layer_times *t)
 {
-    const struct layer_gemm p = {.in = l->in, .out = l->out, .copies = 1};
+    const struct layer_gemm p = {
+        .in = l->in, .out = l->out, .copies = l->copies > 0 ? l->copies : 1, .grouped = l->copies > 0};
     const struct gemm_s plain = gemm_s(s, &p), with = fp8_gemm_s(s, l, plain.wgrad);
     const struct gemm_s more = {with.forward - plain.forward, with.dgrad - plain.dgrad,
                                 with.wgrad - plain.wgrad};
@@ -196,6 +224,10 @@ static void add_codes(const struct layer_shape *s, const struct layer_linear *l,
     t->forward.gemms += more.forward;
     t->backward.gemms += more.dgrad + more.wgrad;
     t->wgrad += more.wgrad;
+    if (l->copies > 0) {
+        add_expert_passes(s, l, t);
+        return;
+    }
     t->forward.memory += b.x_forward * in;
     t->backward.memory += b.x_backward * in + b.dy * out;
     if (l->x == CODES_BY_PASS) t->forward.memory += s->machine->gap;

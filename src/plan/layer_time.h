@@ -28,7 +28,12 @@ struct layer_times {
 /* train.precision=fp8: a linear of a layer whose GEMMs read codes, and which op makes the codes of its input and of its
  * output's gradient: a pass of their own, a norm (forward, backward), or SwiGLU. */
 enum codes_by { CODES_BY_PASS, CODES_BY_NORM, CODES_BY_SWIGLU };
-struct layer_linear { int64_t in, out; enum codes_by x, dy; };
+struct layer_linear {
+    int64_t in, out;                /* of one expert's matrix, with copies > 0 */
+    enum codes_by x, dy;
+    double copies;                  /* experts: rows that a token has among all; 0: no experts */
+    bool by_token;                  /* experts: codes of x are made by token and gathered (up); else of dy (down) */
+};
 enum { LAYER_LINEARS_MAX = 12 };
 struct layer_fp8 {
     int count;                      /* 0: all GEMMs are bf16 */

@@ -103,6 +103,16 @@ static bool is_row(const struct linear *m, int row)
     return m && m->w == row;
 }
 
+/* A matrix of experts that reads codes. */
+static void add_experts(struct layer_fp8 *all, const struct params *p, int row, const struct moe *m)
+{
+    if (p->rows[row].fp8 < 0) return;
+    CHECK(all->count < LAYER_LINEARS_MAX, "a layer of more than %d linears in FP8", LAYER_LINEARS_MAX);
+    const bool up = row == m->up;
+    all->linears[all->count++] = (struct layer_linear){
+        .in = up ? m->d : m->f, .out = up ? 2 * m->f : m->d, .copies = (double)m->rule.top_k, .by_token = up};
+}
+
 /* The linears of a block's mixer and feed-forward part that read codes. (An n-gram memory in front of them is not
  * timed.) `stream`: norms write the codes of the stream's gradient. */
 static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, bool stream)
@@ -116,7 +126,7 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
         .current = p->recipe == RECIPE_CURRENT, .x = p->current.x, .w = p->current.w, .dy = p->current.dy};
     for (int i = b->norm1.w, end = p->units[p->rows[i].unit].last; i < end; i++) {
         const struct param *row = &p->rows[i];
-        if (row->fp8 < 0 && !row->current) continue;
+        if ((row->fp8 < 0 && !row->current) || row->experts > 0) continue;
         struct layer_linear l = {.in = row->shape[1], .out = row->shape[0]};
         if (norms && row->norm.w >= 0) l.x = CODES_BY_NORM;
         if (stream && (is_row(mixer_out(&b->mixer), i) || is_row(ffn_out(&b->ffn), i))) l.dy = CODES_BY_NORM;
@@ -129,15 +139,20 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
         if (!is_row(ffn_out(&b->ffn), i) && !is_row(mixer_out(&b->mixer), i) && i < b->norm2.w)
             all.qkv = true;
     }
+    if (b->ffn.kind == FFN_MOE) {
+        add_experts(&all, p, b->ffn.moe.up, &b->ffn.moe);
+        add_experts(&all, p, b->ffn.moe.down, &b->ffn.moe);
+    }
     return all;
 }
 
-/* Bytes of the codes of a unit's weights, and their seconds. */
+/* Bytes of the codes of a block's weights, and their seconds. Its experts may be in a unit of their own. */
 static void codes_of(const struct params *p, int unit, const struct machine *m, double *bytes,
                      double *seconds)
 {
-    for (int i = p->units[unit].first; i < p->units[unit].last; i++) {
-        if (p->rows[i].fp8 < 0) continue;
+    for (int i = 0; i < p->count; i++) {
+        const int of = p->rows[i].unit;
+        if (p->rows[i].fp8 < 0 || (p->units[of].experts ? p->units[of].of : of) != unit) continue;
         *bytes += 2 * (double)p->rows[i].count;
         *seconds += layer_times_codes(m, (double)p->rows[i].count);
     }

@@ -239,6 +239,10 @@ struct case_moe {
     bool wide;      /* combine: the base has the dtype of sums */
     bool gated;     /* combine: the base has a gate */
     bool in_place;
+    bool fp8;       /* expert_gemm: of codes; the rest is for it and for expert_codes alone */
+    bool e5m2;      /* expert_gemm: those of a */
+    bool fast;
+    bool no_codes, no_trans, no_amax; /* expert_codes, of rows of n */
 };
 
 struct case_dispatch { /* dispatch_sort */
@@ -524,6 +528,18 @@ struct op_case {
     MOE(expert_gemm, 40, 6, 2, 32, .n = 24, .k = 72, .capacity = 11, HOT, __VA_ARGS__), \
     MOE(expert_gemm, 200, 3, 3, 1, .n = 40, .k = 33, __VA_ARGS__), MOE(expert_gemm, 0, 3, 2, 128, .n = 8, .k = 16, __VA_ARGS__), \
     MOE(expert_gemm, 300, 16, 4, 128, .n = 128, .k = 96, __VA_ARGS__), MOE(expert_gemm, 5, 64, 8, 1, .n = 32, .k = 16, __VA_ARGS__)
+/* FP8 operands: n and k are multiples of 16 */
+#define GEMMS_FP8(...) \
+    MOE(expert_gemm, 1, 1, 1, 1, .fp8 = true, .n = 16, .k = 16, __VA_ARGS__), \
+    MOE(expert_gemm, 7, 5, 2, 8, .fp8 = true, .n = 48, .k = 16, EMPTY, __VA_ARGS__), \
+    MOE(expert_gemm, 65, 4, 2, 16, .fp8 = true, .n = 64, .k = 48, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 40, 6, 2, 32, .fp8 = true, .n = 32, .k = 80, .capacity = 11, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 0, 3, 2, 128, .fp8 = true, .n = 16, .k = 16, __VA_ARGS__), \
+    MOE(expert_gemm, 150, 8, 2, 1, .fp8 = true, .n = 128, .k = 96, __VA_ARGS__)
+#define EXPERT_CODES(...) \
+    MOE(expert_codes, 1, 1, 1, 1, .n = 16, __VA_ARGS__), MOE(expert_codes, 7, 5, 2, 8, .n = 48, EMPTY, __VA_ARGS__), \
+    MOE(expert_codes, 65, 4, 2, 1, .n = 272, HOT, __VA_ARGS__), MOE(expert_codes, 0, 3, 2, 128, .n = 16, __VA_ARGS__), \
+    MOE(expert_codes, 40, 6, 3, 32, .n = 144, .capacity = 11, HOT, __VA_ARGS__)
 #define EXPERT_ACTS(op_, ...) \
     MOE(op_, 1, 1, 1, 1, .f = 1, __VA_ARGS__), MOE(op_, 7, 5, 2, 8, .f = 7, __VA_ARGS__), \
     MOE(op_, 33, 8, 3, 1, .f = 40, EMPTY, SIGMOID, __VA_ARGS__), \
@@ -660,6 +676,10 @@ static const struct op_case op_cases[] = {
     ROUTES(route_fwd), ROUTES(route_bwd),
     GEMMS(), GEMMS(GATHER_A), GEMMS(DGRAD), GEMMS(DGRAD, GATHER_A), GEMMS(WGRAD), GEMMS(WGRAD, GATHER_A),
     GEMMS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
+    GEMMS_FP8(FAST), GEMMS_FP8(GATHER_A), GEMMS_FP8(DGRAD, E5M2), GEMMS_FP8(DGRAD, E5M2, GATHER_A, FAST),
+    GEMMS_FP8(WGRAD, E5M2), GEMMS_FP8(WGRAD, E5M2, ADD_TO),
+    EXPERT_CODES(), EXPERT_CODES(E5M2, NO_AMAX), EXPERT_CODES(E5M2, NO_CODES), EXPERT_CODES(NO_TRANS),
+    EXPERT_CODES(NO_CODES, NO_TRANS), EXPERT_CODES(GATHER_A), EXPERT_CODES(GATHER_A, E5M2),
     EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
     COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
     COMBINES(combine, WITH_BASE, GATED), DISPATCH(1, 0, 1, 1, 3, 1), DISPATCH(2, 0, 8, 2, 20, 1), DISPATCH(2, 1, 8, 2, 20, 16),

@@ -60,6 +60,15 @@
     MOE(expert_gemm, 300, 8, 2, 128, .n = 320, .k = 192, __VA_ARGS__), MOE(expert_gemm, 129, 5, 3, 128, .n = 64, .k = 576, EMPTY, __VA_ARGS__), \
     MOE(expert_gemm, 900, 4, 1, 256, .n = 192, .k = 64, .capacity = 260, HOT, __VA_ARGS__), \
     MOE(expert_gemm, 700, 3, 2, 128, .n = 512, .k = 256, __VA_ARGS__)
+#define REAL_GEMMS_FP8(...) /* multiples of 128, the last one not */ \
+    MOE(expert_gemm, 300, 8, 2, 128, .fp8 = true, .n = 384, .k = 128, __VA_ARGS__), \
+    MOE(expert_gemm, 129, 5, 3, 128, .fp8 = true, .n = 128, .k = 640, EMPTY, __VA_ARGS__), \
+    MOE(expert_gemm, 900, 4, 1, 256, .fp8 = true, .n = 256, .k = 128, .capacity = 260, HOT, __VA_ARGS__), \
+    MOE(expert_gemm, 700, 3, 2, 128, .fp8 = true, .n = 512, .k = 1280, __VA_ARGS__), \
+    MOE(expert_gemm, 300, 8, 2, 128, .fp8 = true, .n = 192, .k = 128, __VA_ARGS__)
+#define REAL_CODES(...) \
+    MOE(expert_codes, 300, 8, 2, 128, .n = 512, __VA_ARGS__), MOE(expert_codes, 900, 4, 1, 256, .n = 208, .capacity = 260, HOT, __VA_ARGS__), \
+    MOE(expert_codes, 129, 5, 3, 128, .n = 1040, EMPTY, __VA_ARGS__)
 #define REAL_MOE(rows_, experts_, top_k_, d_, ...) \
     MOE(route_fwd, rows_, experts_, top_k_, 128, __VA_ARGS__), MOE(route_bwd, rows_, experts_, top_k_, 128, __VA_ARGS__), \
     MOE(expert_act_fwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), MOE(expert_act_bwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), \
@@ -141,6 +150,10 @@ static const struct op_case real_cases[] = {
     HEADS(ssm_in_bwd, 300, 3, 512, WITH_SKIP), HEADS(ssm_out_fwd, 2048, 24, 64), HEADS(ssm_out_bwd, 2048, 24, 64, IN_PLACE),
     CONV(conv_bwd, 1792, 4, DOCS(700, 1, 500), WITH_BIAS),
     HEADS(gated_norm_fwd, 33, 1, 2048), HEADS(gated_norm_bwd, 333, 1, 2048), HEADS(gated_norm_bwd, 70, 3, 24),
+    REAL_GEMMS_FP8(FAST), REAL_GEMMS_FP8(FAST, GATHER_A), REAL_GEMMS_FP8(), REAL_GEMMS_FP8(GATHER_A),
+    REAL_GEMMS_FP8(DGRAD, E5M2, FAST), REAL_GEMMS_FP8(DGRAD, E5M2, FAST, GATHER_A), REAL_GEMMS_FP8(DGRAD, E5M2),
+    REAL_GEMMS_FP8(DGRAD, E5M2, GATHER_A), REAL_GEMMS_FP8(WGRAD, E5M2), REAL_GEMMS_FP8(WGRAD, E5M2, ADD_TO),
+    REAL_CODES(), REAL_CODES(E5M2, NO_CODES), REAL_CODES(NO_TRANS, NO_AMAX), REAL_CODES(NO_CODES, NO_TRANS), REAL_CODES(GATHER_A),
     REAL_GEMMS(), REAL_GEMMS(GATHER_A), REAL_GEMMS(DGRAD), REAL_GEMMS(DGRAD, GATHER_A), REAL_GEMMS(WGRAD),
     REAL_GEMMS(WGRAD, GATHER_A, ADD_TO), REAL_GEMMS(WGRAD, GATHER_B), REAL_GEMMS(WGRAD, GATHER_B, ADD_TO),
     QUANTIZE(4096, 2048, 0), QUANTIZE(4096, 768, 3, E5M2, GAPS), QUANTIZE(5000, 5504, 0, E5M2), QUANTIZE(70000, 48, 0),

@@ -72,6 +72,7 @@ run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_dispatch_sor
 run_fn run_ortho_unit, run_ortho_poly, run_ortho_step, run_halves;
 run_fn run_rows_unique, run_rows_update;
 run_fn run_quantize, run_fp8_scales, run_fp8_bound, run_quantize_blocks, run_gemm_fp8;
+run_fn run_expert_gemm_fp8, run_expert_codes;
 run_fn run_rmsnorm_fwd_fp8, run_rmsnorm_bwd_fp8, run_swiglu_fwd_fp8, run_swiglu_bwd_fp8;
 run_fn run_ahead, run_ngram, run_ngram_gate, run_hits, run_halt_fwd, run_halt_stop, run_halt_bwd, run_xent_part, run_xent_join;
 #endif

@@ -25,7 +25,7 @@ enum case_family case_family(enum op_id op)
     case OP_gates_fwd: case OP_gates_bwd: case OP_gated_norm_fwd: case OP_gated_norm_bwd: case OP_ssm_in_fwd:
     case OP_ssm_in_bwd: case OP_ssm_out_fwd: case OP_ssm_out_bwd: return CASE_heads;
     case OP_delta_fwd: case OP_delta_bwd: return CASE_delta;
-    case OP_route_fwd: case OP_route_bwd: case OP_expert_gemm: case OP_expert_act_fwd: case OP_expert_act_bwd:
+    case OP_route_fwd: case OP_route_bwd: case OP_expert_gemm: case OP_expert_codes: case OP_expert_act_fwd: case OP_expert_act_bwd:
     case OP_combine: case OP_combine_gate_bwd: return CASE_moe;
     case OP_dispatch_sort: return CASE_dispatch;
     case OP_balance: return CASE_balance;
@@ -84,7 +84,8 @@ static const struct {
     NUMBER(moe, docs.count), FLAG(moe, sigmoid), FLAG(moe, with_bias), FLAG(moe, normalize), FLAG(moe, aux), FLAG(moe, sequence),
     FLAG(moe, z_loss), FLAG(moe, no_stats), FLAG(moe, hot), FLAG(moe, empty), FLAG(moe, dgrad), FLAG(moe, wgrad),
     FLAG(moe, gather_a), FLAG(moe, gather_b), FLAG(moe, add_to), FLAG(moe, with_base), FLAG(moe, wide), FLAG(moe, gated),
-    FLAG(moe, in_place),
+    FLAG(moe, in_place), FLAG(moe, fp8), FLAG(moe, e5m2), FLAG(moe, fast), FLAG(moe, no_codes), FLAG(moe, no_trans),
+    FLAG(moe, no_amax),
     NUMBER(dispatch, ranks), NUMBER(dispatch, rank), NUMBER(dispatch, experts), NUMBER(dispatch, top_k), NUMBER(dispatch, most),
     NUMBER(dispatch, align),
     NUMBER(balance, routers), NUMBER(balance, experts), FLAG(balance, not_finite),

@@ -10,6 +10,7 @@
 RUN_CALL(route_fwd)
 RUN_CALL(route_bwd)
 RUN_CALL(expert_gemm)
+RUN_CALL(expert_codes)
 RUN_CALL(expert_act_fwd)
 RUN_CALL(expert_act_bwd)
 RUN_CALL(combine)
@@ -187,6 +188,111 @@ void run_expert_gemm(const struct ops *o, const struct op_case *oc, struct probe
         .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k, .experts = c->experts,
         .n = c->n, .k = c->k, .align = r.align, .accum = add ? ACCUM_ADD : ACCUM_STORE,
         .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
+}
+
+/* ---- FP8 */
+
+static dtype codes_dt(const struct case_moe *c)
+{
+    return c->e5m2 ? DTYPE_F8_E5M2 : DTYPE_F8_E4M3;
+}
+
+static float *one_f32(struct probe *p, const char *name, double value)
+{
+    return probe_in(p, name, DTYPE_F32, 1, value, 0);
+}
+
+static int64_t codes_ld(const struct routed *r)
+{
+    return quantized_ld(r->sorted > 0 ? r->sorted : 1);
+}
+
+/* Codes of noise of about 2^4, and a scale with which the values are about 1. */
+static struct operand codes_in(struct probe *p, const char *name, const char *scale, int64_t count, dtype dt)
+{
+    return (struct operand){.data = probe_in(p, name, dt, count, 0, 16),
+                            .dt = dt,
+                            .scales = SCALES_TENSOR,
+                            .scale = one_f32(p, scale, 1.0 / 16)};
+}
+
+/* Sorted rows of `width` whose padding is NaN; or transposed, where it is 0. */
+static void set_padding(struct operand *o, const struct routed *r, int64_t width, bool trans)
+{
+    const int64_t ld = codes_ld(r);
+    uint8_t *codes = (uint8_t *)(uintptr_t)o->data;
+    for (int64_t row = 0; row < (trans ? ld : r->sorted); row++)
+        for (int64_t j = 0; j < width && (row >= r->sorted || r->source[row] < 0); j++)
+            codes[trans ? j * ld + row : row * width + j] = trans ? 0 : 0x7F;
+}
+
+/* As in support_run_fp8.c. */
+static double tol_codes(const struct probe *p, const struct case_moe *c, int64_t depth)
+{
+    const double deviation = sqrt((double)depth + 4), rounded = tol_reduce(DTYPE_F32, depth) * deviation,
+                 chunks = c->fast && depth > 128 ? (double)depth / 128 : 1;
+    return p->device ? rounded + 4e-3 * cbrt(chunks * chunks) * deviation : rounded;
+}
+
+void run_expert_gemm_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_moe *c = &oc->moe;
+    const bool wgrad = c->wgrad, dgrad = c->dgrad;
+    const struct routed r = given(c, p);
+    const int64_t a_width = wgrad || dgrad ? c->n : c->k, out = dgrad ? c->k : c->n, ld = codes_ld(&r),
+                  matrices = c->experts * c->n * c->k;
+    struct operand a = codes_in(p, "a", "a_scale",
+                                wgrad         ? c->n * ld
+                                : c->gather_a ? c->rows * a_width
+                                              : r.sorted * a_width,
+                                codes_dt(c)),
+                   b = codes_in(p, "b", "b_scale", wgrad ? c->k * ld : matrices, DTYPE_F8_E4M3);
+    if (!c->gather_a) set_padding(&a, &r, a_width, wgrad);
+    if (wgrad) set_padding(&b, &r, c->k, true);
+    void *to = wgrad ? probe_out(p, "c", c->add_to ? PROBE_ACC : PROBE_OUT, dtype_acc(p->dt), matrices,
+                                 tol_codes(p, c, c->rows))
+                     : probe_out(p, "c", PROBE_OUT, p->dt, r.sorted * out, tol_codes(p, c, a_width));
+    RUN(o, expert_gemm,
+        .pass = wgrad   ? EXPERT_WGRAD
+                : dgrad ? EXPERT_DGRAD
+                        : EXPERT_FWD,
+        .gather = c->gather_a ? EXPERT_GATHER_A : EXPERT_GATHER_NONE, .a = a, .b = b, .c = to,
+        .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k,
+        .experts = c->experts, .n = c->n, .k = c->k, .align = r.align, .ld = ld, .fast_accum = c->fast,
+        .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE, .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
+}
+
+/* Sorted rows, some larger than the largest code; or codes by token. */
+static const void *codes_x(const struct case_moe *c, struct probe *p, const struct routed *r)
+{
+    if (c->gather_a) return probe_in(p, "x", codes_dt(c), c->rows * c->n, 0, 16);
+    void *x = probe_in(p, "x", p->dt, r->sorted * c->n, 0, 1);
+    for (int64_t i = 0; i < r->sorted * c->n; i++) {
+        if (i % 97 == 5) dtype_store(x, i, p->dt, i % 2 ? 1e6 : -1e6);
+        if (r->source[i / c->n] < 0) dtype_store(x, i, p->dt, 0);
+    }
+    return x;
+}
+
+void run_expert_codes(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_moe *c = &oc->moe;
+    const struct routed r = given(c, p);
+    const int64_t ld = codes_ld(&r);
+    struct quantized q = {
+        .scale = one_f32(p, "scale", 8), .scale_inv = one_f32(p, "scale_inv", 0.125), .dt = codes_dt(c)};
+    const void *x = codes_x(c, p, &r);
+    if (!c->gather_a && !c->no_codes)
+        q.codes = probe_out(p, "codes", PROBE_OUT, q.dt, r.sorted * c->n, TOL_EXACT);
+    if (!c->no_trans)
+        q.codes_t = probe_out(p, "codes_t", r.sorted ? PROBE_OUT : PROBE_WORK, q.dt, c->n * ld, TOL_EXACT);
+    if (!c->gather_a && !c->no_amax) {
+        q.amax = probe_out(p, "amax", PROBE_OUT, DTYPE_F32, 1, TOL_EXACT);
+        *q.amax = 0.5f;
+    }
+    RUN(o, expert_codes, .x = x, .q = q, .source = r.source, .offsets = r.offsets, .rows = c->rows,
+        .top_k = c->top_k, .experts = c->experts, .n = c->n, .align = r.align, .ld = ld,
+        .gather = c->gather_a, .dt = p->dt);
 }
 
 /* For an op that may write over an input: as in support_run.c. */

@@ -199,6 +199,71 @@ static void the_gemms_are_those_of_each_token_with_its_experts(void **state)
 #undef GEMM
 }
 
+/* Values of codes, which the plain ops read. */
+static void decoded(double *to, const uint8_t *codes, int64_t count, dtype dt, double scale_inv)
+{
+    for (int64_t i = 0; i < count; i++) to[i] = dtype_load(codes, i, dt) * scale_inv;
+}
+
+/* The three GEMMs of codes are those of the decoded values: products are exact, and scales powers of two. */
+static void gemms_of_codes_are_those_of_their_values(void **state)
+{
+    (void)state;
+    enum { D = 32, F2 = 48, LD = (SORTED + 15) / 16 * 16 };
+    static struct routes r;
+    static double x[N * D], w[E * F2 * D], g[SORTED * F2], got[SORTED * F2 + E * F2 * D],
+        want[SORTED * F2 + E * F2 * D];
+    static uint8_t cx[N * D], cx_t[D * LD], cw[E * F2 * D], cw_t[E * F2 * D], cg[SORTED * F2], cg_t[F2 * LD];
+    static const float up = 8, up_inv = 0.125f, down = 64, down_inv = 1.0f / 64;
+    float amax = 0;
+    fill(r.logits, N * E, 8), fill(x, N * D, 9), fill(w, E * F2 * D, 10), fill(g, SORTED * F2, 11);
+    route(&r, NULL, (struct route_rule){.score = ROUTE_SOFTMAX}, N, 5);
+    for (int i = 0; i < SORTED * F2; i++)
+        if (i / F2 >= r.offsets[E] || r.source[i / F2] < 0) g[i] = 0;
+#define FORM(codes_, trans_, scale_, dt_)                                                                    \
+    {.codes = codes_, .codes_t = trans_, .scale = &scale_, .scale_inv = &scale_##_inv, .dt = dt_}
+#define SLOTS                                                                                                \
+    .source = r.source, .offsets = r.offsets, .rows = N, .top_k = K, .experts = E, .align = ALIGN, .ld = LD
+    RUN(quantize, .x = x, .q = FORM(cx, NULL, up, DTYPE_F8_E4M3), .rows = N, .n = D, .dt = DTYPE_F64);
+    RUN(quantize, .x = w, .q = FORM(cw, cw_t, up, DTYPE_F8_E4M3), .rows = E * F2, .n = D, .dt = DTYPE_F64);
+    RUN(expert_codes, .x = g, .q = FORM(cg, cg_t, down, DTYPE_F8_E5M2), SLOTS, .n = F2, .dt = DTYPE_F64);
+    RUN(expert_codes, .x = g, .q = {.amax = &amax, .dt = DTYPE_F8_E5M2}, SLOTS, .n = F2, .dt = DTYPE_F64);
+    RUN(expert_codes, .x = cx, .q = FORM(NULL, cx_t, up, DTYPE_F8_E4M3), SLOTS, .n = D, .gather = true,
+        .dt = DTYPE_F64);
+    double most = 0;
+    for (int i = 0; i < SORTED * F2; i++) most = fmax(most, fabs(g[i]));
+    assert_true(amax == (float)most);
+    decoded(x, cx, N * D, DTYPE_F8_E4M3, (double)up_inv);
+    decoded(w, cw, E * F2 * D, DTYPE_F8_E4M3, (double)up_inv);
+    decoded(g, cg, r.offsets[E] * F2, DTYPE_F8_E5M2, (double)down_inv);
+#define GEMM(to, ...)                                                                                        \
+    RUN(expert_gemm, __VA_ARGS__, SLOTS, .counts = r.counts, .n = F2, .k = D, .c = to, .dt = DTYPE_F64)
+#define PLAIN(x_) operand_at(x_, DTYPE_F64, false)
+    const struct operand a = operand_codes(cx, DTYPE_F8_E4M3, &up_inv, false),
+                         b = operand_codes(cw, DTYPE_F8_E4M3, &up_inv, true),
+                         b_t = operand_codes(cw_t, DTYPE_F8_E4M3, &up_inv, true),
+                         dy = operand_codes(cg, DTYPE_F8_E5M2, &down_inv, false),
+                         dy_t = operand_codes(cg_t, DTYPE_F8_E5M2, &down_inv, true),
+                         a_t = operand_codes(cx_t, DTYPE_F8_E4M3, &up_inv, true);
+    GEMM(got, .pass = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = a, .b = b);
+    GEMM(want, .pass = EXPERT_FWD, .gather = EXPERT_GATHER_A, .a = PLAIN(x), .b = PLAIN(w));
+    assert_memory_equal(got, want, (size_t)(r.offsets[E] * F2) * sizeof *got);
+    GEMM(got, .pass = EXPERT_DGRAD, .a = dy, .b = b_t);
+    GEMM(want, .pass = EXPERT_DGRAD, .a = PLAIN(g), .b = PLAIN(w));
+    assert_memory_equal(got, want, (size_t)(r.offsets[E] * D) * sizeof *got);
+    for (int add = 0; add < 2; add++) { /* what is there is added to */
+        GEMM(got, .pass = EXPERT_WGRAD, .a = dy_t, .b = a_t, .accum = add ? ACCUM_ADD : ACCUM_STORE);
+        GEMM(want, .pass = EXPERT_WGRAD, .gather = EXPERT_GATHER_B, .a = PLAIN(g), .b = PLAIN(x),
+             .accum = add ? ACCUM_ADD : ACCUM_STORE);
+        for (int i = 0; i < E * F2 * D; i++) assert_near(got[i], want[i]);
+    }
+    assert_true(want[0] != 0);
+#undef PLAIN
+#undef GEMM
+#undef SLOTS
+#undef FORM
+}
+
 /* All logits equal: every share is 1, and so is the auxiliary loss of a token, whatever was chosen. */
 static void an_even_router_costs_the_coefficient(void **state)
 {
@@ -250,6 +315,7 @@ int main(void)
         cmocka_unit_test(groups_are_chosen_by_their_two_best),
         cmocka_unit_test(slots_are_sorted_by_expert_and_token),
         cmocka_unit_test(the_gemms_are_those_of_each_token_with_its_experts),
+        cmocka_unit_test(gemms_of_codes_are_those_of_their_values),
         cmocka_unit_test(an_even_router_costs_the_coefficient),
         cmocka_unit_test(balancing_raises_the_idle_and_lowers_the_busy),
     };

@@ -91,6 +91,61 @@ static void the_losses_are_those_of_the_cpu(void **unused)
     trainer_close(&cpu);
 }
 
+/* Experts of widths that Hopper's own grouped kernel takes, and of others. Each layer has two linears beside them. */
+#define EXPERTS(size)                                                                                        \
+    "machine.device=cuda", "model.hidden_size=128", "model.ffn_size=96", "model.context_length=64",          \
+        "train.micro_batch=4", "train.batch_tokens=256", "model.layers=gqa/moe", "model.moe_experts=8",      \
+        "model.moe_top_k=2", "model.moe_size=" size
+
+static void experts_read_codes_and_no_way_of_running_changes_a_bit(void **unused)
+{
+    (void)unused;
+    static const char *const ways[] = {"train.graph=false", "train.recompute=full",
+                                       "train.recompute=selective"};
+    for (int i = 0; i < 3; i++) {
+        struct trainer plain, other;
+        fp8_start(&plain, FP8_WITH(EXPERTS("128")));
+        fp8_start(&other, FP8_WITH(EXPERTS("128"), ways[i]));
+        for (int k = 0; k < STEPS; k++) {
+            const double x = fp8_step(&plain).loss, y = fp8_step(&other).loss;
+            if (x != y) fail_msg("%s, step %d: loss %.17g, not %.17g", ways[i], k, y, x);
+        }
+        assert_int_equal(fp8_count(&plain), 8);
+        trainer_close(&plain);
+        trainer_close(&other);
+    }
+    struct trainer t;
+    const char *const keys[] = {EXPERTS("128"), NULL};
+    fp8_start(&t, keys);
+    fp8_resumed_at(&t, FP8_WARMUP - 1, keys);
+    fp8_resumed_at(&t, FP8_WARMUP + 2, keys);
+    trainer_close(&t);
+}
+
+static void losses_of_experts_are_those_of_the_cpu(void **unused)
+{
+    (void)unused;
+    const char *const *const cases[] = {FP8_WITH(EXPERTS("128"), "optim.lr=1e-3"),
+                                        FP8_WITH(EXPERTS("128"), "optim.lr=1e-3", "fp8.wgrad=bf16"),
+                                        FP8_WITH(EXPERTS("48"), "optim.lr=1e-3")};
+    const char *const *const on_cpu[] = {
+        FP8_WITH(EXPERTS("128"), "optim.lr=1e-3", "machine.device=cpu"),
+        FP8_WITH(EXPERTS("128"), "optim.lr=1e-3", "fp8.wgrad=bf16", "machine.device=cpu"),
+        FP8_WITH(EXPERTS("48"), "optim.lr=1e-3", "machine.device=cpu")};
+    for (int c = 0; c < 3; c++) {
+        struct trainer gpu, cpu;
+        fp8_start(&gpu, cases[c]);
+        fp8_start(&cpu, on_cpu[c]);
+        for (int i = 0; i < STEPS; i++) {
+            const double x = fp8_step(&cpu).loss, y = fp8_step(&gpu).loss;
+            if (!(fabs(y / x - 1) < 2e-2)) fail_msg("case %d, step %d: loss %g, on the CPU %g", c, i, y, x);
+        }
+        assert_int_equal(fp8_count(&gpu), 8);
+        trainer_close(&gpu);
+        trainer_close(&cpu);
+    }
+}
+
 static void a_gpu_without_fp8_is_refused(void **unused)
 {
     (void)unused;
@@ -116,6 +171,8 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_was_not_interrupted),
         cmocka_unit_test(ways_to_save_memory_change_no_bit),
         cmocka_unit_test(the_losses_are_those_of_the_cpu),
+        cmocka_unit_test(experts_read_codes_and_no_way_of_running_changes_a_bit),
+        cmocka_unit_test(losses_of_experts_are_those_of_the_cpu),
     };
     return sm < 89 ? cmocka_run_group_tests(old, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
 }

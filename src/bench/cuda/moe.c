@@ -5,6 +5,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "bench/cuda/moe_dispatch.h"
+#include "bench/cuda/moe_fp8.h"
 #include "ops/cuda/ops_cuda.h"
 
 #include <stdio.h>
@@ -34,6 +35,7 @@ struct gpu {
     bf16 *pattern;
     struct layer l;
     struct dispatch_bench dispatch; /* with shape.ranks */
+    struct fp8_bench fp8;           /* with shape.fp8 */
 };
 
 /* ------------------------------------------------------------------ memory */
@@ -88,20 +90,39 @@ static status pattern_upload(struct gpu *c)
     return st;
 }
 
+/* What the other two benches read of the layer. */
+static void share(struct gpu *c)
+{
+    const struct layer *l = &c->l;
+    struct fp8_bench *f = &c->fp8;
+    c->dispatch.x = l->x, c->dispatch.slots = l->source, c->dispatch.counts = l->counts;
+    f->align = l->align;
+    f->x = l->x, f->dy = l->dy, f->up_w = l->up_w, f->down_w = l->down_w, f->m = l->m, f->dup = l->dup;
+    f->up = l->up, f->dm = l->dm, f->y_rows = l->y_rows, f->dup_w = l->dup_w, f->ddown_w = l->ddown_w;
+    f->source = l->source, f->offsets = l->offsets, f->counts = l->counts;
+}
+
+static void lay_all(struct gpu *c, struct arena *a)
+{
+    const struct moe_bench *b = &c->l.shape;
+    lay(&c->l, &c->ops, a);
+    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, a);
+    if (b->fp8) fp8_bench_lay(&c->fp8, a);
+}
+
 static status memory_open(struct gpu *c)
 {
     const struct moe_bench *b = &c->l.shape;
     struct arena count = {.name = "bench moe"};
-    lay(&c->l, &c->ops, &count);
     c->dispatch = (struct dispatch_bench){.shape = *b, .sorted = c->l.sorted};
-    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, &count);
+    c->fp8 = (struct fp8_bench){.shape = *b, .sorted = c->l.sorted};
+    lay_all(c, &count);
     const size_t pattern = sizeof *c->pattern * (size_t)pattern_count,
                  workspace = c->ops.workspace(b->tokens * b->top_k);
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench moe",
                           count.peak + pattern + workspace + 3 * ARENA_ALIGN));
-    lay(&c->l, &c->ops, &c->memory);
-    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, &c->memory);
-    c->dispatch.x = c->l.x, c->dispatch.slots = c->l.source, c->dispatch.counts = c->l.counts;
+    lay_all(c, &c->memory);
+    share(c);
     c->pattern = arena_take(&c->memory, pattern, "random numbers");
     ops_cuda_workspace(&c->s, arena_take(&c->memory, workspace, "workspace"), workspace);
     TRY(pattern_upload(c));
@@ -330,6 +351,29 @@ static status all_parts(struct gpu *c)
     return STATUS_OK;
 }
 
+/* Parts [first, end) in FP8. */
+static status fp8_parts(struct gpu *c, int first, int end)
+{
+    for (int i = first; i < end; i++) TRY(fp8_bench_run(&c->fp8, i, &c->ops, &c->s));
+    return STATUS_OK;
+}
+static status whole_fp8(struct gpu *c)
+{
+    TRY(router_fwd(c));
+    TRY(route(c));
+    TRY(fp8_parts(c, 0, 2));
+    TRY(act(c));
+    TRY(fp8_parts(c, 2, 4));
+    TRY(combine_fwd(c));
+    TRY(fp8_parts(c, 4, 6));
+    TRY(act_back(c));
+    TRY(fp8_parts(c, 6, FP8_BENCH_PARTS));
+    TRY(route_back(c));
+    TRY(router_dgrad(c));
+    TRY(router_wgrad(c));
+    return combine_back(c);
+}
+
 /* Dense: all slots' rows times one matrix of an expert's size. */
 static status dense(struct gpu *c, int which)
 {
@@ -360,12 +404,21 @@ enum { DENSE = 6 };
 
 /* ------------------------------------------------------------------ measuring */
 
-/* After the parts: the graph of all of them; then the dense ones, and the parts of a dispatch. */
-enum { WHOLE = PARTS, GEMMS, DISPATCH = GEMMS + DENSE };
+/* After the parts: the graph of all of them; then the dense ones, the parts of a dispatch, those in FP8, and a graph of
+ * the layer with them. */
+enum {
+    WHOLE = PARTS,
+    GEMMS,
+    DISPATCH = GEMMS + DENSE,
+    FP8 = DISPATCH + DISPATCH_PARTS,
+    WHOLE_FP8 = FP8 + FP8_BENCH_PARTS
+};
 
 static status run_once(struct gpu *c, const struct graph *g, int what)
 {
     if (what < WHOLE) return parts[what].run(c);
+    if (what == WHOLE_FP8) return dev_graph_launch(&c->s, g);
+    if (what >= FP8) return fp8_bench_run(&c->fp8, what - FP8, &c->ops, &c->s);
     if (what >= DISPATCH) return dispatch_bench_run(&c->dispatch, what - DISPATCH, &c->ops, &c->s);
     return what == WHOLE ? dev_graph_launch(&c->s, g) : dense(c, what - GEMMS);
 }
@@ -408,6 +461,35 @@ static void print_row(const struct gpu *c, const char *name, double ms, double f
     fflush(stdout);
 }
 
+static status capture(struct gpu *c, struct graph *g, status (*work)(struct gpu *c))
+{
+    TRY(dev_graph_begin(&c->s));
+    const status st = work(c), ended = dev_graph_end(&c->s, g, st == STATUS_OK);
+    return st == STATUS_OK ? ended : st;
+}
+
+static status report_fp8(struct gpu *c, double bf16_ms)
+{
+    const struct moe_bench *b = &c->l.shape;
+    const double flops = 18.0 * (double)(b->tokens * b->top_k) * (double)(b->hidden * b->size);
+    struct graph g = {0};
+    double ms, sum = 0;
+    TRY(fp8_bench_open(&c->fp8, &c->ops, &c->s));
+    for (int i = 0; i < FP8_BENCH_PARTS; i++) {
+        TRY(measure(c, &g, FP8 + i, &ms));
+        sum += ms;
+        print_row(c, fp8_bench_name(i), ms, flops * fp8_bench_ninths(i) / 9, fp8_bench_bytes(&c->fp8, i));
+    }
+    print_row(c, "fp8 GEMMs, passes", sum, flops, 0);
+    status st = capture(c, &g, whole_fp8);
+    if (st == STATUS_OK) st = measure(c, &g, WHOLE_FP8, &ms);
+    dev_graph_close(&c->dev, &g);
+    TRY(st);
+    print_row(c, "fp8 whole layer", ms, flops, 0);
+    if (!b->json) printf("  fp8 whole layer / bf16: %.3f\n", ms / bf16_ms);
+    return STATUS_OK;
+}
+
 static status report(struct gpu *c, const struct graph *g)
 {
     const struct moe_bench *b = &c->l.shape;
@@ -427,6 +509,7 @@ static status report(struct gpu *c, const struct graph *g)
     }
     print_row(c, "dense GEMMs", gemms, flops, 0);
     if (!b->json) printf("  whole layer / dense GEMMs: %.3f\n", whole / gemms);
+    if (b->fp8) TRY(report_fp8(c, whole));
     if (b->ranks > 0) TRY(dispatch_bench_fill(&c->dispatch, &c->s));
     for (int i = 0; i < DISPATCH_PARTS && b->ranks > 0; i++) {
         TRY(measure(c, g, DISPATCH + i, &ms));
@@ -452,10 +535,7 @@ static status run_all(struct gpu *c)
         printf("%s bf16: %lld tokens, %lld of %lld experts, D %lld, I %lld; medians of %lld\n", c->dev.name,
                (long long)b->tokens, (long long)b->top_k, (long long)b->experts, (long long)b->hidden,
                (long long)b->size, (long long)b->runs);
-    TRY(dev_graph_begin(&c->s));
-    status st = all_parts(c);
-    const status ended = dev_graph_end(&c->s, &g, st == STATUS_OK);
-    if (st == STATUS_OK) st = ended;
+    status st = capture(c, &g, all_parts);
     if (st == STATUS_OK) st = report(c, &g);
     dev_graph_close(&c->dev, &g);
     return st;

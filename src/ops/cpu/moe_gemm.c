@@ -1,9 +1,13 @@
 /* Expert GEMMs with the set's own GEMM, one expert at a time. If rows are stored by token, they are first gathered
  * into the scratch, in the order of the experts. Many experts with few rows each are distributed over the threads
  * whole, because a GEMM of a few rows has too little work for all threads. The result of a GEMM does not depend on
- * the thread that computes it (its chunks depend only on its shape), so neither choice changes a bit. */
+ * the thread that computes it (its chunks depend only on its shape), so neither choice changes a bit.
+ *
+ * Codes are decoded expert by expert, which is exact, into a buffer of the thread, and go the same way. */
 #include "base/parallel.h"
 #include "ops/cpu/fast.h"
+#include "ops/cpu/workspace.h"
+#include "tensor/f8.h"
 
 #include <string.h>
 
@@ -80,6 +84,119 @@ static status one(const struct expert_gemm_args *a, const struct operands *o, in
                 NULL);
 }
 
+/* ---- codes */
+
+/* The values of all codes of an operand, with its scale. */
+struct values {
+    const uint8_t *codes;
+    union {
+        bf16 half[256];
+        float whole[256];
+    };
+};
+
+static void values_of(const struct operand *o, dtype dt, struct values *v)
+{
+    const struct f8_format format = o->dt == DTYPE_F8_E4M3 ? f8_e4m3 : f8_e5m2;
+    v->codes = o->data;
+    for (int i = 0; i < 256; i++) {
+        const float x = f8_decode(format, (uint8_t)i) * *o->scale;
+        if (dt == DTYPE_F32)
+            v->whole[i] = x;
+        else
+            v->half[i] = bf16_from_f32(x);
+    }
+}
+
+static void decode(const struct values *v, int64_t from, int64_t count, void *to, dtype dt)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (dt == DTYPE_F32)
+            ((float *)to)[i] = v->whole[v->codes[from + i]];
+        else
+            ((bf16 *)to)[i] = v->half[v->codes[from + i]];
+    }
+}
+
+/* Rows `rows` of `width`, which begin `stride` apart from element `from` on, to `to`. */
+struct decoded {
+    int64_t from, rows, width, stride;
+};
+static struct operand decoded(const struct values *v, const struct decoded *d, char *to, dtype dt, bool trans)
+{
+    PARALLEL_CHUNKS(r, d->rows)
+    {
+        decode(v, d->from + r * d->stride, d->width, at(to, r * d->width, dt), dt);
+    }
+    return operand_at(to, dt, trans);
+}
+
+/* The expert's rows of a: a GEMM's [rows, in]. */
+static struct operand decoded_rows(const struct expert_gemm_args *a, const struct values *v, int64_t e,
+                                   int64_t in, char *to)
+{
+    const int64_t begin = a->offsets[e];
+    PARALLEL_CHUNKS(r, a->counts[e])
+    {
+        const int64_t row = a->gather == EXPERT_GATHER_A ? a->source[begin + r] / a->top_k : begin + r;
+        decode(v, row * in, in, at(to, r * in, a->dt), a->dt);
+    }
+    return operand_at(to, a->dt, false);
+}
+
+/* The GEMM of expert e, of decoded operands. */
+static status one_of_codes(const struct expert_gemm_args *a, const struct values *va, const struct values *vb,
+                           int64_t e, gemm_fn *gemm)
+{
+    const dtype acc = dtype_acc(a->dt);
+    const bool fwd = a->pass == EXPERT_FWD, wgrad = a->pass == EXPERT_WGRAD;
+    const int64_t rows = a->counts[e], begin = a->offsets[e], in = fwd ? a->k : a->n;
+    const int64_t of_a = rows * (wgrad ? a->n : in), of_b = wgrad ? rows * a->k : a->n * a->k;
+    char *buffer = workspace_get(WORKSPACE_DECODED, (size_t)(of_a + of_b + 1) * dtype_bytes(a->dt)),
+         *second = at(buffer, of_a, a->dt);
+    struct gemm_args g = {.m = rows, .n = fwd ? a->n : a->k, .k = in, .cdt = a->dt};
+    if (wgrad) {
+        const struct decoded x = {begin, a->n, rows, a->ld}, y = {begin, a->k, rows, a->ld};
+        g = (struct gemm_args){.m = a->n, .n = a->k, .k = rows, .accum = a->accum, .cdt = acc};
+        g.c = at(a->c, e * a->n * a->k, acc);
+        g.a = decoded(va, &x, buffer, a->dt, false);
+        g.b = decoded(vb, &y, second, a->dt, true);
+        return gemm(&g, NULL);
+    }
+    const struct decoded w = fwd ? (struct decoded){e * a->n * a->k, a->n, a->k, a->k}
+                                 : (struct decoded){e * a->n, a->k, a->n, a->experts * a->n};
+    g.c = at(a->c, begin * g.n, a->dt);
+    g.a = decoded_rows(a, va, e, in, buffer);
+    g.b = decoded(vb, &w, second, a->dt, true);
+    return gemm(&g, NULL);
+}
+
+/* What no GEMM writes: padding rows, and the gradient of an expert without rows. */
+static void clear_rest(const struct expert_gemm_args *a, int64_t e)
+{
+    const int64_t begin = a->offsets[e], rows = a->counts[e], out = a->pass == EXPERT_FWD ? a->n : a->k,
+                  padding = a->offsets[e + 1] - begin - rows;
+    const dtype acc = dtype_acc(a->dt);
+    if (a->pass != EXPERT_WGRAD)
+        memset(at(a->c, (begin + rows) * out, a->dt), 0, (size_t)(padding * out) * dtype_bytes(a->dt));
+    else if (rows == 0 && a->accum == ACCUM_STORE)
+        memset(at(a->c, e * a->n * a->k, acc), 0, (size_t)(a->n * a->k) * dtype_bytes(acc));
+}
+
+static status codes_by(gemm_fn *gemm, const struct expert_gemm_args *a)
+{
+    struct values va, vb;
+    values_of(&a->a, a->dt, &va);
+    values_of(&a->b, a->dt, &vb);
+    for (int64_t e = 0; e < a->experts; e++) {
+        clear_rest(a, e);
+        if (a->counts[e] > 0) TRY(one_of_codes(a, &va, &vb, e, gemm));
+    }
+    return STATUS_OK;
+}
+
+/* ---- all */
+
 static bool few_rows(const struct expert_gemm_args *a, int64_t e)
 {
     return a->counts[e] < FEW_ROWS;
@@ -89,8 +206,11 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a)
 {
     int64_t sorted[MOE_EXPERTS_MAX], gathered[MOE_EXPERTS_MAX];
     struct operands o = {.a = a->a.data, .b = a->b.data, .a_at = sorted, .b_at = sorted};
-    CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "expert GEMMs in %s", dtype_name(a->dt));
+    const bool fp8 = expert_gemm_fp8(a);
+    CHECK((fp8 ? a->dt : expert_gemm_dt(a)) == DTYPE_F32 || a->dt == DTYPE_BF16, "expert GEMMs in %s",
+          dtype_name(a->dt));
     CHECK(a->experts <= MOE_EXPERTS_MAX, "%ld experts", (long)a->experts);
+    if (fp8) return codes_by(gemm, a);
     for (int64_t e = 0; e < a->experts; e++) sorted[e] = a->offsets[e];
     count_rows(a, gathered);
     if (a->gather == EXPERT_GATHER_A) {

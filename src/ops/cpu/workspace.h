@@ -9,6 +9,7 @@
 enum workspace_slot {
     WORKSPACE_SHARED, /* packed and read by all threads; belongs to the thread that called the op */
     WORKSPACE_MINE,   /* private to one thread */
+    WORKSPACE_DECODED, /* codes of experts as values; belongs to the thread that called the op */
     WORKSPACE_SLOTS
 };
 void *workspace_get(enum workspace_slot slot, size_t bytes); /* 64-byte aligned, never NULL */

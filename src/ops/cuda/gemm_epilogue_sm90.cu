@@ -111,7 +111,7 @@ template <fused P> __device__ inline void consume(const problem &p, uint32_t at)
 #pragma unroll
             for (int k = 0; k < K / 16; k++) {
                 if constexpr (reads_codes<P>)
-                    wgmma_e4m3<N>(d, operand_step(a, k * 32), operand_step(b, k * 32), i > 0 || k > 0);
+                    wgmma_codes<N>(d, operand_step(a, k * 32), operand_step(b, k * 32), i > 0 || k > 0);
                 else
                     wgmma_ss<N, 0, P == SWIGLU_BWD>(d, operand_step(a, k * 32),
                                                     operand_step(b, P == SWIGLU_BWD ? step_mn(k) : k * 32),

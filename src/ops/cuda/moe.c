@@ -18,12 +18,23 @@ static bool hopper_serves(const struct expert_gemm_args *a, dev_stream s)
            a->rows * a->top_k < slots_max && a->rows * width / 8 < INT32_MAX && a->experts * a->n < INT32_MAX;
 }
 
+static bool hopper_serves_fp8(const struct expert_gemm_args *a, dev_stream s)
+{
+    const bool wgrad = a->pass == EXPERT_WGRAD, e5m2 = a->a.dt == DTYPE_F8_E5M2;
+    return hopper_serves(a, s) && a->n % 128 == 0 && a->k % 128 == 0 && a->b.dt == DTYPE_F8_E4M3 &&
+           e5m2 == (a->pass != EXPERT_FWD) && (!wgrad || a->ld % 128 == 0);
+}
+
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
-    CHECK(expert_gemm_dt(a) == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    const bool fp8 = expert_gemm_fp8(a);
+    CHECK((fp8 ? a->dt : expert_gemm_dt(a)) == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s",
+          dtype_name(a->dt));
     CHECK(a->pass == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
     CHECK(a->pass == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     CHECK(a->align % MOE_ALIGN == 0, "experts begin at multiples of %lld rows", (long long)a->align);
+    if (fp8)
+        return hopper_serves_fp8(a, s) ? cuda_hopper_expert_gemm_fp8(a, s) : cuda_plain_expert_gemm(a, s);
     return hopper_serves(a, s) ? cuda_hopper_expert_gemm(a, s) : cuda_plain_expert_gemm(a, s);
 }
 
@@ -43,6 +54,7 @@ void cuda_moe_slots(struct ops *o)
     o->route_fwd = cuda_route_fwd;
     o->route_bwd = cuda_route_bwd;
     o->expert_gemm = expert_gemm;
+    o->expert_codes = cuda_expert_codes;
     o->expert_act_fwd = cuda_expert_act_fwd;
     o->expert_act_bwd = cuda_expert_act_bwd;
     o->combine = cuda_combine;

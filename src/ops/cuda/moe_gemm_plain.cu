@@ -1,6 +1,7 @@
 // Grouped GEMMs of any size and type on any GPU: 64 x 64 tiles, FMAs in f32. For F32, for sizes that the Hopper
-// kernel does not support, and for other GPUs.
+// kernel does not support, and for other GPUs. Codes are decoded as they are read; their layouts: ops/ops_moe.h.
 #include "ops/cuda/device.cuh"
+#include <cuda_fp8.h>
 extern "C" {
 #include "ops/cuda/moe_backends.h"
 }
@@ -27,6 +28,35 @@ __device__ inline int64_t token_of(const expert_gemm_args &a, bool gathered, int
     return gathered ? a.source[row] / a.top_k : row;
 }
 
+// An element of an operand: of type T, or a code.
+template <typename T> __device__ inline float value_at(const struct operand &o, int64_t i)
+{
+    return to_f32(((const T *)o.data)[i]);
+}
+template <> __device__ inline float value_at<uint8_t>(const struct operand &o, int64_t i)
+{
+    const __nv_fp8_interpretation_t kind = o.dt == DTYPE_F8_E5M2 ? __NV_E5M2 : __NV_E4M3;
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(((const uint8_t *)o.data)[i], kind)));
+}
+template <typename IN> __device__ inline float scale_of(const expert_gemm_args &a)
+{
+    return sizeof(IN) == 1 ? *a.a.scale * *a.b.scale : 1;
+}
+// Element i of n, j of k of an expert's matrix, as this pass stores it.
+template <typename IN>
+__device__ inline float weight_at(const expert_gemm_args &a, int64_t expert, int64_t i, int64_t j)
+{
+    const bool trans = sizeof(IN) == 1 && a.pass == EXPERT_DGRAD;
+    return value_at<IN>(a.b, trans ? j * (a.experts * a.n) + expert * a.n + i : (expert * a.n + i) * a.k + j);
+}
+// WGRAD: column c of `width` in a sorted row.
+template <typename IN>
+__device__ inline float sorted_at(const expert_gemm_args &a, const struct operand &o, bool gathered, int64_t row,
+                                  int64_t c, int64_t width)
+{
+    return value_at<IN>(o, sizeof(IN) == 1 ? c * a.ld + row : token_of(a, gathered, row) * width + c);
+}
+
 // Matmul of a slice in shared memory.
 __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const float (*a)[TILE + 1],
                                 const float (*b)[TILE + 1])
@@ -40,7 +70,7 @@ __device__ inline void multiply(float (&sum)[PER_THREAD][PER_THREAD], const floa
 }
 
 // FWD and DGRAD: a tile of rows and columns of c. The sum is over `in` columns of a.
-template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(const expert_gemm_args a)
+template <typename T, typename IN> __global__ void __launch_bounds__(THREADS) rows_kernel(const expert_gemm_args a)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const bool fwd = a.pass == EXPERT_FWD, gathered = a.gather == EXPERT_GATHER_A;
@@ -49,30 +79,29 @@ template <typename T> __global__ void __launch_bounds__(THREADS) rows_kernel(con
     for (int64_t row = (int64_t)blockIdx.y * TILE; row < end; row += (int64_t)gridDim.y * TILE) {
         const int expert = expert_of(a, row);
         const int64_t real = (int64_t)a.offsets[expert] + a.counts[expert];
-        const T *b = (const T *)a.b.data + expert * a.n * a.k;
         float sum[PER_THREAD][PER_THREAD] = {};
         for (int64_t first = 0; first < in; first += SLICE) {
             for (int i = threadIdx.x; i < TILE * SLICE; i += THREADS) {
                 const int kk = i % SLICE, r = i / SLICE;
                 const bool some = row + r < real && first + kk < in;
-                as[kk][r] = some ? to_f32(((const T *)a.a.data)[token_of(a, gathered, row + r) * in + first + kk]) : 0;
+                as[kk][r] = some ? value_at<IN>(a.a, token_of(a, gathered, row + r) * in + first + kk) : 0;
                 const int bk = fwd ? kk : i / TILE, c = fwd ? r : i % TILE; // neighbours read neighbouring addresses
                 const bool inside = column + c < out && first + bk < in;
-                bs[bk][c] =
-                    inside ? to_f32(fwd ? b[(column + c) * a.k + first + bk] : b[(first + bk) * a.k + column + c]) : 0;
+                const int64_t i_sum = first + bk, i_out = column + c;
+                bs[bk][c] = inside ? weight_at<IN>(a, expert, fwd ? i_out : i_sum, fwd ? i_sum : i_out) : 0;
             }
             multiply(sum, as, bs);
         }
         for (int r = 0; r < PER_THREAD; r++)
             for (int q = 0; q < PER_THREAD; q++) {
                 const int64_t i = row + threadIdx.x / SIDE + SIDE * r, j = column + threadIdx.x % SIDE + SIDE * q;
-                if (j < out) ((T *)a.c)[i * out + j] = from_f32<T>(i < real ? sum[r][q] : 0);
+                if (j < out) ((T *)a.c)[i * out + j] = from_f32<T>(i < real ? sum[r][q] * scale_of<IN>(a) : 0);
             }
     }
 }
 
 // WGRAD: a tile of one expert's matrix.
-template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(const expert_gemm_args a)
+template <typename IN> __global__ void __launch_bounds__(THREADS) weights_kernel(const expert_gemm_args a)
 {
     __shared__ float as[SLICE][TILE + 1], bs[SLICE][TILE + 1];
     const bool in_a = a.gather == EXPERT_GATHER_A, in_b = a.gather == EXPERT_GATHER_B;
@@ -85,10 +114,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(
                 const int kk = i / TILE, c = i % TILE;
                 const int64_t row = first + kk;
                 const bool some = row < end;
-                as[kk][c] =
-                    some && n0 + c < a.n ? to_f32(((const T *)a.a.data)[token_of(a, in_a, row) * a.n + n0 + c]) : 0;
-                bs[kk][c] =
-                    some && k0 + c < a.k ? to_f32(((const T *)a.b.data)[token_of(a, in_b, row) * a.k + k0 + c]) : 0;
+                as[kk][c] = some && n0 + c < a.n ? sorted_at<IN>(a, a.a, in_a, row, n0 + c, a.n) : 0;
+                bs[kk][c] = some && k0 + c < a.k ? sorted_at<IN>(a, a.b, in_b, row, k0 + c, a.k) : 0;
             }
             multiply(sum, as, bs);
         }
@@ -97,7 +124,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) weights_kernel(
                 const int64_t i = n0 + threadIdx.x / SIDE + SIDE * r, j = k0 + threadIdx.x % SIDE + SIDE * q;
                 if (i >= a.n || j >= a.k) continue;
                 float *to = (float *)a.c + (expert * a.n + i) * a.k + j;
-                *to = a.accum == ACCUM_ADD ? *to + sum[r][q] : sum[r][q];
+                const float x = sum[r][q] * scale_of<IN>(a);
+                *to = a.accum == ACCUM_ADD ? *to + x : x;
             }
     }
 }
@@ -114,9 +142,12 @@ extern "C" status cuda_plain_expert_gemm(const struct expert_gemm_args *a, dev_s
           (long long)a->n, (long long)a->k);
     const dim3 grid((unsigned)across, (unsigned)(down < most ? down : most),
                     (unsigned)(a->pass == EXPERT_WGRAD ? a->experts : 1));
+    const bool wgrad = a->pass == EXPERT_WGRAD, fp8 = expert_gemm_fp8(a);
     BY_DTYPE(a->dt, {
-        if (a->pass == EXPERT_WGRAD) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
-        else rows_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        if (wgrad && fp8) weights_kernel<uint8_t><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        else if (wgrad) weights_kernel<T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        else if (fp8) rows_kernel<T, uint8_t><<<grid, THREADS, 0, queue_of(s)>>>(*a);
+        else rows_kernel<T, T><<<grid, THREADS, 0, queue_of(s)>>>(*a);
     });
     return cuda_set_launched(s, "expert_gemm (plain)");
 }

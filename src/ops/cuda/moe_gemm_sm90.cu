@@ -1,13 +1,22 @@
 // Grouped GEMMs on Hopper: each expert's rows times its weights, in one launch; only the device knows the row
 // counts.
 //
-//   dtypes    BF16 operands, f32 accumulators; tiles by TMA and wgmma (tile_sm90.cuh), gathered rows by cp.async
+//   dtypes    BF16 operands, or FP8 codes with one scale each; f32 accumulators; tiles by TMA and wgmma
+//             (tile_sm90.cuh), gathered rows by cp.async
 //
 //   GEMM      A                     B                      C                       sum over
 //   FWD       [128 rows][64 of k]   [256 of n][64 of k]    [128 rows][256 of n]    k
 //   DGRAD     [128 rows][64 of n]   [64 of n][256 of k]    [128 rows][256 of k]    n
 //   WGRAD     [64 rows][128 of n]   [64 rows][256 of k]    [128 of n][256 of k]    the expert's rows
 //   WGRAD^T   [64 rows][128 of k]   [64 rows][256 of n]    its transpose           the same, if b is gathered
+//
+//   of codes  A                     B                      C                       sum over
+//   FWD       [128 rows][128 of k]  [256 of n][128 of k]   [128 rows][256 of n]    k
+//   DGRAD     [128 rows][128 of n]  [256 of k][128 of n]   [128 rows][256 of k]    n; B: the transposed weights
+//   WGRAD     [128 of n][128 rows]  [256 of k][128 rows]   [128 of n][256 of k]    the expert's rows; A, B: transposed
+//
+// wgmma reads codes contiguous along the sum alone. A code is a byte: 128 of them are the 128 bytes of a slab's row, so
+// to TMA and to the gather a matrix of codes is one of BF16 with half the columns.
 //
 //   gathered operand   always A
 //   cluster            two blocks with tiles below each other: the same B, of which each loads half into both
@@ -22,7 +31,11 @@
 //   stage              empty when the consumers of both blocks have read theirs, since either producer writes to both
 //   C                  through 4 KiB per warp, in two alternating pieces; its stores overlap the matmuls of the next
 //                      tile. += is done by the stores (cp.reduce, in L2): one addend per element, so no order matters.
-//   padding rows       zeros in C; in WGRAD's last stage zeroed in shared memory, since they would enter sums
+//   padding rows       zeros in C; in WGRAD's last stage zeroed in shared memory, since they would enter sums (those of
+//                      codes are zeros)
+//   sums of codes      the tensor core keeps 14 bits. With PROMOTE a stage's sums, of 128 terms, are added to f32, as
+//                      cuBLASLt does. The halves of a tile take turns in 64 more accumulators; meanwhile the other
+//                      warpgroup's matmuls run.
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -30,7 +43,7 @@ extern "C" {
 
 namespace {
 
-enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T }; // matmuls
+enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T, FWD_F8, DGRAD_F8, WGRAD_F8 }; // matmuls
 enum { M = MOE_ALIGN, N = 256, K = 64, PAIR = 2, STAGES = 4, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, PIECE = 16 * SLAB_ROW, OUT_BYTES = 2 * PIECE }; // a stage's; a warp's
 using a_smem = smem_field<0, A_BYTES, STAGES>;
@@ -40,7 +53,13 @@ using pipe = pipeline<out_smem::END, STAGES>;
 enum { BYTES = pipe::END };
 enum { REGISTERS_LOAD = 40, REGISTERS = 232 };
 
-__host__ __device__ constexpr bool by_rows(int pass) { return pass == FWD || pass == DGRAD; }
+__host__ __device__ constexpr bool is_fp8(int pass) { return pass >= FWD_F8; }
+__host__ __device__ constexpr bool by_rows(int pass)
+{
+    return pass == FWD || pass == DGRAD || pass == FWD_F8 || pass == DGRAD_F8;
+}
+// Of the sum, in a stage.
+__host__ __device__ constexpr int depth_of(int pass) { return is_fp8(pass) ? 2 * K : K; }
 
 struct grouped {
     const int *offsets, *counts, *source;
@@ -50,6 +69,7 @@ struct grouped {
     int experts, n; // n: rows of an expert's weights
     int down, across, depth; // of C; of the sum, where it is not over rows
     int add;        // WGRAD: += by the stores
+    const float *scale_a, *scale_b; // of codes
 };
 
 #ifdef TILE90
@@ -93,7 +113,7 @@ template <int PASS> __device__ inline tile tile_at(const grouped &g, int t, int 
         x.row = (t / across % down * PAIR + rank) * M;
         x.first = __ldg(g.offsets + x.expert);
         x.valid = __ldg(g.counts + x.expert);
-        x.steps = (x.valid + K - 1) / K;
+        x.steps = (x.valid + depth_of(PASS) - 1) / depth_of(PASS);
         x.shared = true;
     } else {
         const int row = (t / across * PAIR + rank) * M, end = __ldg(g.offsets + g.experts);
@@ -102,7 +122,7 @@ template <int PASS> __device__ inline tile tile_at(const grouped &g, int t, int 
         const int begin = __ldg(g.offsets + x.expert), other = row + (rank ? -M : M);
         x.valid = row < end ? begin + __ldg(g.counts + x.expert) - row : 0;
         x.shared = row < end && other >= begin && other < __ldg(g.offsets + x.expert + 1);
-        x.steps = g.depth / K;
+        x.steps = g.depth / depth_of(PASS);
     }
     return x;
 }
@@ -171,15 +191,21 @@ __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, co
     mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
     if (!GATHER) {
         if (by_rows(PASS)) tma_load(a_to, a, full, x.row, step);
+        else if (PASS == WGRAD_F8) tma_load(a_to, a, full, x.row, x.first / depth_of(PASS) + step);
         else tma_load(a_to, a, full, x.first + step * K, x.row / SLAB_COLS);
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (x.shared && half != rank) continue;
-        const int row = PASS == FWD     ? x.expert * g.n + x.column + half * (N / 2)
-                        : PASS == DGRAD ? x.expert * g.n + step * K
-                                           : x.first + step * K;
-        const int slab = PASS == FWD ? step : x.column / SLAB_COLS + half * (N / 2 / SLAB_COLS);
+        const int line = x.column + half * (N / 2); // of B, where k runs along columns
+        const int row = PASS == FWD || PASS == FWD_F8 ? x.expert * g.n + line
+                        : is_fp8(PASS)                ? line
+                        : PASS == DGRAD               ? x.expert * g.n + step * K
+                                                      : x.first + step * K;
+        const int slab = PASS == FWD || PASS == FWD_F8 ? step
+                         : PASS == DGRAD_F8            ? x.expert * (g.n / depth_of(PASS)) + step
+                         : PASS == WGRAD_F8            ? x.first / depth_of(PASS) + step
+                                                       : line / SLAB_COLS;
         if (x.shared) tma_load_both(b_to + half * (B_BYTES / 2), b, full, row, slab);
         else tma_load(b_to + half * (B_BYTES / 2), b, full, row, slab);
     }
@@ -232,13 +258,13 @@ __device__ inline void tma_add(const CUtensorMap *map, uint32_t from, int row, i
         : "memory");
 }
 
-template <int PASS, bool GATHER> struct consumer {
+template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
     const grouped &g;
     const CUtensorMap *c;
     uint32_t at, out;
     int wg, warp, lane;
     pipeline_state<STAGES> stage;
-    float d[N / 2];
+    float d[N / 2], part[PROMOTE ? N / 4 : 1];
 
     __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)
         : g(g_), c(c_), at(at_), out(out_smem::at(at_, threadIdx.x / WARP - 4)), wg(threadIdx.x / WARPGROUP - 1),
@@ -292,6 +318,64 @@ template <int PASS, bool GATHER> struct consumer {
         wgmma_wait<0>();
         hold(d);
         if (by_rows(PASS) || x.steps) release((stage.stage + STAGES - 1) % STAGES);
+    }
+
+    __device__ void scale(const tile &x)
+    {
+        const float by = *g.scale_a * *g.scale_b;
+        if (x.steps == 0) return;
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) d[i] *= by;
+    }
+    // Of codes, all in the tensor core's accumulators.
+    __device__ void matmuls_fast(const tile &x)
+    {
+        for (int i = 0; i < x.steps; i++) {
+            const int now = stage.stage;
+            mbar_wait(pipe::full(at, now), stage.parity);
+            if (GATHER) fence_async();
+            const uint64_t a = operand_k(a_smem::at(at, now) + wg * (A_BYTES / 2)), b = operand_k(b_smem::at(at, now));
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < K / 16; k++)
+                wgmma_codes<N, PASS != FWD_F8>(d, operand_step(a, k * 32), operand_step(b, k * 32), i > 0 || k > 0);
+            wgmma_commit();
+            if (i > 0) {
+                wgmma_wait<1>();
+                release((now + STAGES - 1) % STAGES);
+            }
+            stage.next();
+        }
+        wgmma_wait<0>();
+        hold(d);
+        release((stage.stage + STAGES - 1) % STAGES);
+    }
+    // Of codes: a stage's sums of half of the columns, then of the others, each added to f32.
+    __device__ void matmuls_promoted(const tile &x)
+    {
+        for (int i = 0; i < x.steps; i++) {
+            mbar_wait(pipe::full(at, stage.stage), stage.parity);
+            if (GATHER) fence_async();
+            const uint64_t a = operand_k(a_smem::at(at, stage.stage) + wg * (A_BYTES / 2));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint64_t b = operand_k(b_smem::at(at, stage.stage) + half * (B_BYTES / 2));
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < K / 16; k++)
+                    wgmma_codes<N / 2, PASS != FWD_F8>(part, operand_step(a, k * 32), operand_step(b, k * 32), k > 0);
+                wgmma_commit();
+                wgmma_wait<0>();
+                hold(part);
+                if (half == 1) release(stage.stage);
+#pragma unroll
+                for (int j = 0; j < N / 4; j++) {
+                    float &sum = d[half * (N / 4) + j];
+                    sum = i ? sum + part[j] : part[j];
+                }
+            }
+            stage.next();
+        }
     }
 
     // This warp's 16 rows of BF16, 64 columns at a time.
@@ -366,7 +450,10 @@ template <int PASS, bool GATHER> struct consumer {
         for (int t = blockIdx.x / PAIR; t < pairs; t += gridDim.x / PAIR) {
             const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
-            matmuls(x);
+            if constexpr (!is_fp8(PASS)) matmuls(x);
+            else if constexpr (PROMOTE) matmuls_promoted(x);
+            else matmuls_fast(x);
+            if constexpr (is_fp8(PASS)) scale(x);
             if (!by_rows(PASS)) store_weights(x);
             else store_rows(x);
         }
@@ -375,7 +462,7 @@ template <int PASS, bool GATHER> struct consumer {
 };
 #endif
 
-template <int PASS, bool GATHER>
+template <int PASS, bool GATHER, bool PROMOTE>
 __global__ void __launch_bounds__(THREADS, 1)
     expert_gemm_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                        const __grid_constant__ CUtensorMap c, const grouped g)
@@ -396,7 +483,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         load<PASS, GATHER>(&a, &b, g, rank, at);
     } else {
         registers_take<REGISTERS>();
-        consumer<PASS, GATHER>(&c, g, at).run(rank);
+        consumer<PASS, GATHER, PROMOTE>(&c, g, at).run(rank);
     }
     __syncwarp();
     pair_sync(); // the other block may still write to this block's memory
@@ -428,7 +515,7 @@ template <int PASS, bool GATHER> status queue(const struct expert_gemm_args *x, 
     const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
     const void *in_a = PASS == WGRAD_T ? x->b.data : x->a.data, *in_b = PASS == WGRAD_T ? x->a.data : x->b.data;
     grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a, 0, 0, (int)x->experts, (int)x->n,
-                 0,          0,         0,         x->accum == ACCUM_ADD};
+                 0,          0,         0,         x->accum == ACCUM_ADD, NULL, NULL};
     g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
     if (by_rows(PASS)) {
         g.across = (int)(PASS == FWD ? x->n : x->k);
@@ -446,11 +533,57 @@ template <int PASS, bool GATHER> status queue(const struct expert_gemm_args *x, 
         TRY(tile_map_rows(&b, s, in_b, rows, g.across, g.across, K, N / 2 / SLAB_COLS));
         TRY(map_f32(&c, s, x->c, weights, x->k, PASS == WGRAD ? 16 : 32, PASS == WGRAD ? 32 : 16));
     }
-    launch_pairs(expert_gemm_kernel<PASS, GATHER>, THREADS, BYTES, s, a, b, c, g);
+    launch_pairs(expert_gemm_kernel<PASS, GATHER, false>, THREADS, BYTES, s, a, b, c, g);
     return cuda_set_launched(s, "expert_gemm (hopper)");
 }
 
+// The map of a matrix of codes.
+status map_codes(CUtensorMap *map, dev_stream s, const struct operand &o, int64_t rows, int64_t cols, int box_rows)
+{
+    return tile_map_rows(map, s, o.data, rows, cols / 2, cols / 2, box_rows, 1);
+}
+
+template <int PASS, bool GATHER, bool PROMOTE> status queue_codes(const struct expert_gemm_args *x, dev_stream s)
+{
+    CUtensorMap a = {}, b = {}, c = {};
+    const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
+    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)x->a.data, 0, 0, (int)x->experts, (int)x->n,
+                 (int)x->n,  (int)x->k, 0,         x->accum == ACCUM_ADD, x->a.scale, x->b.scale};
+    g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
+    if (by_rows(PASS)) {
+        g.across = (int)(PASS == FWD_F8 ? x->n : x->k);
+        g.depth = (int)(PASS == FWD_F8 ? x->k : x->n);
+        g.chunks = g.depth / 16;
+        if (!GATHER) TRY(map_codes(&a, s, x->a, rows, g.depth, M));
+        const bool fwd = PASS == FWD_F8;
+        TRY(map_codes(&b, s, x->b, fwd ? weights : x->k, fwd ? x->k : weights, N / 2));
+        TRY(tile_map_rows(&c, s, x->c, rows, g.across, g.across, 16, 1));
+    } else {
+        TRY(map_codes(&a, s, x->a, x->n, x->ld, M));
+        TRY(map_codes(&b, s, x->b, x->k, x->ld, N / 2));
+        TRY(map_f32(&c, s, x->c, weights, x->k, 16, 32));
+    }
+    launch_pairs(expert_gemm_kernel<PASS, GATHER, PROMOTE>, THREADS, BYTES, s, a, b, c, g);
+    return cuda_set_launched(s, "expert_gemm of codes (hopper)");
+}
+
+template <int PASS> status queue_rows(const struct expert_gemm_args *a, dev_stream s)
+{
+    const bool gather = a->gather != EXPERT_GATHER_NONE;
+    if (a->fast_accum) return gather ? queue_codes<PASS, true, false>(a, s) : queue_codes<PASS, false, false>(a, s);
+    return gather ? queue_codes<PASS, true, true>(a, s) : queue_codes<PASS, false, true>(a, s);
+}
+
 } // namespace
+
+extern "C" status cuda_hopper_expert_gemm_fp8(const struct expert_gemm_args *a, dev_stream s)
+{
+    switch (a->pass) {
+    case EXPERT_FWD: return queue_rows<FWD_F8>(a, s);
+    case EXPERT_DGRAD: return queue_rows<DGRAD_F8>(a, s);
+    default: return queue_codes<WGRAD_F8, false, true>(a, s);
+    }
+}
 
 extern "C" status cuda_hopper_expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {

@@ -3,7 +3,7 @@
 //   what                           here                                      PTX
 //   tile in shared memory          slab_offset, SLAB_ROW                     128-byte swizzle
 //   matmul of a warpgroup          wgmma_ss, wgmma_rs                        wgmma.mma_async m64nNk16, bf16 -> f32
-//                                  wgmma_e4m3                                m64nNk32, E4M3 -> f32
+//                                  wgmma_codes                               m64nNk32, E4M3 or E5M2, E4M3 -> f32
 //     operands                     operand_k, operand_mn, operand_blocks,    matrix descriptors
 //                                  step_k, step_mn
 //     ordering                     wgmma_fence, _commit, _wait, hold         wgmma.fence, commit_group, wait_group
@@ -144,19 +144,22 @@ template <int COUNT> __device__ inline void hold(uint32_t (&a)[COUNT])
                  : TILE90_F_##HALF                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-// FP8, m64nNk32: codes of E4M3 in both operands, both operand_k: 128 codes in a row of 128 bytes. A k32 step is 32
-// bytes, as a k16 step of bf16 is: operand_step(operand, k * 32).
-#define TILE90_E4M3(N, HALF, p0, p1, p2)                                                                               \
+// FP8, m64nNk32: codes, A's E4M3 or E5M2, B's E4M3, both operand_k: 128 codes in a row of 128 bytes. A k32 step is
+// 32 bytes, as a k16 step of bf16 is: operand_step(operand, k * 32).
+#define TILE90_CODES(N, TYPE, HALF, p0, p1, p2)                                                                        \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2 ", 0;\n"                                                     \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" TILE90_R_##HALF "}, %" #p0 ", %" #p1     \
-                 ", p, 1, 1;\n}\n"                                                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." #TYPE ".e4m3 {" TILE90_R_##HALF "}, %" #p0 ", %"    \
+                 #p1 ", p, 1, 1;\n}\n"                                                                                 \
                  : TILE90_F_##HALF                                                                                     \
                  : "l"(a), "l"(b), "r"(add))
-template <int N> __device__ inline void wgmma_e4m3(float (&d)[N / 2], uint64_t a, uint64_t b, int add)
+template <int N, bool E5M2 = false>
+__device__ inline void wgmma_codes(float (&d)[N / 2], uint64_t a, uint64_t b, int add)
 {
     static_assert(N == 128 || N == 256, "widths that are written out below");
-    if constexpr (N == 128) TILE90_E4M3(128, 64, 64, 65, 66);
-    if constexpr (N == 256) TILE90_E4M3(256, 128, 128, 129, 130);
+    if constexpr (N == 128 && !E5M2) TILE90_CODES(128, e4m3, 64, 64, 65, 66);
+    if constexpr (N == 128 && E5M2) TILE90_CODES(128, e5m2, 64, 64, 65, 66);
+    if constexpr (N == 256 && !E5M2) TILE90_CODES(256, e4m3, 128, 128, 129, 130);
+    if constexpr (N == 256 && E5M2) TILE90_CODES(256, e5m2, 128, 128, 129, 130);
 }
 
 template <int N, int TA = 0, int TB = 0>

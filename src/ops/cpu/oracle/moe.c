@@ -277,20 +277,40 @@ static int64_t row_of(const struct expert_gemm_args *a, enum expert_gather who, 
     return a->gather == who ? a->source[r] / a->top_k : r;
 }
 
+/* Element i of n, j of k of an expert's matrix, as the pass stores it. */
+static double weight_at(const struct expert_gemm_args *a, bool fp8, int64_t e, int64_t i, int64_t j)
+{
+    const bool trans = fp8 && a->pass == EXPERT_DGRAD;
+    return get(a->b.data, trans ? j * a->experts * a->n + e * a->n + i : (e * a->n + i) * a->k + j, a->b.dt);
+}
+
+/* WGRAD: column c of sorted row r of an operand of `width`. */
+static double sorted_at(const struct expert_gemm_args *a, const struct operand *o, int64_t row, int64_t c,
+                        int64_t width, int64_t sorted)
+{
+    return get(o->data, o->scales == SCALES_TENSOR ? c * a->ld + sorted : row * width + c, o->dt);
+}
+
+static double scale_of(const struct expert_gemm_args *a, bool fp8)
+{
+    return fp8 ? (double)*a->a.scale * (double)*a->b.scale : 1;
+}
+
 static void expert_rows(const struct expert_gemm_args *a, int64_t e)
 {
-    const bool fwd = a->pass == EXPERT_FWD;
+    const bool fwd = a->pass == EXPERT_FWD, fp8 = expert_gemm_fp8(a);
     const int64_t in = fwd ? a->k : a->n, out = fwd ? a->n : a->k, begin = a->offsets[e],
                   real = begin + a->counts[e];
+    const double scale = scale_of(a, fp8);
     PARALLEL_CHUNKS(c, a->offsets[e + 1] - begin)
     {
         const int64_t r = begin + c;
         for (int64_t j = 0; j < out; j++) {
             double sum = 0;
             for (int64_t i = 0; r < real && i < in; i++)
-                sum += get(a->a.data, row_of(a, EXPERT_GATHER_A, r) * in + i, a->dt) *
-                       get(a->b.data, (e * a->n + (fwd ? j : i)) * a->k + (fwd ? i : j), a->dt);
-            put(a->c, r * out + j, a->dt, sum);
+                sum += get(a->a.data, row_of(a, EXPERT_GATHER_A, r) * in + i, a->a.dt) *
+                       weight_at(a, fp8, e, fwd ? j : i, fwd ? i : j);
+            put(a->c, r * out + j, a->dt, sum * scale);
         }
     }
 }
@@ -299,15 +319,16 @@ static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
 {
     const dtype acc = dtype_acc(a->dt);
     const int64_t begin = a->offsets[e], end = begin + a->counts[e];
+    const double scale = scale_of(a, expert_gemm_fp8(a));
     PARALLEL_CHUNKS(i, a->n)
     {
         for (int64_t j = 0; j < a->k; j++) {
             const int64_t at = (e * a->n + i) * a->k + j;
-            double sum = a->accum == ACCUM_ADD ? get(a->c, at, acc) : 0;
+            double sum = a->accum == ACCUM_ADD ? get(a->c, at, acc) / scale : 0; /* a power of two */
             for (int64_t r = begin; r < end; r++)
-                sum += get(a->a.data, row_of(a, EXPERT_GATHER_A, r) * a->n + i, a->dt) *
-                       get(a->b.data, row_of(a, EXPERT_GATHER_B, r) * a->k + j, a->dt);
-            put(a->c, at, acc, sum);
+                sum += sorted_at(a, &a->a, row_of(a, EXPERT_GATHER_A, r), i, a->n, r) *
+                       sorted_at(a, &a->b, row_of(a, EXPERT_GATHER_B, r), j, a->k, r);
+            put(a->c, at, acc, sum * scale);
         }
     }
 }
@@ -315,7 +336,7 @@ static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 {
     (void)s;
-    check_dt(expert_gemm_dt(a));
+    if (!expert_gemm_fp8(a)) check_dt(expert_gemm_dt(a));
     CHECK(a->pass == EXPERT_WGRAD || a->accum == ACCUM_STORE, "rows of experts are not added to");
     CHECK(a->pass == EXPERT_WGRAD || a->gather != EXPERT_GATHER_B, "the experts' matrices have no tokens");
     for (int64_t e = 0; e < a->experts; e++) {
@@ -324,6 +345,41 @@ static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
         else
             expert_rows(a, e);
     }
+    return STATUS_OK;
+}
+
+/* ---- codes of sorted rows */
+
+static void codes_row(const struct expert_codes_args *a, int64_t r)
+{
+    const struct quantized *q = &a->q;
+    const int64_t row = a->gather ? a->source[r] / a->top_k : r;
+    for (int64_t j = 0; j < a->n; j++) {
+        const double x = a->source[r] < 0 ? 0
+                         : a->gather      ? get(a->x, row * a->n + j, q->dt)
+                                          : get(a->x, row * a->n + j, a->dt) * (double)*q->scale;
+        if (q->codes) put(q->codes, r * a->n + j, q->dt, x);
+        if (q->codes_t) put(q->codes_t, j * a->ld + r, q->dt, x);
+    }
+}
+
+static status expert_codes(const struct expert_codes_args *a, dev_stream s)
+{
+    (void)s;
+    const int64_t rows = a->offsets[a->experts], end = quantized_ld(rows);
+    expert_codes_check(a);
+    if (!a->gather) {
+        const struct quantized most = {.amax = a->q.amax, .dt = a->q.dt};
+        check_dt(a->dt);
+        oracle_quantized(&most, a->x, rows, a->n, a->dt);
+    }
+    if (!quantized_any(&a->q)) return STATUS_OK;
+    PARALLEL_CHUNKS(r, rows)
+    {
+        codes_row(a, r);
+    }
+    for (int64_t j = 0; j < a->n && a->q.codes_t; j++)
+        memset((uint8_t *)a->q.codes_t + j * a->ld + rows, 0, (size_t)(end - rows));
     return STATUS_OK;
 }
 
@@ -495,6 +551,7 @@ void oracle_moe(struct ops *o)
     o->route_fwd = route_fwd;
     o->route_bwd = route_bwd;
     o->expert_gemm = expert_gemm;
+    o->expert_codes = expert_codes;
     o->expert_act_fwd = expert_act_fwd;
     o->expert_act_bwd = expert_act_bwd;
     o->combine = combine;

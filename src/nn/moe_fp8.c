@@ -1,0 +1,161 @@
+#include "nn/moe_fp8.h"
+#include "nn/moe.h"
+#include "parallel/fp8.h"
+
+/* Number in params.fp8 of an expert matrix; -1: none. */
+static int fp8_of(int row, const struct params *p)
+{
+    return p->fp8.count > 0 ? p->rows[row].fp8 : -1;
+}
+
+/* Experts' GEMMs pad the sum over rows themselves. */
+static bool reads(int row, const struct exec *r)
+{
+    return fp8_reads(r->params, fp8_of(row, r->params), 0);
+}
+
+bool moe_wgrad_reads(int row, const struct exec *r)
+{
+    return fp8_reads_wgrad(r->params, fp8_of(row, r->params), 0);
+}
+
+/* ---- memory */
+
+size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct lay *l)
+{
+    const bool any =
+        l->recipe == RECIPE_FP8 && (fp8_of(m->up, l->params) >= 0 || fp8_of(m->down, l->params) >= 0);
+    return any && l->mode == LAY_TRAIN ? (size_t)(m->d * quantized_ld(sorted)) : 0;
+}
+
+static void *codes_take(const struct lay *l, const char *what, int64_t rows, int64_t width)
+{
+    return tensor_take(l->scratch, what, DTYPE_U8, 2, rows, width).data;
+}
+
+void moe_codes_lay(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted,
+                   const struct lay *l)
+{
+    const int64_t ld = quantized_ld(sorted);
+    const bool trains = l->mode == LAY_TRAIN;
+    s->codes = (struct moe_codes){0};
+    if (l->recipe != RECIPE_FP8) return;
+    if (fp8_of(m->up, l->params) >= 0) {
+        s->codes.y = codes_take(l, "FP8 codes of experts' input", tokens, m->d);
+        if (trains) {
+            s->codes.dup = codes_take(l, "FP8 codes of moe up's gradient", sorted, 2 * m->f);
+            s->codes.dup_t = codes_take(l, "FP8 codes of moe up's gradient", 2 * m->f, ld);
+        }
+    }
+    if (fp8_of(m->down, l->params) < 0) return;
+    s->codes.m = codes_take(l, "FP8 codes of moe activation", m->f, ld); /* of forward, then transposed */
+    if (trains) s->codes.dout = codes_take(l, "FP8 codes of experts' gradient", tokens, m->d);
+}
+
+/* ---- operands */
+
+struct operand moe_matrices(int row, enum gemm_pass pass, const struct exec *r)
+{
+    return reads(row, r) ? params_operand_fp8(r->params, row, pass) : params_operand(r->params, row, pass);
+}
+
+static struct operand codes_operand(const struct quantized *q, const void *codes)
+{
+    return operand_codes(codes, q->dt, q->scale_inv, false);
+}
+
+status moe_tokens(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t,
+                  const struct expert_rows *x, struct operand *out, const struct exec *r)
+{
+    const bool in = t == FP8_X;
+    const int row = in ? m->up : m->down, fp8 = fp8_of(row, r->params);
+    const struct tensor values = in ? x->y : x->dout;
+    *out = operand_of(values);
+    if (fp8 < 0) return STATUS_OK;
+    struct quantized q = fp8_quantized(&r->params->fp8, t, fp8, in ? s->codes.y : s->codes.dout, NULL);
+    if (reads(row, r))
+        *out = codes_operand(&q, q.codes);
+    else
+        q.codes = NULL; /* amax alone */
+    return r->ops->quantize(
+        &(struct quantize_args){.x = values.data, .q = q, .rows = x->rows, .n = m->d, .dt = values.dt},
+        r->stream);
+}
+
+/* The codes of sorted rows of `width`, values or codes by token. */
+static status sorted_codes(const struct moe_saved *s, const struct expert_rows *x, const void *from,
+                           int64_t width, const struct quantized *q, bool gather, const struct exec *r)
+{
+    return r->ops->expert_codes(&(struct expert_codes_args){.x = from,
+                                                            .q = *q,
+                                                            .source = x->source,
+                                                            .offsets = x->offsets,
+                                                            .rows = x->rows,
+                                                            .top_k = x->top_k,
+                                                            .experts = x->experts,
+                                                            .n = width,
+                                                            .align = s->align,
+                                                            .ld = moe_codes_ld(s),
+                                                            .gather = gather,
+                                                            .dt = s->up.dt},
+                                r->stream);
+}
+
+status moe_sorted(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t,
+                  const struct expert_rows *x, struct operand *out, const struct exec *r)
+{
+    const bool in = t == FP8_X;
+    const int row = in ? m->down : m->up, fp8 = fp8_of(row, r->params);
+    const struct tensor values = in ? s->m : s->up;
+    *out = operand_of(values);
+    if (fp8 < 0) return STATUS_OK;
+    struct quantized q = fp8_quantized(&r->params->fp8, t, fp8, in ? s->codes.m : s->codes.dup,
+                                       !in && moe_wgrad_reads(row, r) ? s->codes.dup_t : NULL);
+    if (reads(row, r))
+        *out = codes_operand(&q, q.codes);
+    else
+        q.codes = NULL;
+    return sorted_codes(s, x, values.data, values.shape[1], &q, false, r);
+}
+
+/* ---- wgrad */
+
+/* Codes by token, in the order of sorted rows and transposed. */
+static status gathered(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, int row,
+                       const struct expert_rows *x, const void *codes, struct operand *out,
+                       const struct exec *r)
+{
+    const struct quantized q =
+        fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params), NULL, s->sorted.data);
+    *out = codes_operand(&q, q.codes_t);
+    struct quantized made = q;
+    made.amax = NULL;
+    return sorted_codes(s, x, codes, m->d, &made, true, r);
+}
+
+static status wgrad_of_down(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
+                            struct operand *dy, struct operand *in, const struct exec *r)
+{
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8_of(m->down, r->params), NULL, s->codes.m);
+    q.amax = NULL; /* forward has measured it */
+    *in = codes_operand(&q, q.codes_t);
+    TRY(sorted_codes(s, x, s->m.data, m->f, &q, false, r));
+    return gathered(m, s, FP8_DY, m->down, x, s->codes.dout, dy, r);
+}
+
+static status wgrad_of_up(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
+                          struct operand *dy, struct operand *in, const struct exec *r)
+{
+    const struct quantized q =
+        fp8_quantized(&r->params->fp8, FP8_DY, fp8_of(m->up, r->params), NULL, s->codes.dup_t);
+    struct operand y;
+    *dy = codes_operand(&q, q.codes_t);
+    TRY(moe_tokens(m, s, FP8_X, x, &y, r)); /* those of forward were in scratch */
+    return gathered(m, s, FP8_X, m->up, x, y.data, in, r);
+}
+
+status moe_wgrad(const struct moe *m, const struct moe_saved *s, int row, const struct expert_rows *x,
+                 struct operand *dy, struct operand *in, const struct exec *r)
+{
+    return row == m->down ? wgrad_of_down(m, s, x, dy, in, r) : wgrad_of_up(m, s, x, dy, in, r);
+}

@@ -1,0 +1,48 @@
+/* moe_fp8: the operands of a mixture's expert GEMMs. With RECIPE_FP8 those of `up` and `down` read codes, once
+ * params.fp8.use says so, with one scale for the tensors of all experts of a layer. X and DY of a matrix are as those
+ * of a linear (tensor/fp8_linears.h):
+ *
+ *   tensor    codes        made by                          read by
+ *   y         [N, D]       quantize                         up's forward, gathered
+ *   m         [S, I]       expert_codes                     down's forward
+ *   dout      [N, D]       quantize                         down's dgrad, gathered
+ *   dup       [S, 2I]      expert_codes                     up's dgrad
+ *   m, dup    [width, S]   expert_codes                     wgrad
+ *   y, dout   [D, S]       expert_codes, gathered codes     wgrad; in the memory of `sorted`, which is written last
+ *
+ * All is scratch: backward makes the codes of y and m again, from what it keeps or computes in any case. A matrix that
+ * computes in bf16 reads the values, and the ops measure amax alone. */
+#ifndef INGOT_NN_MOE_FP8_H
+#define INGOT_NN_MOE_FP8_H
+#include "parallel/exec.h"
+
+struct moe;
+struct moe_saved;
+struct moe_codes { void *y, *dout, *m, *dup, *dup_t; };
+/* What the experts of this rank read: its own tokens, or rows that have arrived. */
+struct expert_rows {
+    struct tensor y, dout;      /* dout: in backward */
+    const void *weight;
+    void *dweight;
+    const int32_t *source, *offsets, *counts;
+    int64_t rows, top_k, experts;
+};
+
+/* `tokens`, `sorted`: rows of y and of s->sorted. */
+void moe_codes_lay(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted, const struct lay *l);
+/* Bytes that s->sorted must have. */
+size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct lay *l);
+/* What GEMMs of `row`, m->up or m->down, read of its matrices. */
+struct operand moe_matrices(int row, enum gemm_pass pass, const struct exec *r);
+/* What they read of a tensor by token: t FP8_X, y of up; FP8_DY, dout of down. */
+status moe_tokens(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, const struct expert_rows *x,
+                  struct operand *out, const struct exec *r) WARN_UNUSED;
+/* The same of sorted rows: t FP8_X, m of down; FP8_DY, dup of up, which makes the codes for wgrad, too. */
+status moe_sorted(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, const struct expert_rows *x,
+                  struct operand *out, const struct exec *r) WARN_UNUSED;
+/* The transposed codes that wgrad reads instead of dy and x: after moe_tokens of dout and moe_sorted of dup. False: it
+ * reads values. The operands are valid until the next call. */
+bool moe_wgrad_reads(int row, const struct exec *r);
+status moe_wgrad(const struct moe *m, const struct moe_saved *s, int row, const struct expert_rows *x,
+                 struct operand *dy, struct operand *in, const struct exec *r) WARN_UNUSED;
+#endif
