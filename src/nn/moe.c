@@ -113,6 +113,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
                               .d = m->d,
                               .f = m->f,
                               .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
+                              .ranks = l->context,
                               .dt = l->dt};
     if (m->ranks > 1 && what == MOE_GEMM) {
         const struct dispatch_shape arrived = dispatch_shape_of(m, l);
