@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context expert pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context expert pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -39,8 +39,12 @@ two() { # two NAME KEYS...
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|val_loss|val_accuracy)":[-+.eE0-9]+'; }
 equal() { # equal NAME A B
     [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
+    local before=$failed
+    failed=0
     [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
     same_state "$1" "$2" "$3"
+    [ $failed -eq 0 ] && echo "ok   $1: equal bits"
+    [ $before -eq 0 ] || failed=$before
 }
 near() { # near NAME BOUND A B: every loss within BOUND of itself
     told "$3" | grep '"loss"' | cut -d: -f2 >losses.1
@@ -174,10 +178,6 @@ if part context; then # each sequence in two parts: other sums, of the same term
     two heads.again --parallel.context=2 --parallel.context_kind=ulysses --train.graph=false
     equal "halves of the heads, no graph" runs/heads.bf16 runs/heads.again
     docs="--data.packing=documents --model.layers=swa,gqa --model.window=21 --model.mtp_depth=1"
-    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
-        --model.mla_kv_rank=64 --model.mla_q_rank=96
-        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
-        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
     long="--model.context_length=2048 --train.sequence_length=2048 --train.micro_batch=1 --train.batch_tokens=4096 --train.gradient_groups=2 --eval.tokens=8000"
     # shellcheck disable=SC2086
     {
@@ -186,9 +186,6 @@ if part context; then # each sequence in two parts: other sums, of the same term
         near "documents, a window, an extra prediction, in halves" 1e-5 runs/docs runs/cp.docs
         two heads.docs $docs --train.precision=fp32 --parallel.context=2 --parallel.context_kind=ulysses
         near "documents, a window, an extra prediction, by heads" 1e-5 runs/docs runs/heads.docs
-        one mixers $mixers --train.precision=fp32
-        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
-        near "every mixer in halves" 1e-5 runs/mixers runs/cp.mixers
         one long $long --data.packing=documents
         two cp.long $long --data.packing=documents --parallel.context=2
         near "2048 tokens in halves, bf16" 1e-2 runs/long runs/cp.long
@@ -196,6 +193,18 @@ if part context; then # each sequence in two parts: other sums, of the same term
     rm -rf runs/cp.fp32/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
     near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
+fi
+if part mixers; then
+    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+        --model.mla_kv_rank=64 --model.mla_q_rank=96
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
+    # shellcheck disable=SC2086
+    {
+        one cp.mixers.1 $mixers --train.precision=fp32
+        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
+        near "every mixer in halves" 1e-5 runs/cp.mixers.1 runs/cp.mixers
+    }
 fi
 if part expert; then # experts on both ranks: rows of other micro-batches in their sums
     experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
