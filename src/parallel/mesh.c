@@ -276,7 +276,6 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
-    const bool moe = model_ffn_count(model, FFN_MOE) > 0;
     const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
     if (model->hrm_cycles > 0 && (axis || m->tp > 1))
         return FAIL(STATUS_CONFIG,
@@ -315,11 +314,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "parallel.expert %d beside parallel.context %d is built for CPU ranks so far: set one of "
                     "them to 1, or set machine.device to cpu",
                     mesh_ep(m), mesh_cp(m));
-    if (mesh_cp(m) > 1 && moe && (model->moe_aux > 0 || model->moe_capacity > 0))
-        return FAIL(STATUS_CONFIG,
-                    "model.%s beside parallel.context %d is built for CPU ranks so far: set it to 0, or set "
-                    "machine.device to cpu",
-                    model->moe_aux > 0 ? "moe_aux" : "moe_capacity", mesh_cp(m));
     return STATUS_OK;
 }
 

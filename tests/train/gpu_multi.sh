@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -227,6 +227,20 @@ if part expert; then # experts on both ranks: rows of other micro-batches in the
     rm -rf runs/ep.fp32.1/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/ep.fp32.1 --resume "${experts[@]}" --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two with experts were"
     near "halves of the experts, then one GPU" 1e-5 runs/ex.fp32 runs/ep.fp32.1
+fi
+if part routers; then # what they count, they count over both halves of each sequence
+    routers=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64
+        --data.packing=documents --train.precision=fp32)
+    for kind in switch sequence; do
+        one aux.$kind "${routers[@]}" --model.moe_aux=1e-2 --model.moe_aux_kind=$kind
+        two cp.aux.$kind "${routers[@]}" --model.moe_aux=1e-2 --model.moe_aux_kind=$kind --parallel.context=2
+        near "auxiliary losses, $kind, of halves of each sequence" 1e-5 runs/aux.$kind runs/cp.aux.$kind
+    done
+    one capped "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid
+    two cp.capped "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid --parallel.context=2
+    near "a capacity of halves of each sequence" 1e-5 runs/capped runs/cp.capped
+    two cp.capped.again "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid --parallel.context=2 --train.graph=false
+    equal "a capacity of halves, no graph" runs/cp.capped runs/cp.capped.again
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
