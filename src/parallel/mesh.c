@@ -309,11 +309,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
                     "parallel.zero 1 or 0, or set machine.device to cpu",
                     m->zero, mesh_ep(m));
-    if (mesh_ep(m) > 1 && mesh_cp(m) > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d beside parallel.context %d is built for CPU ranks so far: set one of "
-                    "them to 1, or set machine.device to cpu",
-                    mesh_ep(m), mesh_cp(m));
     return STATUS_OK;
 }
 

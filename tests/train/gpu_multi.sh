@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -241,6 +241,23 @@ if part routers; then # what they count, they count over both halves of each seq
     near "a capacity of halves of each sequence" 1e-5 runs/capped runs/cp.capped
     two cp.capped.again "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid --parallel.context=2 --train.graph=false
     equal "a capacity of halves, no graph" runs/cp.capped runs/cp.capped.again
+fi
+if part context_expert; then # halves of each sequence, and of the experts
+    both=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3 --data.packing=documents)
+    one both.fp32 "${both[@]}" --train.precision=fp32
+    one both.bf16 "${both[@]}"
+    for stage in 0 1; do
+        two cpep.fp32.$stage "${both[@]}" --train.precision=fp32 --parallel.context=2 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of sequences and experts, fp32, ZeRO $stage" 1e-5 runs/both.fp32 runs/cpep.fp32.$stage
+    done
+    two cpep.bf16 "${both[@]}" --parallel.context=2 --parallel.expert=2
+    near "halves of sequences and experts, bf16" 1e-2 runs/both.bf16 runs/cpep.bf16
+    two cpep.again "${both[@]}" --parallel.context=2 --parallel.expert=2 --train.graph=false --train.recompute=full
+    equal "halves of sequences and experts, no graph, everything computed twice" runs/cpep.bf16 runs/cpep.again
+    one both.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25
+    two cpep.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25 --parallel.context=2 --parallel.expert=2
+    near "halves of sequences and experts, with a capacity" 1e-5 runs/both.capped runs/cpep.capped
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
