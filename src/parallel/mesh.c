@@ -304,11 +304,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "model.mtp_depth %lld beside parallel.pipeline %d is built for CPU ranks so far: set "
                     "parallel.pipeline to 1, or machine.device to cpu",
                     (long long)model->mtp_depth, m->pp);
-    if (mesh_ep(m) > 1 && m->zero > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
-                    "parallel.zero 1 or 0, or set machine.device to cpu",
-                    m->zero, mesh_ep(m));
     return STATUS_OK;
 }
 

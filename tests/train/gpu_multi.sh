@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -258,6 +258,21 @@ if part context_expert; then # halves of each sequence, and of the experts
     one both.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25
     two cpep.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25 --parallel.context=2 --parallel.expert=2
     near "halves of sequences and experts, with a capacity" 1e-5 runs/both.capped runs/cpep.capped
+fi
+if part zero_expert; then # the experts of a block are a unit of their own
+    shared=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3)
+    one zep.fp32 "${shared[@]}" --train.precision=fp32
+    for stage in 2 3; do
+        two zep.fp32.$stage "${shared[@]}" --train.precision=fp32 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of the experts, fp32, ZeRO $stage" 1e-5 runs/zep.fp32 runs/zep.fp32.$stage
+    done
+    equal "halves of the experts, ZeRO 2 and 3" runs/zep.fp32.2 runs/zep.fp32.3
+    two zep.bf16 "${shared[@]}" --parallel.expert=2 --parallel.zero=3
+    two zep.again "${shared[@]}" --parallel.expert=2 --parallel.zero=2 --train.graph=false --train.recompute=full
+    equal "halves of the experts, bf16, ZeRO 3, and 2 without a graph" runs/zep.bf16 runs/zep.again
+    two zep.cp "${shared[@]}" --train.precision=fp32 --parallel.context=2 --parallel.expert=2 --parallel.zero=3
+    near "halves of sequences and experts, fp32, ZeRO 3" 1e-5 runs/zep.fp32 runs/zep.cp
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
