@@ -299,11 +299,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "
                     "machine.device to cpu",
                     precision_name((enum precision)s->run.train_precision), axis);
-    if (m->pp > 1 && model->mtp_depth > 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld beside parallel.pipeline %d is built for CPU ranks so far: set "
-                    "parallel.pipeline to 1, or machine.device to cpu",
-                    (long long)model->mtp_depth, m->pp);
     return STATUS_OK;
 }
 

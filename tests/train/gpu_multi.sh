@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -273,6 +273,24 @@ if part zero_expert; then # the experts of a block are a unit of their own
     equal "halves of the experts, bf16, ZeRO 3, and 2 without a graph" runs/zep.bf16 runs/zep.again
     two zep.cp "${shared[@]}" --train.precision=fp32 --parallel.context=2 --parallel.expert=2 --parallel.zero=3
     near "halves of sequences and experts, fp32, ZeRO 3" 1e-5 runs/zep.fp32 runs/zep.cp
+fi
+if part pipe_mtp; then # both ends embed: the parts of a gradient are added in another order
+    ahead=(--model.mtp_depth=1 --data.packing=documents)
+    one ahead.fp32 "${ahead[@]}" --train.precision=fp32
+    one ahead.bf16 "${ahead[@]}"
+    for schedule in 1f1b zb_h1 interleaved; do
+        chunks=1
+        [ $schedule = interleaved ] && chunks=2
+        two ahead.$schedule "${ahead[@]}" --train.precision=fp32 --parallel.pipeline=2 --parallel.schedule=$schedule --parallel.chunks=$chunks
+        near "an extra prediction, two stages, $schedule" 1e-5 runs/ahead.fp32 runs/ahead.$schedule
+    done
+    two ahead.pp "${ahead[@]}" --parallel.pipeline=2
+    near "an extra prediction, two stages, bf16" 1e-2 runs/ahead.bf16 runs/ahead.pp
+    two ahead.again "${ahead[@]}" --parallel.pipeline=2 --train.graph=false --train.recompute=full
+    equal "an extra prediction, two stages, no graph, everything computed twice" runs/ahead.pp runs/ahead.again
+    one ahead.tied "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2
+    two ahead.both "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2 --parallel.pipeline=2
+    near "two extra predictions, a tied embedding, two stages" 1e-5 runs/ahead.tied runs/ahead.both
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
