@@ -277,11 +277,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
     const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
-    if (model->hrm_cycles > 0 && (axis || m->tp > 1))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles beside parallel.%s is built for CPU ranks so far: leave it out, or set "
-                    "machine.device to cpu",
-                    axis ? axis : "tensor");
     if (mesh_cp(m) > 1 && model->engram_layers[0])
         return FAIL(STATUS_CONFIG,
                     "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "

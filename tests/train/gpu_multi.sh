@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -291,6 +291,21 @@ if part pipe_mtp; then # both ends embed: the parts of a gradient are added in a
     one ahead.tied "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2
     two ahead.both "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2 --parallel.pipeline=2
     near "two extra predictions, a tied embedding, two stages" 1e-5 runs/ahead.tied runs/ahead.both
+fi
+if part hrm; then # the same layers many times
+    levels=(--model.hrm_low_layers=2 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --data.packing=documents)
+    one hrm.fp32 "${levels[@]}" --train.precision=fp32
+    for way in tensor=2 context=2; do
+        two hrm.$way "${levels[@]}" --train.precision=fp32 --parallel.$way
+        near "hierarchical reasoning, $way, fp32" 1e-5 runs/hrm.fp32 runs/hrm.$way
+        two hrm.bf16.$way "${levels[@]}" --parallel.$way
+        two hrm.again "${levels[@]}" --parallel.$way --train.graph=false
+        equal "hierarchical reasoning, $way, no graph" runs/hrm.bf16.$way runs/hrm.again
+    done
+    mixed=("${levels[@]}" --train.precision=fp32 --model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128)
+    one hrm.moe "${mixed[@]}"
+    two hrm.ep "${mixed[@]}" --parallel.expert=2
+    near "hierarchical reasoning, halves of the experts" 1e-5 runs/hrm.moe runs/hrm.ep
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
