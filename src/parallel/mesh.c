@@ -276,7 +276,6 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
-    const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
     if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
         m->schedule == PIPELINE_ZB_H1)
         return FAIL(
@@ -284,11 +283,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
             "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
             "far: use 1f1b, or set machine.device to cpu",
             mesh_cp(m));
-    if (axis && precision_recipe(&s->run) != RECIPE_PLAIN)
-        return FAIL(STATUS_CONFIG,
-                    "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "
-                    "machine.device to cpu",
-                    precision_name((enum precision)s->run.train_precision), axis);
     return STATUS_OK;
 }
 

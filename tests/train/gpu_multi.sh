@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -317,6 +317,20 @@ if part context_engram; then # tables of n-grams: each half reads its own rows
     one grams.rows "${grams[@]/400/5000}" --train.precision=fp32
     two cp.rows "${grams[@]/400/5000}" --train.precision=fp32 --parallel.context=2 --parallel.zero=1
     near "rows of tables of n-grams in halves, ZeRO 1" 1e-5 runs/grams.rows runs/cp.rows
+fi
+if part fp8_axes; then # the amax of a tensor is that of both halves
+    narrow=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
+    one narrow "${narrow[@]}"
+    two narrow.cp "${narrow[@]}" --parallel.context=2
+    near "FP8, halves of each sequence" 2e-2 runs/narrow runs/narrow.cp
+    two narrow.again "${narrow[@]}" --parallel.context=2 --train.graph=false
+    equal "FP8, halves of each sequence, no graph" runs/narrow.cp runs/narrow.again
+    few=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64)
+    for recipe in bound tensor; do
+        one few.$recipe "${narrow[@]:0:1}" "${few[@]}" --fp8.recipe=$recipe
+        two few.ep.$recipe "${narrow[@]:0:1}" "${few[@]}" --fp8.recipe=$recipe --parallel.expert=2
+        near "FP8, $recipe, halves of the experts" 2e-2 runs/few.$recipe runs/few.ep.$recipe
+    done
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do

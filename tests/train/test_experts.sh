@@ -89,9 +89,9 @@ accepted "${moe[@]}" --parallel.context=2
 accepted "${moe[@]}" --parallel.context=2 --parallel.expert=2
 accepted "${moe[@]}" --parallel.expert=2 --parallel.zero=2
 accepted "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1
+accepted "${moe[@]}" --parallel.expert=2 --train.precision=fp8
 accepted "${capped[@]}" --model.moe_aux=0 --parallel.context=2
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2
-refused "train.precision fp8 beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --machine.device=cuda
 refused "parallel.expert 2 needs GPUs that reach each other's memory so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.transport=nccl --machine.device=cuda
 refused "no rank has all experts to continue log.sample_prompt" 2 "${moe[@]}" --parallel.expert=2 --log.sample_prompt=the
 refused "are no whole blocks of 256 elements" 2 "${moe[@]}" --model.moe_size=30 --model.hidden_size=40 --optim.state=int8 --parallel.expert=2
