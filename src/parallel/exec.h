@@ -17,6 +17,7 @@
 #include "tensor/tensor.h"
 
 struct deferred; /* nn/linear.h */
+struct side_stream; /* parallel/side_stream.h */
 struct sp_overlap; /* nn/sequence_parallel.h */
 struct sparse_grad; /* parallel/sparse_grad.h */
 struct exec {
@@ -35,6 +36,8 @@ struct exec {
      * without sparse gradients; NULL: it never is. */
     bool (*leaves_out)(void *ctx, const struct step_scalars *s);
     void *leaves_out_ctx;
+    struct side_stream *ep_side;  /* where rows for other ranks' experts travel while the shared expert computes; NULL: on
+                                     the stream */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 
