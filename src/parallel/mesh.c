@@ -283,6 +283,11 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
             "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
             "far: use 1f1b, or set machine.device to cpu",
             mesh_cp(m));
+    if (mesh_groups(m) > COMM_DEVICE_GROUPS)
+        return FAIL(STATUS_CONFIG,
+                    "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "
+                    "parallel.shard, or one of the axes",
+                    mesh_groups(m), (int)COMM_DEVICE_GROUPS);
     return STATUS_OK;
 }
 
