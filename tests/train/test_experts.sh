@@ -82,8 +82,8 @@ refused() { # refused TEXT RANKS KEYS...
 refused "parallel.expert 2 does nothing: model.layers names no moe" 2 --parallel.expert=2
 refused "parallel.expert 3 does not divide the 4 data-parallel ranks; use a divisor of 4" 4 "${moe[@]}" --parallel.expert=3
 refused "parallel.expert 8 does not divide model.moe_experts 4; use a divisor of both 4 and the 8 data-parallel ranks" 8 "${moe[@]}" --parallel.expert=8
-accepted() { # accepted KEYS...: GPUs could; there are fewer than ranks
-    run 11 launch -n 2 -- train mesh.yaml --run.dir=runs/refused "$@" --machine.device=cuda
+accepted() { # accepted KEYS...: GPUs could; none is in sight
+    CUDA_VISIBLE_DEVICES='' run 11 launch -n 2 -- train mesh.yaml --run.dir=runs/refused "$@" --machine.device=cuda
 }
 accepted "${moe[@]}" --parallel.context=2
 accepted "${moe[@]}" --parallel.context=2 --parallel.expert=2
