@@ -428,10 +428,11 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
                            r->stream);
 }
 
-static status shared_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
-                               const struct exec *r)
+static status shared_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy,
+                               struct tensor y, const struct exec *r)
 {
-    if (m->gate.w < 0) return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
+    if (m->gate.w < 0)
+        return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
     TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct sink){.to = s->shared_out}, r));
     return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
 }

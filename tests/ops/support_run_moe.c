@@ -109,7 +109,8 @@ static struct route_whole whole_of(const struct case_moe *c, const int32_t *expe
 }
 
 /* The documents of the call's rows: with ranks, runs of rows of one document that are one after the other in it. */
-static int64_t documents_of(const struct case_moe *c, const struct route_whole *w, struct probe *p, const int32_t **cu)
+static int64_t documents_of(const struct case_moe *c, const struct route_whole *w, struct probe *p,
+                            const int32_t **cu)
 {
     *cu = NULL;
     if (c->docs.count == 0) return 0;
@@ -122,7 +123,8 @@ static int64_t documents_of(const struct case_moe *c, const struct route_whole *
     for (int64_t t = 0; t < c->rows; t++) {
         const int64_t token = route_token_of(w, t), before = t ? route_token_of(w, t - 1) : -1;
         if (t == 0 || token != before + 1 ||
-            route_document_of(w->cu_seqlens, w->docs, token) != route_document_of(w->cu_seqlens, w->docs, before))
+            route_document_of(w->cu_seqlens, w->docs, token) !=
+                route_document_of(w->cu_seqlens, w->docs, before))
             runs[count++] = (int32_t)t;
     }
     runs[count] = (int32_t)c->rows;
@@ -188,13 +190,14 @@ static void route_backward(const struct ops *o, const struct case_moe *c, struct
     for (int64_t i = 0; i < slots; i++)
         if (r->place[i] < 0) dtype_store(dweight, i, acc, p->dt == DTYPE_F64 ? 0 : NAN);
     probe_in(p, "dcost", acc, c->rows, scale, 0); /* the op takes it as one number */
-    RUN_PART(o, route_bwd, r->whole, .dweight = dweight, .logits = r->logits, .expert = r->expert, .place = r->place,
-        .demand = r->demand, .rule = r->rule, .rows = c->rows,
-        .aux_kind = c->sequence ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
-        .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
-        .cu_seqlens = cu, .docs = docs, .dlogits = dlogits, .cost = cost,
-        .load = c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
-        .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
+    RUN_PART(o, route_bwd, r->whole, .dweight = dweight, .logits = r->logits, .expert = r->expert,
+             .place = r->place, .demand = r->demand, .rule = r->rule, .rows = c->rows,
+             .aux_kind = c->sequence ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
+             .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .cu_seqlens = cu, .docs = docs,
+             .dlogits = dlogits, .cost = cost,
+             .load =
+                 c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
+             .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
 }
 
 void run_route(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -220,7 +223,8 @@ void run_route(const struct ops *o, const struct op_case *oc, struct probe *p)
     r.demand = probe_out_ids(p, "demand", c->experts);
     r.weight = probe_out(p, "weight", PROBE_OUT, acc, slots, tol * r.rule.scale);
     void *scratch = scratch_of(o, c, p, MOE_ROUTE_FWD);
-    RUN_PART(o, route_fwd, r.whole, ROUTE_ARGS(r), .part = c->ranks ? ROUTE_CHOOSE : ROUTE_ALL, .scratch = scratch);
+    RUN_PART(o, route_fwd, r.whole, ROUTE_ARGS(r), .part = c->ranks ? ROUTE_CHOOSE : ROUTE_ALL,
+             .scratch = scratch);
     if (c->ranks) {
         r.whole = whole_of(c, r.expert, p);
         RUN_PART(o, route_fwd, r.whole, ROUTE_ARGS(r), .part = ROUTE_PLACE, .scratch = scratch);
