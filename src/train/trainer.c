@@ -297,7 +297,7 @@ void trainer_close(struct trainer *t)
 {
     save_close(t);
     verify_close(t);
-    dev_graph_close(&t->dev, &t->graph);
+    step_graphs_close(t);
     offload_close(&t->rank.offload);
     grad_overlap_close(&t->grad_overlap);
     zero_close(&t->rank.zero);

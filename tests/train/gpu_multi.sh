@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -327,10 +327,32 @@ if part fp8_axes; then # the amax of a tensor is that of both halves
     equal "FP8, halves of each sequence, no graph" runs/narrow.cp runs/narrow.again
     few=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64)
     for recipe in bound tensor; do
-        one few.$recipe "${narrow[@]:0:1}" "${few[@]}" --fp8.recipe=$recipe
-        two few.ep.$recipe "${narrow[@]:0:1}" "${few[@]}" --fp8.recipe=$recipe --parallel.expert=2
+        codes=("${narrow[0]}")
+        [ $recipe = bound ] && codes=("${narrow[@]}")
+        one few.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe
+        two few.ep.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe --parallel.expert=2
         near "FP8, $recipe, halves of the experts" 2e-2 runs/few.$recipe runs/few.ep.$recipe
     done
+fi
+if part spike; then # with such a limit noise is a spike, too: some updates are left out
+    nervous=(--train.on_spike=skip --train.spike_window=8 --train.spike_z=1 --train.steps=24 --eval.every=0)
+    left_out() { grep -c 'its update is left out' "runs/$1/log.txt"; }
+    one left "${nervous[@]}"
+    check "some updates are left out, not all" [ "$(left_out left)" -ge 2 -a "$(left_out left)" -le 16 ]
+    echo "     $(left_out left) of 24 updates are left out"
+    one left.eager "${nervous[@]}" --train.graph=false
+    equal "updates left out, no graph" runs/left runs/left.eager
+    for way in zero=0 zero=1 zero=3 pipeline=2; do
+        two left.$way "${nervous[@]}" --parallel.$way
+        equal "updates left out, $way" runs/left runs/left.$way
+    done
+    check "the step is two graphs" [ "$(cat runs/left*/log.txt | grep -c 'cannot be captured')" -eq 0 ]
+    one left.fp8 "${nervous[@]}" --train.precision=fp8 --fp8.warmup=4
+    two left.fp8.2 "${nervous[@]}" --train.precision=fp8 --fp8.warmup=4
+    equal "updates left out, FP8" runs/left.fp8 runs/left.fp8.2
+    rm -rf runs/left.zero=1/ckpt/step-00000024
+    "$ingot" train ranks.yaml --run.dir=runs/left.zero=1 --resume "${nervous[@]}" >out 2>err || fail "one GPU does not go on where two with updates left out were"
+    equal "updates left out, ZeRO 1, then one GPU" runs/left runs/left.zero=1
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do
