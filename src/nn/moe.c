@@ -386,12 +386,12 @@ static status rows_leave(const struct moe *m, const struct moe_saved *s, const c
     const struct dispatch_route route = route_of(s);
     struct exec aside = *r;
     if (m->ranks == 1) return STATUS_OK;
-    if (r->ep_side) TRY(side_stream_fork(r->ep_side, &aside.stream));
+    if (r->side) TRY(side_stream_fork(r->side, &aside.stream));
     return dispatch_rows(&s->dispatch, &route, name, x, to, &aside);
 }
 static status rows_arrive(const struct moe *m, const struct exec *r)
 {
-    return m->ranks > 1 && r->ep_side ? side_stream_join(r->ep_side) : STATUS_OK;
+    return m->ranks > 1 && r->side ? side_stream_join(r->side) : STATUS_OK;
 }
 static status distribute(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
 {

@@ -32,8 +32,7 @@ struct exec {
     struct comm *tp;              /* tensor-parallel ranks, with the other slices of weights and sequence; NULL: none */
     struct comm *cp;              /* context-parallel ranks, with the other rows of each sequence; NULL: none */
     struct comm *ep;              /* expert-parallel ranks, which have other experts; NULL: none */
-    struct side_stream *ep_side;  /* where rows for other ranks' experts travel while the shared expert computes; NULL: on
-                                     the stream */
+    struct side_stream *side;     /* where rows of context and expert ranks travel beside compute; NULL: the stream */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 
