@@ -181,6 +181,16 @@ status feed_put(struct feed *f, const struct batch *micro, int count, const stru
     return dev_upload(f->stream, f->device, f->host, (size_t)(micro_at(f, f->host, staged) - f->host));
 }
 
+status feed_scalars(struct feed *f, const struct step_scalars *scalars)
+{
+    if (f->stream == NULL) {
+        f->own = *scalars;
+        return STATUS_OK;
+    }
+    memcpy(f->host, scalars, sizeof *scalars); /* free, since feed_read has waited */
+    return dev_upload(f->stream, f->device, f->host, sizeof *scalars);
+}
+
 status feed_read(struct feed *f, struct step_scalars *out)
 {
     if (f->stream == NULL) {

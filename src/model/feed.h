@@ -44,6 +44,8 @@ void feed_close(struct feed *f);
 /* Queues the upload of f->micro[0..count) and *f->scalars. On return the arguments may be overwritten; batch blocks
  * must stay unchanged until feed_read. Does not block: feed_read has waited for the previous step. */
 status feed_put(struct feed *f, const struct batch *micro, int count, const struct step_scalars *scalars) WARN_UNUSED;
+/* Overwrites the scalars, between two reads. */
+status feed_scalars(struct feed *f, const struct step_scalars *scalars) WARN_UNUSED;
 /* Waits until all queued work has run, and reads the scalars. */
 status feed_read(struct feed *f, struct step_scalars *out) WARN_UNUSED;
 #endif

@@ -247,6 +247,7 @@ status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
 {
     const struct rotation rope = rotation_of(c);
     bool rotated;
+    TRY(attn_context_bwd_begin(m, s, c->batch, r));
     TRY(output_bwd(m, s, dout, r));
     TRY(attn_context_bwd(m, s, c->batch, &rope, &rotated, r));
     if (!rotated) TRY(rotate_back(m, s, c, r));

@@ -1,5 +1,6 @@
 #include "nn/attn_context.h"
 #include "dev/dev.h"
+#include "parallel/side_stream.h"
 
 /* What attention reads and writes. */
 struct attn_place {
@@ -78,17 +79,22 @@ void attn_context_lay(const struct attn *m, struct attn_saved *s, const struct l
 /* ---- all-gather of keys and values */
 
 static status gather_keys(const struct attn *m, struct attn_saved *s, const struct batch *b,
-                          struct attn_place *at, const struct exec *r)
+                          const struct exec *r)
 {
     const int64_t q = q_width(m), kv = kv_width(m);
     TRY(context_columns_copy(s->kv.own, 0, s->rot, q, kv, r));
     TRY(context_columns_copy(s->kv.own, kv, s->qkv, q + kv, kv, r));
-    TRY(context_rows_gather(&s->kv, b->context, r));
+    return context_rows_gather(&s->kv, b->context, r);
+}
+
+static void place_keys(const struct attn *m, const struct attn_saved *s, const struct batch *b,
+                       struct attn_place *at)
+{
+    const int64_t kv = kv_width(m);
     at->split = b->context->docs, at->docs = b->context->count;
     at->h.k = s->kv.all.data, at->h.v = tensor_column(s->kv.all, kv);
     at->h.k_stride = at->h.v_stride = s->kv.all.shape[1];
     at->keys = b->context->whole->rows;
-    return STATUS_OK;
 }
 
 /* ---- exchange of rows against heads */
@@ -347,7 +353,8 @@ status attn_context_fwd(const struct attn *m, struct attn_saved *s, const struct
         const int count = heads_parts(m, s->rot, s->qkv, s->heads_qkv, parts, r);
         TRY(context_heads_exchange(&s->exchange, parts, count, CONTEXT_TO_HEADS, b->context, r));
     } else if (b->context) {
-        TRY(gather_keys(m, s, b, &at, r));
+        TRY(gather_keys(m, s, b, r));
+        place_keys(m, s, b, &at);
     }
     TRY(attend(m, s, &at, r));
     if (!exchanges(s, b)) return STATUS_OK;
@@ -377,7 +384,8 @@ static status gathered_bwd(const struct attn *m, struct attn_saved *s, const str
     const int64_t q = q_width(m), kv = kv_width(m);
     const struct tensor d = s->kv.dall;
     bool rotated;
-    TRY(gather_keys(m, s, b, at, r));
+    if (r->side) TRY(side_stream_join(r->side));
+    place_keys(m, s, b, at);
     at->dk = d.data, at->dv = tensor_column(d, kv);
     at->dk_stride = at->dv_stride = d.shape[1];
     TRY(dev_zero(r->stream, d.data, (size_t)tensor_count(d) * dtype_bytes(d.dt)));
@@ -385,6 +393,15 @@ static status gathered_bwd(const struct attn *m, struct attn_saved *s, const str
     TRY(context_rows_reduce(&s->kv, b->context, r));
     TRY(context_columns_copy(s->dqkv, q, s->kv.own, 0, kv, r));
     return context_columns_copy(s->dqkv, q + kv, s->kv.own, kv, kv, r);
+}
+
+status attn_context_bwd_begin(const struct attn *m, struct attn_saved *s, const struct batch *b,
+                              const struct exec *r)
+{
+    struct exec aside = *r;
+    if (b->context == NULL || rings(s, b) || exchanges(s, b)) return STATUS_OK;
+    if (r->side) TRY(side_stream_fork(r->side, &aside.stream));
+    return gather_keys(m, s, b, &aside);
 }
 
 status attn_context_bwd(const struct attn *m, struct attn_saved *s, const struct batch *b,

@@ -16,6 +16,9 @@ struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l);
 /* Fills s->o and s->lse. */
 status attn_context_fwd(const struct attn *m, struct attn_saved *s, const struct batch *b,
                         const struct exec *r) WARN_UNUSED;
+/* Before s->do_ is computed: all_gather then begins to fetch keys and values, beside that. */
+status attn_context_bwd_begin(const struct attn *m, struct attn_saved *s, const struct batch *b,
+                              const struct exec *r) WARN_UNUSED;
 /* From s->do_ to q, k and v of s->dqkv. *rotated: `rope` has been undone. */
 status attn_context_bwd(const struct attn *m, struct attn_saved *s, const struct batch *b, const struct rotation *rope,
                         bool *rotated, const struct exec *r) WARN_UNUSED;

@@ -1,5 +1,6 @@
 #include "nn/moe.h"
 #include "nn/sequence_parallel.h"
+#include "parallel/side_stream.h"
 #include "spec/layer_traits.h"
 
 #include <math.h>
@@ -113,6 +114,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
                               .d = m->d,
                               .f = m->f,
                               .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
+                              .ranks = l->context,
                               .dt = l->dt};
     if (m->ranks > 1 && what == MOE_GEMM) {
         const struct dispatch_shape arrived = dispatch_shape_of(m, l);
@@ -388,13 +390,26 @@ static status experts_fwd(const struct moe *m, const struct moe_saved *s, const 
                         r);
 }
 
-/* With expert parallelism: rows of y to the ranks that have their experts. */
+/* With expert parallelism: rows of x to the ranks that have their experts, while the step's stream computes what no
+ * expert is needed for. No expert is run before the rows have arrived. */
+static status rows_leave(const struct moe *m, const struct moe_saved *s, const char *name, struct tensor x,
+                         struct tensor to, const struct exec *r)
+{
+    const struct dispatch_route route = route_of(s);
+    struct exec aside = *r;
+    if (m->ranks == 1) return STATUS_OK;
+    if (r->side) TRY(side_stream_fork(r->side, &aside.stream));
+    return dispatch_rows(&s->dispatch, &route, name, x, to, &aside);
+}
+static status rows_arrive(const struct moe *m, const struct exec *r)
+{
+    return m->ranks > 1 && r->side ? side_stream_join(r->side) : STATUS_OK;
+}
 static status distribute(const struct moe *m, struct moe_saved *s, struct tensor y, const struct exec *r)
 {
     const struct dispatch_route route = route_of(s);
-    if (m->ranks == 1) return STATUS_OK;
-    TRY(dispatch_begin(&s->dispatch, &route, r));
-    return dispatch_rows(&s->dispatch, &route, "rows for experts", y, s->dispatch.rows, r);
+    if (m->ranks > 1) TRY(dispatch_begin(&s->dispatch, &route, r));
+    return rows_leave(m, s, "rows for experts", y, s->dispatch.rows, r);
 }
 
 status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
@@ -406,11 +421,12 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
     TRY(form_logits(m, s, y, r));
     TRY(route(m, s, c->batch, r));
     TRY(distribute(m, s, y, r));
+    if (shared) TRY(mlp_fwd(&m->shared, &s->shared, c, y, base, r));
+    if (gated) TRY(linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r));
+    TRY(rows_arrive(m, r));
     const struct expert_rows x = rows_of(m, s, y, y, r);
     TRY(experts_fwd(m, s, &x, r));
     if (m->ranks > 1) TRY(dispatch_return(&s->dispatch, "outputs of experts", s->sorted, r));
-    if (shared) TRY(mlp_fwd(&m->shared, &s->shared, c, y, base, r));
-    if (gated) TRY(linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r));
     return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,
                                                   .base = shared ? base.to.data : NULL,
@@ -424,20 +440,25 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
                            r->stream);
 }
 
+static status shared_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy,
+                               struct tensor y, const struct exec *r)
+{
+    if (m->gate.w < 0)
+        return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
+    TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct sink){.to = s->shared_out}, r));
+    return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
+}
+
 status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r)
 {
     if (policy != RECOMPUTE_FULL) return STATUS_OK;
-    const struct dispatch_route sent = route_of(s);
     TRY(form_logits(m, s, y, r));
-    if (m->ranks > 1) TRY(dispatch_rows(&s->dispatch, &sent, "rows for experts", y, s->dispatch.rows, r));
+    TRY(rows_leave(m, s, "rows for experts", y, s->dispatch.rows, r));
+    TRY(shared_recompute(m, s, policy, y, r));
+    TRY(rows_arrive(m, r));
     const struct expert_rows x = rows_of(m, s, y, y, r);
-    TRY(form_up(m, s, &x, r));
-    if (m->gate.w >= 0) {
-        TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct sink){.to = s->shared_out}, r));
-        return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
-    }
-    return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
+    return form_up(m, s, &x, r);
 }
 
 /* ---- backward */
@@ -553,14 +574,13 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, const struct
                         r);
 }
 
-/* The same on all ranks that share out the experts: rows of dout go to them, gradients come back. */
+/* The same on all ranks that share out the experts, to which the rows of dout have gone: gradients come back. */
 static status distributed_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
                               const struct exec *r)
 {
     const struct dispatch_route route = route_of(s);
     const struct expert_rows x = rows_of(m, s, y, dout, r);
     if (m->ranks == 1) return experts_bwd(m, s, &x, r);
-    TRY(dispatch_rows(&s->dispatch, &route, "gradients for experts", dout, s->dispatch.back, r));
     TRY(experts_bwd(m, s, &x, r));
     TRY(dispatch_return(&s->dispatch, "gradients of experts", s->sorted, r));
     return dispatch_return_weights(&s->dispatch, &route, s->dweight.data, r);
@@ -609,9 +629,11 @@ status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
 {
     const bool shared = m->shared.f > 0;
     CHECK(s->train, "backward of a mixture that was laid out without one");
+    TRY(rows_leave(m, s, "gradients for experts", dout, s->dispatch.back, r));
+    if (shared) TRY(shared_bwd(m, s, c, y, dout, r));
+    TRY(rows_arrive(m, r));
     TRY(distributed_bwd(m, s, y, dout, r));
     TRY(route_bwd(m, s, c->batch, y, r));
-    if (shared) TRY(shared_bwd(m, s, c, y, dout, r));
     TRY((shared ? linear_dgrad_add : linear_dgrad)(&m->router, &s->router_saved, s->dlogits, s->wide, r));
     return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,

@@ -19,7 +19,7 @@
  *
  * With expert parallelism the experts are those of this rank, which gets rows from others: nn/moe_dispatch.h. S is
  * what it is there, and combine reads dispatch.sent in place of sorted. Router and shared expert see this rank's
- * tokens.
+ * tokens. Rows go to the experts while the shared expert computes, forward and backward (exec.side).
  *
  * With context parallelism a rank routes its own tokens. Auxiliary losses and the capacity count the choices of the
  * whole micro-batch, which ranks all-gather: [N cp, k] i32, in forward with a capacity, in backward with a loss.

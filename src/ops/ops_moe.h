@@ -190,6 +190,7 @@ enum moe_memory { MOE_ROUTE_FWD, MOE_ROUTE_BWD, MOE_GEMM };
 struct moe_shape {
     int64_t rows, experts, top_k, d, f, docs;   /* rows: tokens; d, f: width and inner width; docs: maximum, 0
                                                    without ROUTE_AUX_SEQUENCE */
+    int64_t ranks;                              /* that share the documents (route_whole); 0: one */
     dtype dt;
 };
 #endif

@@ -351,38 +351,41 @@ static status move_weights(const struct exec *r, const struct run_spec *spec, st
     return offload_update(o, r, &all);
 }
 
-/* The step's gradients are used up, and nothing else changes. */
-static void leave_out(const struct exec *r)
+status optim_leave_out(const struct exec *r)
 {
     const struct params *p = r->params;
-    memset(p->grad, 0, (size_t)params_grads(p) * sizeof(float));
-    r->scalars->grad_norm = sqrt(r->scalars->grad_squares);
-    r->scalars->clip_factor = 0;
+    return dev_zero(r->stream, p->grad, (size_t)params_grads(p) * sizeof(float));
+}
+
+status optim_norm(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm)
+{
+    SCOPE("optim.norm", -1);
+    if (norm->own == NULL) return update(r, spec, UPDATE_NORM, NULL);
+    TRY(update_squares(r, spec, norm));
+    return grad_norm_sum(norm, r->params, r->ops, &r->scalars->grad_squares, r->stream);
 }
 
 status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm,
                   struct offload *o, double balance_rate)
 {
+    if (norm->own) TRY(optim_norm(r, spec, norm));
+    return optim_update(r, spec, norm, o, &(struct optim_rest){balance_rate, norm->own != NULL});
+}
+
+status optim_update(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm,
+                    struct offload *o, const struct optim_rest *rest)
+{
     SCOPE("optim.step", -1);
     const struct params *p = r->params;
-    const bool apart = biases_apart(p), asks = r->leaves_out != NULL;
-    if (norm->own) {
-        TRY(update_squares(r, spec, norm));
-        TRY(grad_norm_sum(norm, p, r->ops, &r->scalars->grad_squares, r->stream));
-    } else if (asks)
-        TRY(update(r, spec, UPDATE_NORM, NULL));
-    if (asks && r->leaves_out(r->leaves_out_ctx, r->scalars)) {
-        leave_out(r);
-        return STATUS_OK;
-    }
-    TRY(move_weights(r, spec, o, norm->own != NULL || asks));
+    const bool apart = biases_apart(p);
+    TRY(move_weights(r, spec, o, rest->has_norm));
     if (spec->optim_name == OPTIM_MUON) TRY(muon_step(r, spec, norm->mesh, o));
     if (p->balance_count > 0)
         TRY(r->ops->balance(&(struct balance_args){.bias = apart ? p->derived[DERIVED_F32].data : p->master,
                                                    .load = p->grad,
                                                    .rows = p->balance,
                                                    .row_count = p->balance_count,
-                                                   .rate = balance_rate,
+                                                   .rate = rest->balance_rate,
                                                    .scalars = r->scalars},
                             r->stream));
     return derived_refresh(

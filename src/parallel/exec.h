@@ -17,6 +17,7 @@
 #include "tensor/tensor.h"
 
 struct deferred; /* nn/linear.h */
+struct side_stream; /* parallel/side_stream.h */
 struct sp_overlap; /* nn/sequence_parallel.h */
 struct sparse_grad; /* parallel/sparse_grad.h */
 struct exec {
@@ -31,10 +32,7 @@ struct exec {
     struct comm *tp;              /* tensor-parallel ranks, with the other slices of weights and sequence; NULL: none */
     struct comm *cp;              /* context-parallel ranks, with the other rows of each sequence; NULL: none */
     struct comm *ep;              /* expert-parallel ranks, which have other experts; NULL: none */
-    /* Whether this step's update is left out: asked between norm and update, with scalars.grad_squares set. On the CPU,
-     * without sparse gradients; NULL: it never is. */
-    bool (*leaves_out)(void *ctx, const struct step_scalars *s);
-    void *leaves_out_ctx;
+    struct side_stream *side;     /* where rows of context and expert ranks travel beside compute; NULL: the stream */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 

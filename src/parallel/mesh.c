@@ -276,18 +276,6 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
-    const bool moe = model_ffn_count(model, FFN_MOE) > 0;
-    const char *axis = mesh_cp(m) > 1 ? "context" : mesh_ep(m) > 1 ? "expert" : NULL;
-    if (model->hrm_cycles > 0 && (axis || m->tp > 1))
-        return FAIL(STATUS_CONFIG,
-                    "model.hrm_cycles beside parallel.%s is built for CPU ranks so far: leave it out, or set "
-                    "machine.device to cpu",
-                    axis ? axis : "tensor");
-    if (mesh_cp(m) > 1 && model->engram_layers[0])
-        return FAIL(STATUS_CONFIG,
-                    "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
-                    "1, or set machine.device to cpu",
-                    mesh_cp(m));
     if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
         m->schedule == PIPELINE_ZB_H1)
         return FAIL(
@@ -295,31 +283,11 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
             "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
             "far: use 1f1b, or set machine.device to cpu",
             mesh_cp(m));
-    if (axis && precision_recipe(&s->run) != RECIPE_PLAIN)
+    if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
-                    "train.precision %s beside parallel.%s is built for CPU ranks so far: use bf16, or set "
-                    "machine.device to cpu",
-                    precision_name((enum precision)s->run.train_precision), axis);
-    if (m->pp > 1 && model->mtp_depth > 0)
-        return FAIL(STATUS_CONFIG,
-                    "model.mtp_depth %lld beside parallel.pipeline %d is built for CPU ranks so far: set "
-                    "parallel.pipeline to 1, or machine.device to cpu",
-                    (long long)model->mtp_depth, m->pp);
-    if (mesh_ep(m) > 1 && m->zero > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero %d beside parallel.expert %d is built for CPU ranks so far: take "
-                    "parallel.zero 1 or 0, or set machine.device to cpu",
-                    m->zero, mesh_ep(m));
-    if (mesh_ep(m) > 1 && mesh_cp(m) > 1)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.expert %d beside parallel.context %d is built for CPU ranks so far: set one of "
-                    "them to 1, or set machine.device to cpu",
-                    mesh_ep(m), mesh_cp(m));
-    if (mesh_cp(m) > 1 && moe && (model->moe_aux > 0 || model->moe_capacity > 0))
-        return FAIL(STATUS_CONFIG,
-                    "model.%s beside parallel.context %d is built for CPU ranks so far: set it to 0, or set "
-                    "machine.device to cpu",
-                    model->moe_aux > 0 ? "moe_aux" : "moe_capacity", mesh_cp(m));
+                    "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "
+                    "parallel.shard, or one of the axes",
+                    mesh_groups(m), (int)COMM_DEVICE_GROUPS);
     return STATUS_OK;
 }
 

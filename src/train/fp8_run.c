@@ -131,7 +131,7 @@ status fp8_run_before(struct trainer *t)
     if (t->fp8.linears == NULL) return STATUS_OK;
     if (set_uses(t)) {
         fp8_run_log(t);
-        dev_graph_close(&t->dev, &t->graph);
+        step_graphs_close(t);
         t->mode = STEP_FIRST;
         TRY(fp8_begin(&t->exec, &t->mesh, margin_of(t)));
     }

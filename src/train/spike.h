@@ -29,6 +29,7 @@ struct spike {
     /* of the step that is being made */
     enum spike_kind kind;
     bool leaves_out;
+    double grad_squares; /* of a step whose update is left out */
     char why[SPIKE_WHY];
 };
 /* Judges step `step` (from 1); `why` gets what is wrong, in a few words. */

@@ -1,6 +1,8 @@
 /* What a run does about a spike: train.on_spike. */
 #include "train/spike_act.h"
 #include "base/log.h"
+#include "optim/optim.h"
+#include "parallel/fp8.h"
 #include "train/step_stats.h"
 
 #include <math.h>
@@ -8,30 +10,50 @@
 
 /* ---- the update that is left out */
 
-/* The loss as the result has it, but for the last bit. */
-static bool leaves_out(void *ctx, const struct step_scalars *s)
+bool spike_asks(const struct trainer *t)
 {
-    struct trainer *t = ctx;
-    struct spike *k = &t->spike;
-    k->kind =
-        spike_judge(k, &t->spec.run, t->step + 1, s->loss_sum * s->grad_scale, sqrt(s->grad_squares), k->why);
-    k->leaves_out = k->kind != SPIKE_NONE;
-    return k->leaves_out;
+    return t->spec.run.train_on_spike == ON_SPIKE_SKIP;
 }
 
-void spike_begin(struct trainer *t)
+/* On a GPU the update is in a graph, with collectives that all steps make: it finds a norm that is not finite, and
+ * changes nothing. */
+static status leave_out(struct trainer *t, struct step_scalars *s)
 {
-    const bool asks = t->spec.run.train_on_spike == ON_SPIKE_SKIP;
-    t->spike.leaves_out = false;
-    t->exec.leaves_out = asks ? leaves_out : NULL;
-    t->exec.leaves_out_ctx = t;
+    TRY(optim_leave_out(&t->exec));
+    TRY(fp8_forget(&t->exec)); /* the next step's scales do not know this one */
+    if (t->exec.stream == NULL) return STATUS_OK;
+    s->grad_squares = NAN;
+    return feed_scalars(&t->feed, s);
+}
+
+/* The loss as the result has it, but for the last bit. */
+status spike_ask(struct trainer *t)
+{
+    struct spike *k = &t->spike;
+    struct step_scalars s;
+    k->leaves_out = false;
+    if (!spike_asks(t)) return STATUS_OK;
+    TRY(feed_read(&t->feed, &s));
+    k->kind =
+        spike_judge(k, &t->spec.run, t->step + 1, s.loss_sum * s.grad_scale, sqrt(s.grad_squares), k->why);
+    k->leaves_out = k->kind != SPIKE_NONE;
+    k->grad_squares = s.grad_squares;
+    return k->leaves_out ? leave_out(t, &s) : STATUS_OK;
+}
+
+void spike_restore(const struct trainer *t, struct step_scalars *s)
+{
+    const struct spike *k = &t->spike;
+    if (!k->leaves_out) return;
+    s->grad_squares = k->grad_squares;
+    s->grad_norm = sqrt(k->grad_squares);
+    s->clip_factor = 0;
 }
 
 void spike_end(struct trainer *t, struct step_result *s)
 {
     struct spike *k = &t->spike;
-    if (t->exec.leaves_out == NULL)
-        k->kind = spike_judge(k, &t->spec.run, t->step + 1, s->loss, s->grad_norm, k->why);
+    if (!spike_asks(t)) k->kind = spike_judge(k, &t->spec.run, t->step + 1, s->loss, s->grad_norm, k->why);
     s->spike = k->kind;
     s->left_out = k->leaves_out;
     snprintf(s->spike_why, sizeof s->spike_why, "%s", k->why);
@@ -42,9 +64,11 @@ status spike_check(const struct trainer *t, bool gpu)
 {
     const struct run_spec *r = &t->spec.run;
     if (r->train_on_spike != ON_SPIKE_SKIP) return STATUS_OK;
-    const char *with = gpu                            ? "a GPU (its step is one graph)"
-                       : spec_tables_sparse(&t->spec) ? "sparse gradients (optim.table_gradients)"
-                                                      : NULL;
+    const char *with = spec_tables_sparse(&t->spec) ? "sparse gradients (optim.table_gradients)"
+                       : gpu && r->memory_offload_optimizer
+                           ? "memory.offload_optimizer on a GPU, whose copies cross "
+                             "the step,"
+                           : NULL;
     if (with == NULL) return STATUS_OK;
     return FAIL(STATUS_CONFIG, "train.on_spike=skip does not work with %s; take warn, rewind or stop", with);
 }

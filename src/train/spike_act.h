@@ -3,8 +3,13 @@
 #define INGOT_TRAIN_SPIKE_ACT_H
 #include "train/trainer.h"
 
-/* Before the device works. */
-void spike_begin(struct trainer *t);
+/* Whether updates may be left out. */
+bool spike_asks(const struct trainer *t);
+/* Between norm and update: judges the step, and leaves its update out. Waits for the device; not while a graph is
+ * captured. */
+status spike_ask(struct trainer *t) WARN_UNUSED;
+/* Norm and clip factor of a step whose update was left out. */
+void spike_restore(const struct trainer *t, struct step_scalars *s);
 /* When the result is known, before the step counts: fills the fields of a spike. */
 void spike_end(struct trainer *t, struct step_result *s);
 /* STATUS_CONFIG: train.on_spike=skip where it cannot be. */

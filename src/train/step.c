@@ -3,11 +3,13 @@
  *   train_step          host: counts, scalars, upload; the step; download, checks
  *     exec_step         op by op, or as a captured CUDA graph
  *       queue_step      everything that the device does
- *         forward_backward    all micro-batches
- *         reduce_gradients    over ranks
- *         optim_step          norm, clip, update
- *         zero_all_gather_weights         all-gather of the new weights
- *         fp8_end                         FP8: scales of the next step, codes of the new weights */
+ *         queue_gradients
+ *           forward_backward    all micro-batches
+ *           reduce_gradients    over ranks
+ *         queue_update
+ *           optim_step          norm, clip, update
+ *           zero_all_gather_weights         all-gather of the new weights
+ *           fp8_end                         FP8: scales of the next step, codes of the new weights */
 #include "base/log.h"
 #include "base/scope.h"
 #include "parallel/fp8.h"
@@ -27,6 +29,8 @@ static enum comm_step comm_step_kind(enum step_mode mode);
 static status exec_step(struct trainer *t, int micro_count);
 static status capture_step(struct trainer *t, int micro_count);
 static status queue_step(struct trainer *t, int micro_count);
+static status queue_gradients(struct trainer *t, int micro_count);
+static status queue_update(struct trainer *t);
 static status forward_backward(struct trainer *t, int micro_count, bool *overlapped);
 static status reduce_gradients(struct trainer *t, bool overlapped);
 static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *overlapped);
@@ -45,7 +49,6 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
         t->exec.stream == NULL || t->mode != STEP_FIRST; /* a GPU's first step loads libraries */
     struct step_counts counts;
 
-    spike_begin(t);
     verify_begin(t);
     comm_step_begin(t->mesh.world, comm_step_kind(t->mode));
     TRY(step_count(t, b, &counts));
@@ -53,6 +56,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(exec_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
+    spike_restore(t, &s);
     TRY(pipeline_times(t, timed));
     TRY(step_gather_loads(t, &s));
     TRY(comm_step_end(t->mesh.world));
@@ -71,7 +75,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
 static status exec_step(struct trainer *t, int micro_count)
 {
     if (t->mode == STEP_REPLAY && micro_count != t->captured) { /* train.batch_schedule: another stage */
-        dev_graph_close(&t->dev, &t->graph);
+        step_graphs_close(t);
         t->mode = STEP_CAPTURE;
     }
     t->captured = micro_count;
@@ -79,6 +83,8 @@ static status exec_step(struct trainer *t, int micro_count)
     if (t->mode == STEP_REPLAY) {
         TRY(save_captured(t));
         TRY(dev_graph_launch(&t->stream, &t->graph));
+        TRY(spike_ask(t));
+        if (spike_asks(t)) TRY(dev_graph_launch(&t->stream, &t->graph_update));
         zero_invalidate(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
         return STATUS_OK;
     }
@@ -90,17 +96,35 @@ static status exec_step(struct trainer *t, int micro_count)
 /* Everything that the device does in a step. Reads the feed; writes the weights and the feed's scalars. */
 static status queue_step(struct trainer *t, int micro_count)
 {
+    TRY(queue_gradients(t, micro_count));
+    TRY(spike_ask(t));
+    return queue_update(t);
+}
+
+/* Up to the reduced gradients, and their norm where the host judges it. */
+static status queue_gradients(struct trainer *t, int micro_count)
+{
     bool overlapped = false;
     TRY(offload_prefetch(&t->rank.offload, &t->exec));
     TRY(forward_backward(t, micro_count, &overlapped));
     TRY(verify_state(t));
     TRY(reduce_gradients(t, overlapped));
-    TRY(save_captured(t));
-    TRY(optim_step(&t->exec, &t->spec.run, &t->rank.grad_norm, &t->rank.offload,
-                   t->spec.model.moe_balance_rate));
+    if (spike_asks(t)) TRY(optim_norm(&t->exec, &t->spec.run, &t->rank.grad_norm));
+    return save_captured(t);
+}
+
+static status queue_update(struct trainer *t)
+{
+    const struct run_spec *run = &t->spec.run;
+    const double balance_rate = t->spec.model.moe_balance_rate;
+    const struct grad_norm *norm = &t->rank.grad_norm;
+    const bool left_out = t->spike.leaves_out && t->exec.stream == NULL;
+    if (!spike_asks(t))
+        TRY(optim_step(&t->exec, run, norm, &t->rank.offload, balance_rate));
+    else if (!left_out)
+        TRY(optim_update(&t->exec, run, norm, &t->rank.offload, &(struct optim_rest){balance_rate, true}));
     TRY(zero_all_gather_weights(&t->rank.zero));
-    if (t->spike.leaves_out) TRY(fp8_forget(&t->exec)); /* the next step's scales do not know this one */
-    TRY(fp8_end(&t->exec, &t->mesh, (int)t->spec.run.fp8_margin));
+    TRY(fp8_end(&t->exec, &t->mesh, (int)run->fp8_margin));
     verify_updated(t);
     return STATUS_OK;
 }
@@ -202,15 +226,36 @@ static struct sync_sums sums_of(const struct trainer *t)
     return (struct sync_sums){.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
 }
 
+void step_graphs_close(struct trainer *t)
+{
+    dev_graph_close(&t->dev, &t->graph);
+    dev_graph_close(&t->dev, &t->graph_update);
+}
+
+/* One graph; two where the host judges the gradients in between. */
+static status capture_graphs(struct trainer *t, int micro_count)
+{
+    const bool asks = spike_asks(t);
+    t->spike.leaves_out = false; /* both graphs are of a step that is made */
+    TRY(dev_graph_begin(&t->stream));
+    status st = queue_gradients(t, micro_count);
+    if (st == STATUS_OK && !asks) st = queue_update(t);
+    const status end = dev_graph_end(&t->stream, &t->graph, st == STATUS_OK);
+    if (st != STATUS_OK || end != STATUS_OK || !asks) return st != STATUS_OK ? st : end;
+    TRY(dev_graph_begin(&t->stream));
+    st = queue_update(t);
+    const status last = dev_graph_end(&t->stream, &t->graph_update, st == STATUS_OK);
+    return st != STATUS_OK ? st : last;
+}
+
 /* Captures the step as a CUDA graph. A step that cannot be captured runs op by op; the log gives the reason. */
 static status capture_step(struct trainer *t, int micro_count)
 {
     SCOPE("train.capture", -1);
-    TRY(dev_graph_begin(&t->stream));
-    status st = queue_step(t, micro_count), end = dev_graph_end(&t->stream, &t->graph, st == STATUS_OK);
     t->mode = STEP_REPLAY;
-    if (st == STATUS_OK && end == STATUS_OK) return STATUS_OK;
+    if (capture_graphs(t, micro_count) == STATUS_OK) return STATUS_OK;
     t->mode = STEP_EAGER;
+    step_graphs_close(t);
     sp_overlap_reset(&t->sp_overlap);
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
     return STATUS_OK;

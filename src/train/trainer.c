@@ -164,6 +164,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     t->exec.scalars = t->feed.scalars;
     TRY(open_context(t, &args));
     TRY(side_stream_open(&t->side_stream, t->mesh.world ? t->exec.stream : NULL));
+    t->exec.side = t->mesh.ep || t->mesh.cp ? &t->side_stream : NULL;
     if (t->exec.stream) TRY(sp_overlap_open(&t->sp_overlap, &t->side_stream, t->mesh.tp));
     t->exec.sp_overlap = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
     TRY(zero_open(&t->rank.zero, &(struct zero_open){
@@ -296,7 +297,7 @@ void trainer_close(struct trainer *t)
 {
     save_close(t);
     verify_close(t);
-    dev_graph_close(&t->dev, &t->graph);
+    step_graphs_close(t);
     offload_close(&t->rank.offload);
     grad_overlap_close(&t->grad_overlap);
     zero_close(&t->rank.zero);

@@ -52,7 +52,8 @@ struct trainer {
     struct sp_overlap sp_overlap;     /* of tensor parallelism: communication that overlaps GEMMs */
     struct grad_overlap grad_overlap; /* of data parallelism: the all-reduce that overlaps the backward */
     struct pipeline pipeline;
-    struct graph graph;
+    struct graph graph;        /* of a step; with train.on_spike=skip up to its gradients */
+    struct graph graph_update; /* then the rest */
     enum step_mode mode; /* of the next step */
     int captured;        /* micro-batches of the graph's step */
     struct trainer_pause pause;
@@ -114,6 +115,8 @@ struct step_result {
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
  * not finite, STATUS_STOPPED when t->pause says so; weights and moments are then unchanged. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
+/* Forgets the captured step. */
+void step_graphs_close(struct trainer *t);
 /* Whether t->pause is called inside a step. */
 bool trainer_pauses(const struct trainer *t);
 

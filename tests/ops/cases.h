@@ -224,6 +224,9 @@ struct case_moe {
     int64_t f;                   /* expert_act: width of its result */
     int64_t d;                   /* combine: width of a row */
     struct case_docs docs;       /* route, with `sequence` */
+    int64_t ranks, rank;         /* route: the rows are those of context-parallel rank `rank` of `ranks`, and docs those of
+                                    all of them; 0 ranks: all rows */
+    int64_t length;              /* of their sequences, a multiple of 2 ranks */
     bool sigmoid;                /* scores; else softmax */
     bool with_bias;              /* of scores, for the choice */
     bool normalize;              /* weights of a token sum to 1 */
@@ -520,7 +523,12 @@ struct op_case {
     MOE(op_, 70, 9, 2, 64, .docs = DOCS(69, 1), AUX, SEQUENCE, EMPTY), \
     MOE(op_, 0, 4, 2, 128, NORMALIZE), MOE(op_, 300, 64, 8, 128, NORMALIZE, AUX, Z_LOSS), \
     MOE(op_, 130, 256, 8, 128, .groups = 8, .groups_kept = 4, SIGMOID, NORMALIZE, WITH_BIAS, AUX), \
-    MOE(op_, 3, 500, 16, 128, NO_STATS), MOE(op_, 1000, 3, 1, 128, HOT)
+    MOE(op_, 3, 500, 16, 128, NO_STATS), MOE(op_, 1000, 3, 1, 128, HOT), \
+    MOE(op_, 12, 5, 2, 8, .ranks = 2, .rank = 1, .length = 8, AUX, NORMALIZE), \
+    MOE(op_, 60, 8, 3, 1, .ranks = 3, .rank = 0, .length = 60, .capacity = 30, AUX, Z_LOSS, SIGMOID, WITH_BIAS), \
+    MOE(op_, 300, 64, 8, 128, .ranks = 4, .rank = 2, .length = 400, .capacity = 160, HOT, NORMALIZE), \
+    MOE(op_, 40, 6, 2, 1, .ranks = 2, .rank = 0, .length = 80, .capacity = 1000, .docs = DOCS(1, 0, 50, 29), AUX, SEQUENCE), \
+    MOE(op_, 128, 20, 4, 16, .ranks = 4, .rank = 3, .length = 256, .capacity = 70, .docs = DOCS(100, 156, 200, 56), HOT, AUX, SEQUENCE, SIGMOID)
 #define GEMMS(...) \
     MOE(expert_gemm, 1, 1, 1, 1, .n = 1, .k = 1, __VA_ARGS__), MOE(expert_gemm, 7, 5, 2, 8, .n = 3, .k = 5, EMPTY, __VA_ARGS__), \
     MOE(expert_gemm, 33, 8, 3, 1, .n = 17, .k = 31, EMPTY, __VA_ARGS__), \

@@ -81,7 +81,7 @@ static const struct {
     FLAG(delta, qk_norm), FLAG(delta, no_delta), FLAG(delta, slow), FLAG(delta, state), FLAG(delta, gaps),
     NUMBER(moe, rows), NUMBER(moe, experts), NUMBER(moe, top_k), NUMBER(moe, align), NUMBER(moe, groups),
     NUMBER(moe, groups_kept), NUMBER(moe, capacity), NUMBER(moe, n), NUMBER(moe, k), NUMBER(moe, f), NUMBER(moe, d),
-    NUMBER(moe, docs.count), FLAG(moe, sigmoid), FLAG(moe, with_bias), FLAG(moe, normalize), FLAG(moe, aux), FLAG(moe, sequence),
+    NUMBER(moe, docs.count), NUMBER(moe, ranks), NUMBER(moe, rank), NUMBER(moe, length), FLAG(moe, sigmoid), FLAG(moe, with_bias), FLAG(moe, normalize), FLAG(moe, aux), FLAG(moe, sequence),
     FLAG(moe, z_loss), FLAG(moe, no_stats), FLAG(moe, hot), FLAG(moe, empty), FLAG(moe, dgrad), FLAG(moe, wgrad),
     FLAG(moe, gather_a), FLAG(moe, gather_b), FLAG(moe, add_to), FLAG(moe, with_base), FLAG(moe, wide), FLAG(moe, gated),
     FLAG(moe, in_place), FLAG(moe, fp8), FLAG(moe, e5m2), FLAG(moe, fast), FLAG(moe, no_codes), FLAG(moe, no_trans),

@@ -18,6 +18,29 @@ RUN_CALL(combine_gate_bwd)
 RUN_CALL(dispatch_sort)
 RUN_CALL(balance)
 
+/* A router's op with what it counts over the whole micro-batch: one object, in which a device's call finds all addresses. */
+#define WHOLE_CALL(op)                                                                                       \
+    struct op##_part {                                                                                       \
+        struct op##_args a;                                                                                  \
+        struct route_whole whole;                                                                            \
+    };                                                                                                       \
+    static status call_##op##_part(const struct ops *o, const void *args, dev_stream s)                      \
+    {                                                                                                        \
+        struct op##_part part = *(const struct op##_part *)args;                                             \
+        if (part.whole.ranks > 0) part.a.whole = &part.whole;                                                \
+        return o->op(&part.a, s);                                                                            \
+    }                                                                                                        \
+    static const void *clean_##op##_part(struct op##_part *part)                                             \
+    {                                                                                                        \
+        RUN_CLEAR_PADDING(part);                                                                             \
+        return part;                                                                                         \
+    }
+WHOLE_CALL(route_fwd)
+WHOLE_CALL(route_bwd)
+#define RUN_PART(o, op, whole_, ...)                                                                         \
+    probe_call(p, o, call_##op##_part, clean_##op##_part(&(struct op##_part){{__VA_ARGS__}, whole_}),        \
+               sizeof(struct op##_part))
+
 /* What a router is asked, and what it answers. */
 struct routed {
     const void *logits, *bias;
@@ -25,6 +48,7 @@ struct routed {
     int64_t align, rows_max, sorted; /* sorted: offsets[experts] */
     int32_t *expert, *place, *source, *offsets, *counts, *demand;
     void *weight;
+    struct route_whole whole; /* ranks 0: none */
 };
 
 /* HOT: all choose expert 0. EMPTY: no token chooses every third expert. */
@@ -62,6 +86,53 @@ static struct routed ask(const struct case_moe *c, struct probe *p)
     .align = (r).align, .expert = (r).expert, .weight = (r).weight, .place = (r).place,                      \
     .source = (r).source, .offsets = (r).offsets, .counts = (r).counts, .demand = (r).demand, .dt = p->dt
 
+/* Choices of all ranks: here those that this rank has made, elsewhere others, of each token different ones. */
+static struct route_whole whole_of(const struct case_moe *c, const int32_t *expert, struct probe *p)
+{
+    const int64_t k = c->top_k, rows = c->rows * c->ranks;
+    if (c->ranks == 0) return (struct route_whole){0};
+    int32_t *all = probe_ids(p, "choices of all ranks", rows * k, c->experts);
+    for (int64_t i = 0; i < rows * k; i++)
+        if (i % k > 0) all[i] = (int32_t)((all[i - 1] + 1) % c->experts);
+    struct route_whole w = {.expert = all,
+                            .rows = rows,
+                            .length = c->length,
+                            .rank = (int)c->rank,
+                            .ranks = (int)c->ranks,
+                            .docs = c->docs.count};
+    for (int64_t i = 0; i < c->rows * k; i++) all[route_token_of(&w, i / k) * k + i % k] = expert[i];
+    if (c->docs.count == 0) return w;
+    int32_t *cu = probe_ids(p, "documents of all ranks", c->docs.count + 1, 1);
+    for (int64_t i = 0; i < c->docs.count; i++) cu[i + 1] = cu[i] + c->docs.len[i];
+    assert_int_equal(cu[c->docs.count], rows);
+    w.cu_seqlens = cu;
+    return w;
+}
+
+/* The documents of the call's rows: with ranks, runs of rows of one document that are one after the other in it. */
+static int64_t documents_of(const struct case_moe *c, const struct route_whole *w, struct probe *p,
+                            const int32_t **cu)
+{
+    *cu = NULL;
+    if (c->docs.count == 0) return 0;
+    if (c->ranks == 0) {
+        *cu = run_cu_seqlens(&c->docs, p);
+        return c->docs.count;
+    }
+    int32_t *runs = probe_ids(p, "documents of this rank", c->rows + 1, 1);
+    int64_t count = 0;
+    for (int64_t t = 0; t < c->rows; t++) {
+        const int64_t token = route_token_of(w, t), before = t ? route_token_of(w, t - 1) : -1;
+        if (t == 0 || token != before + 1 ||
+            route_document_of(w->cu_seqlens, w->docs, token) !=
+                route_document_of(w->cu_seqlens, w->docs, before))
+            runs[count++] = (int32_t)t;
+    }
+    runs[count] = (int32_t)c->rows;
+    *cu = runs;
+    return count;
+}
+
 /* The answers as inputs of another op. */
 static struct routed given(const struct case_moe *c, struct probe *p)
 {
@@ -75,6 +146,10 @@ static struct routed given(const struct case_moe *c, struct probe *p)
     r.demand = probe_ids(p, "demand", c->experts, 1);
     r.weight = probe_in(p, "router's weight", dtype_acc(p->dt), slots, 0, 0);
     GIVEN(route_fwd, ROUTE_ARGS(r));
+    if (c->ranks > 0) {
+        r.whole = whole_of(c, r.expert, p);
+        GIVEN(route_fwd, ROUTE_ARGS(r), .part = ROUTE_PLACE, .whole = &r.whole);
+    }
     r.weight = probe_in(p, "weight", dtype_acc(p->dt), slots, 0.5, 0.3);
     r.sorted = r.offsets[c->experts];
     return r;
@@ -87,7 +162,8 @@ static struct moe_shape shape_of(const struct case_moe *c, dtype dt)
                               .top_k = c->top_k,
                               .d = c->k > c->n ? c->k : c->n,
                               .f = c->n,
-                              .docs = c->docs.count,
+                              .docs = c->ranks && c->docs.count ? c->rows : c->docs.count,
+                              .ranks = c->ranks,
                               .dt = dt};
 }
 static void *scratch_of(const struct ops *o, const struct case_moe *c, struct probe *p, enum moe_memory what)
@@ -108,19 +184,21 @@ static void route_backward(const struct ops *o, const struct case_moe *c, struct
     const double aux = c->aux ? 0.3 : 0, z = c->z_loss ? 0.1 : 0, scale = 0.125;
     const int64_t slots = c->rows * c->top_k;
     const dtype acc = dtype_acc(p->dt);
+    const int32_t *cu;
+    const int64_t docs = documents_of(c, &r->whole, p, &cu);
     assert_true(slots < SLOT_MAX);
     void *dweight = probe_in(p, "dweight", acc, slots, 0, 1);
     for (int64_t i = 0; i < slots; i++)
         if (r->place[i] < 0) dtype_store(dweight, i, acc, p->dt == DTYPE_F64 ? 0 : NAN);
     probe_in(p, "dcost", acc, c->rows, scale, 0); /* the op takes it as one number */
-    RUN(o, route_bwd, .dweight = dweight, .logits = r->logits, .expert = r->expert, .place = r->place,
-        .demand = r->demand, .rule = r->rule, .rows = c->rows,
-        .aux_kind = c->sequence ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
-        .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0),
-        .cu_seqlens = c->docs.count ? run_cu_seqlens(&c->docs, p) : NULL, .docs = c->docs.count,
-        .dlogits = dlogits, .cost = cost,
-        .load = c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
-        .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
+    RUN_PART(o, route_bwd, r->whole, .dweight = dweight, .logits = r->logits, .expert = r->expert,
+             .place = r->place, .demand = r->demand, .rule = r->rule, .rows = c->rows,
+             .aux_kind = c->sequence ? ROUTE_AUX_SEQUENCE : ROUTE_AUX_SWITCH, .aux = aux, .z = z,
+             .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .cu_seqlens = cu, .docs = docs,
+             .dlogits = dlogits, .cost = cost,
+             .load =
+                 c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
+             .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
 }
 
 void run_route(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -145,7 +223,13 @@ void run_route(const struct ops *o, const struct op_case *oc, struct probe *p)
     r.counts = probe_out_ids(p, "counts", c->experts);
     r.demand = probe_out_ids(p, "demand", c->experts);
     r.weight = probe_out(p, "weight", PROBE_OUT, acc, slots, tol * r.rule.scale);
-    RUN(o, route_fwd, ROUTE_ARGS(r), .scratch = scratch_of(o, c, p, MOE_ROUTE_FWD));
+    void *scratch = scratch_of(o, c, p, MOE_ROUTE_FWD);
+    RUN_PART(o, route_fwd, r.whole, ROUTE_ARGS(r), .part = c->ranks ? ROUTE_CHOOSE : ROUTE_ALL,
+             .scratch = scratch);
+    if (c->ranks) {
+        r.whole = whole_of(c, r.expert, p);
+        RUN_PART(o, route_fwd, r.whole, ROUTE_ARGS(r), .part = ROUTE_PLACE, .scratch = scratch);
+    }
     if (p->zero_out) /* a gradient check: what the auxiliary losses cost belongs to the forward */
         route_backward(o, c, p, &r, probe_out(p, "work", PROBE_WORK, p->dt, c->rows * c->experts, 0),
                        probe_out(p, "cost", PROBE_OUT, acc, c->rows, 0));

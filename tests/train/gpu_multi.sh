@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context expert pipe fp8 moved again kill refused     (default: all)      Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context expert pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -39,8 +39,12 @@ two() { # two NAME KEYS...
 told() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -oE '"(step|tokens|loss|lr|val_loss|val_accuracy)":[-+.eE0-9]+'; }
 equal() { # equal NAME A B
     [ "$(told "$2" | wc -l)" -ge 30 ] || fail "$1: $2 says too little"
+    local before=$failed
+    failed=0
     [ "$(told "$2")" = "$(told "$3")" ] || { fail "$1: losses differ"; diff <(told "$2") <(told "$3") | head -n 4; }
     same_state "$1" "$2" "$3"
+    [ $failed -eq 0 ] && echo "ok   $1: equal bits"
+    [ $before -eq 0 ] || failed=$before
 }
 near() { # near NAME BOUND A B: every loss within BOUND of itself
     told "$3" | grep '"loss"' | cut -d: -f2 >losses.1
@@ -174,10 +178,6 @@ if part context; then # each sequence in two parts: other sums, of the same term
     two heads.again --parallel.context=2 --parallel.context_kind=ulysses --train.graph=false
     equal "halves of the heads, no graph" runs/heads.bf16 runs/heads.again
     docs="--data.packing=documents --model.layers=swa,gqa --model.window=21 --model.mtp_depth=1"
-    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
-        --model.mla_kv_rank=64 --model.mla_q_rank=96
-        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
-        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
     long="--model.context_length=2048 --train.sequence_length=2048 --train.micro_batch=1 --train.batch_tokens=4096 --train.gradient_groups=2 --eval.tokens=8000"
     # shellcheck disable=SC2086
     {
@@ -186,9 +186,6 @@ if part context; then # each sequence in two parts: other sums, of the same term
         near "documents, a window, an extra prediction, in halves" 1e-5 runs/docs runs/cp.docs
         two heads.docs $docs --train.precision=fp32 --parallel.context=2 --parallel.context_kind=ulysses
         near "documents, a window, an extra prediction, by heads" 1e-5 runs/docs runs/heads.docs
-        one mixers $mixers --train.precision=fp32
-        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
-        near "every mixer in halves" 1e-5 runs/mixers runs/cp.mixers
         one long $long --data.packing=documents
         two cp.long $long --data.packing=documents --parallel.context=2
         near "2048 tokens in halves, bf16" 1e-2 runs/long runs/cp.long
@@ -196,6 +193,18 @@ if part context; then # each sequence in two parts: other sums, of the same term
     rm -rf runs/cp.fp32/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
     near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
+fi
+if part mixers; then
+    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+        --model.mla_kv_rank=64 --model.mla_q_rank=96
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
+    # shellcheck disable=SC2086
+    {
+        one cp.mixers.1 $mixers --train.precision=fp32
+        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
+        near "every mixer in halves" 1e-5 runs/cp.mixers.1 runs/cp.mixers
+    }
 fi
 if part expert; then # experts on both ranks: rows of other micro-batches in their sums
     experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
@@ -218,6 +227,132 @@ if part expert; then # experts on both ranks: rows of other micro-batches in the
     rm -rf runs/ep.fp32.1/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/ep.fp32.1 --resume "${experts[@]}" --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two with experts were"
     near "halves of the experts, then one GPU" 1e-5 runs/ex.fp32 runs/ep.fp32.1
+fi
+if part routers; then # what they count, they count over both halves of each sequence
+    routers=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64
+        --data.packing=documents --train.precision=fp32)
+    for kind in switch sequence; do
+        one aux.$kind "${routers[@]}" --model.moe_aux=1e-2 --model.moe_aux_kind=$kind
+        two cp.aux.$kind "${routers[@]}" --model.moe_aux=1e-2 --model.moe_aux_kind=$kind --parallel.context=2
+        near "auxiliary losses, $kind, of halves of each sequence" 1e-5 runs/aux.$kind runs/cp.aux.$kind
+    done
+    one capped "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid
+    two cp.capped "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid --parallel.context=2
+    near "a capacity of halves of each sequence" 1e-5 runs/capped runs/cp.capped
+    two cp.capped.again "${routers[@]}" --model.moe_capacity=1.1 --model.moe_router=sigmoid --parallel.context=2 --train.graph=false
+    equal "a capacity of halves, no graph" runs/cp.capped runs/cp.capped.again
+fi
+if part context_expert; then # halves of each sequence, and of the experts
+    both=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3 --data.packing=documents)
+    one both.fp32 "${both[@]}" --train.precision=fp32
+    one both.bf16 "${both[@]}"
+    for stage in 0 1; do
+        two cpep.fp32.$stage "${both[@]}" --train.precision=fp32 --parallel.context=2 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of sequences and experts, fp32, ZeRO $stage" 1e-5 runs/both.fp32 runs/cpep.fp32.$stage
+    done
+    two cpep.bf16 "${both[@]}" --parallel.context=2 --parallel.expert=2
+    near "halves of sequences and experts, bf16" 1e-2 runs/both.bf16 runs/cpep.bf16
+    two cpep.again "${both[@]}" --parallel.context=2 --parallel.expert=2 --train.graph=false --train.recompute=full
+    equal "halves of sequences and experts, no graph, everything computed twice" runs/cpep.bf16 runs/cpep.again
+    one both.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25
+    two cpep.capped "${both[@]}" --train.precision=fp32 --model.moe_capacity=1.25 --parallel.context=2 --parallel.expert=2
+    near "halves of sequences and experts, with a capacity" 1e-5 runs/both.capped runs/cpep.capped
+fi
+if part zero_expert; then # the experts of a block are a unit of their own
+    shared=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
+        --model.moe_balance_rate=0.01 --model.moe_aux=1e-3)
+    one zep.fp32 "${shared[@]}" --train.precision=fp32
+    for stage in 2 3; do
+        two zep.fp32.$stage "${shared[@]}" --train.precision=fp32 --parallel.expert=2 --parallel.zero=$stage
+        near "halves of the experts, fp32, ZeRO $stage" 1e-5 runs/zep.fp32 runs/zep.fp32.$stage
+    done
+    equal "halves of the experts, ZeRO 2 and 3" runs/zep.fp32.2 runs/zep.fp32.3
+    two zep.bf16 "${shared[@]}" --parallel.expert=2 --parallel.zero=3
+    two zep.again "${shared[@]}" --parallel.expert=2 --parallel.zero=2 --train.graph=false --train.recompute=full
+    equal "halves of the experts, bf16, ZeRO 3, and 2 without a graph" runs/zep.bf16 runs/zep.again
+    two zep.cp "${shared[@]}" --train.precision=fp32 --parallel.context=2 --parallel.expert=2 --parallel.zero=3
+    near "halves of sequences and experts, fp32, ZeRO 3" 1e-5 runs/zep.fp32 runs/zep.cp
+fi
+if part pipe_mtp; then # both ends embed: the parts of a gradient are added in another order
+    ahead=(--model.mtp_depth=1 --data.packing=documents)
+    one ahead.fp32 "${ahead[@]}" --train.precision=fp32
+    one ahead.bf16 "${ahead[@]}"
+    for schedule in 1f1b zb_h1 interleaved; do
+        chunks=1
+        [ $schedule = interleaved ] && chunks=2
+        two ahead.$schedule "${ahead[@]}" --train.precision=fp32 --parallel.pipeline=2 --parallel.schedule=$schedule --parallel.chunks=$chunks
+        near "an extra prediction, two stages, $schedule" 1e-5 runs/ahead.fp32 runs/ahead.$schedule
+    done
+    two ahead.pp "${ahead[@]}" --parallel.pipeline=2
+    near "an extra prediction, two stages, bf16" 1e-2 runs/ahead.bf16 runs/ahead.pp
+    two ahead.again "${ahead[@]}" --parallel.pipeline=2 --train.graph=false --train.recompute=full
+    equal "an extra prediction, two stages, no graph, everything computed twice" runs/ahead.pp runs/ahead.again
+    one ahead.tied "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2
+    two ahead.both "${ahead[@]}" --train.precision=fp32 --model.tied_embeddings=true --model.mtp_depth=2 --parallel.pipeline=2
+    near "two extra predictions, a tied embedding, two stages" 1e-5 runs/ahead.tied runs/ahead.both
+fi
+if part hrm; then # the same layers many times
+    levels=(--model.hrm_low_layers=2 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --data.packing=documents)
+    one hrm.fp32 "${levels[@]}" --train.precision=fp32
+    for way in tensor=2 context=2; do
+        two hrm.$way "${levels[@]}" --train.precision=fp32 --parallel.$way
+        near "hierarchical reasoning, $way, fp32" 1e-5 runs/hrm.fp32 runs/hrm.$way
+        two hrm.bf16.$way "${levels[@]}" --parallel.$way
+        two hrm.again "${levels[@]}" --parallel.$way --train.graph=false
+        equal "hierarchical reasoning, $way, no graph" runs/hrm.bf16.$way runs/hrm.again
+    done
+    mixed=("${levels[@]}" --train.precision=fp32 --model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128)
+    one hrm.moe "${mixed[@]}"
+    two hrm.ep "${mixed[@]}" --parallel.expert=2
+    near "hierarchical reasoning, halves of the experts" 1e-5 runs/hrm.moe runs/hrm.ep
+fi
+if part context_engram; then # tables of n-grams: each half reads its own rows
+    grams=(--model.engram_layers=1,3 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --data.packing=documents)
+    one grams "${grams[@]}" --train.precision=fp32
+    two cp.grams "${grams[@]}" --train.precision=fp32 --parallel.context=2
+    near "tables of n-grams in halves" 1e-5 runs/grams runs/cp.grams
+    two cp.grams.2 "${grams[@]}" --train.precision=fp32 --parallel.context=2 --train.graph=false --train.recompute=full
+    equal "tables of n-grams in halves, no graph, everything computed twice" runs/cp.grams runs/cp.grams.2
+    one grams.rows "${grams[@]/400/5000}" --train.precision=fp32
+    two cp.rows "${grams[@]/400/5000}" --train.precision=fp32 --parallel.context=2 --parallel.zero=1
+    near "rows of tables of n-grams in halves, ZeRO 1" 1e-5 runs/grams.rows runs/cp.rows
+fi
+if part fp8_axes; then # the amax of a tensor is that of both halves
+    narrow=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
+    one narrow "${narrow[@]}"
+    two narrow.cp "${narrow[@]}" --parallel.context=2
+    near "FP8, halves of each sequence" 2e-2 runs/narrow runs/narrow.cp
+    two narrow.again "${narrow[@]}" --parallel.context=2 --train.graph=false
+    equal "FP8, halves of each sequence, no graph" runs/narrow.cp runs/narrow.again
+    few=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64)
+    for recipe in bound tensor; do
+        codes=("${narrow[0]}")
+        [ $recipe = bound ] && codes=("${narrow[@]}")
+        one few.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe
+        two few.ep.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe --parallel.expert=2
+        near "FP8, $recipe, halves of the experts" 2e-2 runs/few.$recipe runs/few.ep.$recipe
+    done
+fi
+if part spike; then # with such a limit noise is a spike, too: some updates are left out
+    nervous=(--train.on_spike=skip --train.spike_window=8 --train.spike_z=1 --train.steps=24 --eval.every=0)
+    left_out() { grep -c 'its update is left out' "runs/$1/log.txt"; }
+    one left "${nervous[@]}"
+    check "some updates are left out, not all" [ "$(left_out left)" -ge 2 -a "$(left_out left)" -le 16 ]
+    echo "     $(left_out left) of 24 updates are left out"
+    one left.eager "${nervous[@]}" --train.graph=false
+    equal "updates left out, no graph" runs/left runs/left.eager
+    for way in zero=0 zero=1 zero=3 pipeline=2; do
+        two left.$way "${nervous[@]}" --parallel.$way
+        equal "updates left out, $way" runs/left runs/left.$way
+    done
+    check "the step is two graphs" [ "$(cat runs/left*/log.txt | grep -c 'cannot be captured')" -eq 0 ]
+    one left.fp8 "${nervous[@]}" --train.precision=fp8 --fp8.warmup=4
+    two left.fp8.2 "${nervous[@]}" --train.precision=fp8 --fp8.warmup=4
+    equal "updates left out, FP8" runs/left.fp8 runs/left.fp8.2
+    rm -rf runs/left.zero=1/ckpt/step-00000024
+    "$ingot" train ranks.yaml --run.dir=runs/left.zero=1 --resume "${nervous[@]}" >out 2>err || fail "one GPU does not go on where two with updates left out were"
+    equal "updates left out, ZeRO 1, then one GPU" runs/left runs/left.zero=1
 fi
 if part pipe; then
     for schedule in gpipe 1f1b zb_h1; do

@@ -82,13 +82,16 @@ refused() { # refused TEXT RANKS KEYS...
 refused "parallel.expert 2 does nothing: model.layers names no moe" 2 --parallel.expert=2
 refused "parallel.expert 3 does not divide the 4 data-parallel ranks; use a divisor of 4" 4 "${moe[@]}" --parallel.expert=3
 refused "parallel.expert 8 does not divide model.moe_experts 4; use a divisor of both 4 and the 8 data-parallel ranks" 8 "${moe[@]}" --parallel.expert=8
-refused "parallel.zero 2 beside parallel.expert 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.zero=2 --machine.device=cuda
-refused "parallel.expert 2 beside parallel.context 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.context=2 --machine.device=cuda
-refused "model.moe_aux beside parallel.context 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.context=2 --machine.device=cuda
-refused "model.moe_capacity beside parallel.context 2 is built for CPU ranks so far" 2 "${capped[@]}" --model.moe_aux=0 --parallel.context=2 --machine.device=cuda
+accepted() { # accepted KEYS...: GPUs could; none is in sight
+    CUDA_VISIBLE_DEVICES='' run 11 launch -n 2 -- train mesh.yaml --run.dir=runs/refused "$@" --machine.device=cuda
+}
+accepted "${moe[@]}" --parallel.context=2
+accepted "${moe[@]}" --parallel.context=2 --parallel.expert=2
+accepted "${moe[@]}" --parallel.expert=2 --parallel.zero=2
+accepted "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1
+accepted "${moe[@]}" --parallel.expert=2 --train.precision=fp8
+accepted "${capped[@]}" --model.moe_aux=0 --parallel.context=2
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2
-refused "train.precision fp8 beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --machine.device=cuda
-refused "model.hrm_cycles beside parallel.expert is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1 --machine.device=cuda
 refused "parallel.expert 2 needs GPUs that reach each other's memory so far" 2 "${moe[@]}" --parallel.expert=2 --parallel.transport=nccl --machine.device=cuda
 refused "no rank has all experts to continue log.sample_prompt" 2 "${moe[@]}" --parallel.expert=2 --log.sample_prompt=the
 refused "are no whole blocks of 256 elements" 2 "${moe[@]}" --model.moe_size=30 --model.hidden_size=40 --optim.state=int8 --parallel.expert=2

@@ -155,7 +155,7 @@ refused "number 2 is no number of layers" 2 --parallel.pipeline=2 --parallel.sta
 refused "does nothing without parallel.pipeline" 2 --parallel.stages=5
 refused "parallel.schedule does nothing without parallel.pipeline" 2 --parallel.schedule=zb_h1
 refused "no more than the 5 layers" 2 --parallel.pipeline=2 $(pp 2 interleaved) --parallel.chunks=3
-refused "model.mtp_depth 1 beside parallel.pipeline 2 is built for CPU ranks so far" 2 --parallel.pipeline=2 --model.mtp_depth=1 --machine.device=cuda
+CUDA_VISIBLE_DEVICES='' run 11 launch -n 2 -- train pipe.yaml --run.dir=runs/no --parallel.pipeline=2 --model.mtp_depth=1 --machine.device=cuda # GPUs could
 refused "2 micro-batches for an interleaved pipeline of 4 ranks" 4 $(pp 4 interleaved) --parallel.chunks=2 --model.layer_count=8 --train.micro_batch=4
 refused "log.sample_prompt" 2 --parallel.pipeline=2 --log.sample_prompt=the
 exit $failed

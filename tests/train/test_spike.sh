@@ -98,8 +98,9 @@ run 0 explain runs/stop
 check "explained" grep -q 'train.on_spike ends it there' out
 
 # --- slips ---
-run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda
-says 'does not work with a GPU'
+run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda --memory.offload_optimizer=true
+says 'does not work with memory.offload_optimizer on a GPU'
+CUDA_VISIBLE_DEVICES='' run 11 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --machine.device=cuda
 run 2 train r.yaml --run.dir=runs/x $keys --train.on_spike=skip --model.engram_layers=0 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.table_gradients=sparse
 says 'does not work with sparse gradients'
 exit $failed

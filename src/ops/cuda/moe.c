@@ -40,10 +40,11 @@ static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)
 
 static size_t moe_scratch(const struct moe_shape *shape, enum moe_memory what)
 {
-    const int64_t blocks = (shape->rows + MOE_ROUTE_TOKENS - 1) / MOE_ROUTE_TOKENS;
+    const int64_t blocks = (shape->rows + MOE_ROUTE_TOKENS - 1) / MOE_ROUTE_TOKENS,
+                  ranks = shape->ranks > 1 ? shape->ranks : 1;
     switch (what) {
     case MOE_ROUTE_FWD: return (size_t)(blocks * shape->experts) * sizeof(int32_t);
-    case MOE_ROUTE_BWD: return (size_t)(shape->docs * shape->experts) * sizeof(int32_t);
+    case MOE_ROUTE_BWD: return (size_t)(shape->docs * ranks * shape->experts) * sizeof(int32_t);
     case MOE_GEMM: break;
     }
     return 0;

@@ -7,6 +7,9 @@
 //   place    a thread per expert assigns sorted rows to its block's slots in order
 //            -> place, source
 //
+// With context parallelism the choices come first alone. Where a capacity is the whole micro-batch's, `limits` finds
+// the first of its tokens whose slot does not fit any more, per expert; `fitting` counts the slots here that do.
+//
 // So places are a function of the choices alone. Atomics count integers, so their order does not matter.
 //
 // Without a bias, experts are compared by logits: the same order as by scores, but two logits whose scores round to
@@ -18,7 +21,7 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / WARP, SCAN_THREADS = 1024 };
+enum { THREADS = 256, WARPS = THREADS / WARP, SCAN_THREADS = 1024, COUNT_BLOCKS = 256 };
 constexpr uint32_t ALL = 0xffffffffu;
 
 // A lane's scores: of experts lane, lane + 32, ..; 0 past the last expert.
@@ -174,7 +177,7 @@ template <int PER> __global__ void __launch_bounds__(THREADS) choose_kernel(cons
 
 // `width`: experts rounded up to a power of 2, at least WARP. Thread (part, e): one part of the blocks each.
 __global__ void __launch_bounds__(SCAN_THREADS)
-    scan_kernel(const route_fwd_args a, int *histogram, int blocks, int width)
+    scan_kernel(const route_fwd_args a, int *histogram, int blocks, int width, bool counts_demand)
 {
     __shared__ int sums[SCAN_THREADS], room[MOE_EXPERTS_MAX];
     const int e = threadIdx.x % width, part = threadIdx.x / width, parts = SCAN_THREADS / width,
@@ -200,7 +203,7 @@ __global__ void __launch_bounds__(SCAN_THREADS)
         }
         if (part == 0) {
             const int fit = a.capacity && total > a.capacity ? (int)a.capacity : total;
-            a.demand[e] = total;
+            if (counts_demand) a.demand[e] = total;
             a.counts[e] = fit;
             room[e] = (int)((fit + a.align - 1) / a.align * a.align);
         }
@@ -224,8 +227,76 @@ __global__ void __launch_bounds__(SCAN_THREADS)
     if (lane == WARP - 1) a.offsets[experts] = at;
 }
 
+// ops_route.h: route_token_of, route_document_of. With ranks 0 the rows are the tokens.
+__device__ inline int64_t token_of(const route_whole &w, int64_t row)
+{
+    if (w.ranks == 0) return row;
+    const int64_t share = w.length / w.ranks, chunk = share / 2, at = row % share;
+    const int64_t which = at < chunk ? w.rank : 2 * w.ranks - 1 - w.rank;
+    return row / share * w.length + which * chunk + at % chunk;
+}
+__device__ inline int64_t document_of(const int32_t *cu, int64_t docs, int64_t token)
+{
+    int64_t low = 0, high = docs - 1; // the last document that does not begin behind the token
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (cu[middle] <= token) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+// A block for each expert: the token of slot number `capacity` of those that chose it, or the number of tokens.
+__global__ void __launch_bounds__(SCAN_THREADS) limits_kernel(const route_fwd_args a, const route_whole w, int *limits)
+{
+    __shared__ int sums[SCAN_THREADS / WARP];
+    const int e = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k = (int)a.rule.top_k;
+    const int64_t slots = w.rows * k, capacity = a.capacity;
+    int64_t before = 0;
+    if (threadIdx.x == 0) limits[e] = (int)w.rows;
+    __syncthreads();
+    for (int64_t first = 0; first < slots && before <= capacity; first += SCAN_THREADS) {
+        const int64_t i = first + threadIdx.x;
+        const bool mine = i < slots && w.expert[i] == e;
+        const uint32_t found = __ballot_sync(ALL, mine);
+        if (lane == 0) sums[warp] = __popc(found);
+        __syncthreads();
+        int64_t at = before;
+        for (int v = 0; v < SCAN_THREADS / WARP; v++) {
+            if (v < warp) at += sums[v];
+            before += sums[v];
+        }
+        if (mine && at + __popc(found & ((1u << lane) - 1)) == capacity) limits[e] = (int)(i / k);
+        __syncthreads();
+    }
+}
+
+// PLACE alone: counts the slots of each block by expert; with limits those before their expert's limit, and all of them
+// in demand, which is 0 before.
+__global__ void __launch_bounds__(THREADS)
+    fitting_kernel(const route_fwd_args a, const route_whole w, const int *limits, int *histogram)
+{
+    __shared__ int chosen[MOE_EXPERTS_MAX], fit[MOE_EXPERTS_MAX];
+    const int experts = (int)a.rule.experts, k = (int)a.rule.top_k;
+    const int64_t first = (int64_t)blockIdx.x * MOE_ROUTE_TOKENS * k;
+    const int count = (int)min((int64_t)MOE_ROUTE_TOKENS * k, a.rows * k - first);
+    for (int e = threadIdx.x; e < experts; e += THREADS) chosen[e] = fit[e] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        const int e = a.expert[first + i];
+        atomicAdd(chosen + e, 1);
+        if (!limits || token_of(w, (first + i) / k) < limits[e]) atomicAdd(fit + e, 1);
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < experts; e += THREADS) {
+        histogram[(int64_t)blockIdx.x * experts + e] = fit[e];
+        if (limits && chosen[e]) atomicAdd(a.demand + e, chosen[e]);
+    }
+}
+
 // A thread for each expert.
-__global__ void __launch_bounds__(MOE_EXPERTS_MAX) place_kernel(const route_fwd_args a, const int *histogram)
+__global__ void __launch_bounds__(MOE_EXPERTS_MAX)
+    place_kernel(const route_fwd_args a, const int *histogram, const route_whole w, const int *limits)
 {
     __shared__ int slots[MOE_ROUTE_TOKENS * MOE_TOP_K_MAX];
     const int experts = (int)a.rule.experts, k = (int)a.rule.top_k, e = threadIdx.x;
@@ -235,10 +306,14 @@ __global__ void __launch_bounds__(MOE_EXPERTS_MAX) place_kernel(const route_fwd_
     __syncthreads();
     if (e >= experts) return;
     int rank = histogram[(int64_t)blockIdx.x * experts + e];
-    const int offset = a.offsets[e], fit = a.counts[e];
+    const int offset = a.offsets[e], fit = a.counts[e], limit = limits ? limits[e] : 0;
 #pragma unroll 4
     for (int i = 0; i < count; i++) {
         if (slots[i] != e) continue;
+        if (limits && token_of(w, (first + i) / k) >= limit) {
+            a.place[first + i] = -1;
+            continue;
+        }
         const int row = rank < fit ? offset + rank : -1;
         a.place[first + i] = row;
         if (row >= 0) a.source[row] = (int)(first + i);
@@ -248,23 +323,36 @@ __global__ void __launch_bounds__(MOE_EXPERTS_MAX) place_kernel(const route_fwd_
 
 // ---- Backward.
 
-// How many slots of each document chose each expert; counts are 0 before.
-__global__ void __launch_bounds__(THREADS) documents_kernel(const route_bwd_args a, int *counts)
+// Whose choices the auxiliary loss counts.
+struct counted {
+    const int *counts;      // [experts], or with cu [docs, experts]
+    const int32_t *cu;      // documents of `tokens` tokens; NULL: they count together
+    int64_t docs, tokens;
+    const int32_t *expert;  // [tokens, k]
+    route_whole whole;      // where the call's rows lie among the tokens; ranks 0: they are the tokens
+};
+
+// counts are 0 before.
+__global__ void __launch_bounds__(THREADS) count_kernel(const counted c, const route_rule rule, int *counts)
 {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= a.rows * a.rule.top_k) return;
-    const int64_t t = i / a.rule.top_k;
-    int64_t low = 0, high = a.docs - 1; // the last document that does not begin behind t
-    while (low < high) {
-        const int64_t middle = (low + high + 1) / 2;
-        if (a.cu_seqlens[middle] <= t) low = middle;
-        else high = middle - 1;
+    __shared__ int chosen[MOE_EXPERTS_MAX];
+    const int experts = (int)rule.experts;
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, slots = c.tokens * rule.top_k;
+    if (c.cu) {
+        if (i < slots)
+            atomicAdd(counts + document_of(c.cu, c.docs, i / rule.top_k) * experts + c.expert[i], 1);
+        return;
     }
-    atomicAdd(counts + low * a.rule.experts + a.expert[i], 1);
+    for (int e = threadIdx.x; e < experts; e += THREADS) chosen[e] = 0;
+    __syncthreads();
+    for (int64_t j = i; j < slots; j += (int64_t)gridDim.x * THREADS) atomicAdd(chosen + c.expert[j], 1);
+    __syncthreads();
+    for (int e = threadIdx.x; e < experts; e += THREADS)
+        if (chosen[e]) atomicAdd(counts + e, chosen[e]);
 }
 
 template <typename T, int PER>
-__global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args a, const int *documents)
+__global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args a, const counted c)
 {
     const int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     const int lane = threadIdx.x % WARP, experts = (int)a.rule.experts, k = (int)a.rule.top_k;
@@ -294,17 +382,12 @@ __global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args
     const float g = a.grad_scale && (a.aux != 0 || a.z != 0) ? (float)*a.grad_scale : 0;
     float shares = 0;
     if (a.aux != 0) {
-        const int *demand = a.demand;
-        float tokens = (float)a.rows;
-        if (documents) {
-            int64_t low = 0, high = a.docs - 1;
-            while (low < high) {
-                const int64_t middle = (low + high + 1) / 2;
-                if (a.cu_seqlens[middle] <= t) low = middle;
-                else high = middle - 1;
-            }
-            demand = documents + low * experts;
-            tokens = (float)(a.cu_seqlens[low + 1] - a.cu_seqlens[low]);
+        const int *demand = c.counts;
+        float tokens = (float)c.tokens;
+        if (c.cu) {
+            const int64_t doc = document_of(c.cu, c.docs, token_of(c.whole, t));
+            demand += doc * experts;
+            tokens = (float)(c.cu[doc + 1] - c.cu[doc]);
         }
         const float even = (float)experts / ((float)k * tokens);
         float share[PER];
@@ -398,41 +481,77 @@ void check_rule(const route_rule &r)
 
 } // namespace
 
+// PLACE: what it counts is the choices that it is given.
+static void count_given(const route_fwd_args *a, const route_whole &w, int *limits, int blocks, int *histogram,
+                        cudaStream_t queue)
+{
+    if (limits) {
+        cudaMemsetAsync(a->demand, 0, (size_t)a->rule.experts * sizeof *a->demand, queue);
+        limits_kernel<<<(unsigned)a->rule.experts, SCAN_THREADS, 0, queue>>>(*a, w, limits);
+    }
+    if (blocks) fitting_kernel<<<blocks, THREADS, 0, queue>>>(*a, w, limits, histogram);
+}
+
 extern "C" status cuda_route_fwd(const struct route_fwd_args *a, dev_stream s)
 {
     const int64_t rows_max = moe_rows_max(a->rows, a->rule.top_k, a->rule.experts, a->align), experts = a->rule.experts;
     const int blocks = (int)((a->rows + MOE_ROUTE_TOKENS - 1) / MOE_ROUTE_TOKENS);
-    int *histogram = (int *)a->scratch, width = WARP;
+    const bool limited = a->part == ROUTE_PLACE && a->whole && a->capacity;
+    const route_whole w = a->whole ? *a->whole : route_whole{};
+    int *histogram = (int *)a->scratch, width = WARP, *limits = NULL;
     check_rule(a->rule);
     CHECK(a->align >= 1 && rows_max <= INT32_MAX, "%lld sorted rows", (long long)rows_max);
+    CHECK(!limited || a->rows * w.ranks == w.rows, "%lld rows of %lld on %d ranks", (long long)a->rows,
+          (long long)w.rows, w.ranks);
     while (width < experts) width *= 2;
-    cudaMemsetAsync(a->source, 0xff, (size_t)rows_max * sizeof *a->source, queue_of(s)); // a failure shows below
     const size_t room = a->rule.groups_kept < a->rule.groups ? WARPS * sizeof(group_room) : 0;
-    if (blocks)
+    if (blocks && a->part != ROUTE_PLACE)
         BY_EXPERTS(experts, {
             cudaFuncSetAttribute(choose_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  WARPS * sizeof(group_room));
             choose_kernel<PER><<<blocks, THREADS, room, queue_of(s)>>>(*a, histogram);
         });
-    scan_kernel<<<1, SCAN_THREADS, 0, queue_of(s)>>>(*a, histogram, blocks, width);
-    if (blocks) place_kernel<<<blocks, width, 0, queue_of(s)>>>(*a, histogram);
+    if (a->part == ROUTE_CHOOSE) return cuda_set_launched(s, "route_fwd");
+    if (limited) limits = (int *)cuda_set_workspace(s, (size_t)experts * sizeof *limits, "route_fwd");
+    if (a->part == ROUTE_PLACE) count_given(a, w, limits, blocks, histogram, queue_of(s));
+    cudaMemsetAsync(a->source, 0xff, (size_t)rows_max * sizeof *a->source, queue_of(s)); // a failure shows below
+    scan_kernel<<<1, SCAN_THREADS, 0, queue_of(s)>>>(*a, histogram, blocks, width, !limited);
+    if (blocks) place_kernel<<<blocks, width, 0, queue_of(s)>>>(*a, histogram, w, limits);
     return cuda_set_launched(s, "route_fwd");
+}
+
+// Counts what is not counted yet: by document into the scratch, over the whole micro-batch into the workspace.
+static counted count(const route_bwd_args *a, dev_stream s)
+{
+    const bool documents = a->aux_kind == ROUTE_AUX_SEQUENCE;
+    counted c = {a->demand, NULL, 0, a->rows, a->expert, {}};
+    if (a->aux == 0) return c;
+    if (a->whole) {
+        c.whole = *a->whole;
+        c.tokens = c.whole.rows;
+        c.expert = c.whole.expert;
+    }
+    if (!documents && !a->whole) return c; // the call's: demand
+    c.docs = documents ? (a->whole ? c.whole.docs : a->docs) : 1;
+    if (documents) c.cu = a->whole ? c.whole.cu_seqlens : a->cu_seqlens;
+    const size_t bytes = (size_t)(c.docs * a->rule.experts) * sizeof(int);
+    int *counts = documents ? (int *)a->scratch : (int *)cuda_set_workspace(s, bytes, "route_bwd");
+    int64_t blocks = (c.tokens * a->rule.top_k + THREADS - 1) / THREADS;
+    if (!documents && blocks > COUNT_BLOCKS) blocks = COUNT_BLOCKS;
+    cudaMemsetAsync(counts, 0, bytes, queue_of(s));
+    count_kernel<<<(unsigned)blocks, THREADS, 0, queue_of(s)>>>(c, a->rule, counts);
+    c.counts = counts;
+    return c;
 }
 
 extern "C" status cuda_route_bwd(const struct route_bwd_args *a, dev_stream s)
 {
-    const bool documents = a->aux != 0 && a->aux_kind == ROUTE_AUX_SEQUENCE;
-    const int64_t slots = a->rows * a->rule.top_k;
-    int *counts = documents ? (int *)a->scratch : NULL;
     check_rule(a->rule);
     if (a->rows == 0) return STATUS_OK;
-    if (documents) {
-        cudaMemsetAsync(counts, 0, (size_t)(a->docs * a->rule.experts) * sizeof *counts, queue_of(s));
-        documents_kernel<<<(unsigned)((slots + THREADS - 1) / THREADS), THREADS, 0, queue_of(s)>>>(*a, counts);
-    }
+    const counted c = count(a, s);
     const unsigned blocks = (unsigned)((a->rows + WARPS - 1) / WARPS);
     BY_DTYPE(a->dt,
-             BY_EXPERTS(a->rule.experts, (route_bwd_kernel<T, PER><<<blocks, THREADS, 0, queue_of(s)>>>(*a, counts))));
+             BY_EXPERTS(a->rule.experts, (route_bwd_kernel<T, PER><<<blocks, THREADS, 0, queue_of(s)>>>(*a, c))));
     return cuda_set_launched(s, "route_bwd");
 }
 
