@@ -97,35 +97,76 @@ void checkpoint_order(struct ckpt_item *items, int count)
     qsort(items, (size_t)count, sizeof *items, file_order);
 }
 
-/* Fills m->tensors in file order and m->files[0]; *header is the safetensors header. */
-static status plan_tensors(struct ckpt_manifest *m, const struct ckpt_item *items, int count, char **header)
+/* What is to be written: the manifest, and the safetensors headers of its files. */
+struct plan {
+    struct ckpt_manifest m;
+    int64_t file_bytes;
+    char **headers; /* [m.file_count] */
+};
+
+static void plan_free(struct plan *p)
 {
-    *header = NULL;
-    struct safetensors_source *sources = calloc((size_t)count + 1, sizeof *sources);
-    m->tensors = calloc((size_t)count + 1, sizeof *m->tensors);
-    m->files = calloc(1, sizeof *m->files);
-    status st = STATUS_OK;
-    if (!sources || !m->tensors || !m->files) TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
-    for (int i = 0; i < count; i++) sources[i] = source_of(&items[i]);
-    qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);
-    struct ckpt_manifest_file *f = m->files;
-    m->file_count = 1;
+    for (int i = 0; p->headers && i < p->m.file_count; i++) free(p->headers[i]);
+    free(p->headers);
+    ckpt_manifest_free(&p->m);
+}
+
+/* Which file a tensor is in: the next one when this one would be too large with it. */
+static void plan_files(struct plan *p, const struct safetensors_source *sources, int count)
+{
+    struct ckpt_manifest *m = &p->m;
+    int64_t held = 0;
     m->tensor_count = count;
-    snprintf(f->name, sizeof f->name, "state-%05d.safetensors", 0);
-    /* Data begin on a page, for direct and mapped access. */
-    TRY_OUT(safetensors_write_header(sources, count, 4096, header, &f->data_start));
-    f->header_crc = ckpt_chunk_header_crc(m, 0, *header, f->data_start);
-    int64_t at = f->data_start;
+    m->file_count = 1;
     for (int i = 0; i < count; i++) {
         struct ckpt_manifest_tensor *t = &m->tensors[i];
         t->item = *(const struct ckpt_item *)sources[i].ctx;
-        t->offset = at;
         t->bytes = ckpt_manifest_item_bytes(&t->item);
+        if (held > 0 && t->bytes > p->file_bytes - held) m->file_count++, held = 0;
+        CHECK(m->file_count <= CKPT_FILES_MAX, "%d files", m->file_count);
+        if (__builtin_add_overflow(held, t->bytes, &held)) CHECK(0, "size of the checkpoint");
+        t->file = m->file_count - 1;
+    }
+}
+
+/* Places the tensors [*at, ...) of file `file`, and writes its header. */
+static status plan_file(struct plan *p, const struct safetensors_source *sources, int file, int *at)
+{
+    struct ckpt_manifest *m = &p->m;
+    struct ckpt_manifest_file *f = &m->files[file];
+    const int first = *at;
+    while (*at < m->tensor_count && m->tensors[*at].file == file) ++*at;
+    snprintf(f->name, sizeof f->name, "state-%05d.safetensors", file);
+    /* Data begin on a page, for direct and mapped access. */
+    TRY(safetensors_write_header(sources + first, *at - first, 4096, &p->headers[file], &f->data_start));
+    f->header_crc = ckpt_chunk_header_crc(m, file, p->headers[file], f->data_start);
+    f->bytes = f->data_start;
+    for (int i = first; i < *at; i++) {
+        struct ckpt_manifest_tensor *t = &m->tensors[i];
+        t->offset = f->bytes;
         t->chunk_first = m->crc_count;
         m->crc_count += ckpt_manifest_chunks(t->bytes, m->chunk_bytes);
-        if (__builtin_add_overflow(at, t->bytes, &at)) CHECK(0, "size of the checkpoint");
+        if (__builtin_add_overflow(f->bytes, t->bytes, &f->bytes)) CHECK(0, "size of the checkpoint");
     }
-    f->bytes = at;
+    return STATUS_OK;
+}
+
+/* Fills p->m with tensors in file order, and their files. */
+static status plan_tensors(struct plan *p, const struct ckpt_item *items, int count)
+{
+    struct ckpt_manifest *m = &p->m;
+    struct safetensors_source *sources = calloc((size_t)count + 1, sizeof *sources);
+    m->tensors = calloc((size_t)count + 1, sizeof *m->tensors);
+    m->files = calloc((size_t)count + 1, sizeof *m->files);
+    p->headers = calloc((size_t)count + 1, sizeof *p->headers);
+    status st = STATUS_OK;
+    int at = 0;
+    if (!sources || !m->tensors || !m->files || !p->headers)
+        TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
+    for (int i = 0; i < count; i++) sources[i] = source_of(&items[i]);
+    qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);
+    plan_files(p, sources, count);
+    for (int f = 0; f < m->file_count; f++) TRY_OUT(plan_file(p, sources, f, &at));
     m->crcs = calloc((size_t)m->crc_count + 1, sizeof *m->crcs);
     if (!m->crcs) st = FAIL(STATUS_FIT, "no memory for %lld checksums", (long long)m->crc_count);
 out:
@@ -135,26 +176,41 @@ out:
 
 /* ---- writing ---- */
 
-static status write_data(struct ckpt_manifest *m, const char *tmp, const char *header)
+static status open_files(const struct plan *p, const char *tmp, struct io_file *files)
 {
-    struct io_file f;
     char path[CKPT_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", tmp, m->files[0].name);
-    TRY(io_create(&f, path));
-    status st = io_pwrite(&f, header, (size_t)m->files[0].data_start, 0);
-    if (st == STATUS_OK) st = ckpt_chunk_write(m, &f);
-    if (st == STATUS_OK) return io_commit(&f);
-    io_abandon(&f);
+    for (int i = 0; i < p->m.file_count; i++) {
+        snprintf(path, sizeof path, "%s/%s", tmp, p->m.files[i].name);
+        TRY(io_create(&files[i], path));
+        TRY(io_pwrite(&files[i], p->headers[i], (size_t)p->m.files[i].data_start, 0));
+    }
+    return STATUS_OK;
+}
+
+static status write_data(struct plan *p, const char *tmp)
+{
+    const int count = p->m.file_count;
+    struct io_file *files = calloc((size_t)count, sizeof *files);
+    if (files == NULL) return FAIL(STATUS_FIT, "no memory for %d files", count);
+    for (int i = 0; i < count; i++) files[i].fd = -1;
+    status st = open_files(p, tmp, files);
+    if (st == STATUS_OK) st = ckpt_chunk_write(&p->m, files);
+    for (int i = 0; i < count; i++)
+        if (st == STATUS_OK)
+            st = io_commit(&files[i]);
+        else
+            io_abandon(&files[i]);
+    free(files);
     return st;
 }
 
-static status write_all(struct ckpt_manifest *m, const char *tmp, const char *header)
+static status write_all(struct plan *p, const char *tmp)
 {
     char path[CKPT_PATH_MAX + 64], *text;
     size_t bytes;
     TRY(io_make_dir(tmp));
-    TRY(write_data(m, tmp, header));
-    TRY(ckpt_manifest_format(m, &text, &bytes));
+    TRY(write_data(p, tmp));
+    TRY(ckpt_manifest_format(&p->m, &text, &bytes));
     snprintf(path, sizeof path, "%s/manifest.json", tmp);
     status st = io_write_file(path, text, bytes); /* its commit also syncs the directory */
     free(text);
@@ -271,7 +327,9 @@ status checkpoint_drop_later(const char *run_dir)
 /* With the manifest, and with what a file system needs besides. */
 static int64_t bytes_needed(const struct ckpt_manifest *m)
 {
-    return m->files[0].bytes + m->files[0].bytes / 10;
+    int64_t bytes = 0;
+    for (int i = 0; i < m->file_count; i++) bytes += m->files[i].bytes;
+    return bytes + bytes / 10;
 }
 
 static status check_space(const char *dir, int64_t need)
@@ -285,12 +343,13 @@ static status check_space(const char *dir, int64_t need)
     return STATUS_OK;
 }
 
-static status save_planned(struct ckpt_manifest *m, const char *dir, const char *header)
+static status save_planned(struct plan *p, const char *dir)
 {
+    const struct ckpt_manifest *m = &p->m;
     char tmp[CKPT_PATH_MAX + 64];
     TRY(check_space(dir, bytes_needed(m)));
     snprintf(tmp, sizeof tmp, "%s/.tmp-%lld-%d", dir, (long long)m->step, (int)getpid());
-    status st = write_all(m, tmp, header);
+    status st = write_all(p, tmp);
     if (st == STATUS_OK) st = place(dir, tmp, m->step);
     if (st != STATUS_OK) remove_after_failure(tmp, st);
     return st;
@@ -329,13 +388,13 @@ static void say_full(const struct ckpt_manifest *m, const char *dir)
              text_bytes(b, (double)io_free_bytes(dir)), dir);
 }
 
-static status save_waiting(struct ckpt_manifest *m, const char *dir, const char *header, int keep,
-                           ckpt_may_wait_fn *may_wait)
+static status save_waiting(struct plan *p, const char *dir, int keep, ckpt_may_wait_fn *may_wait)
 {
+    const struct ckpt_manifest *m = &p->m;
     char last[1024];
     double said = 0;
     for (;;) {
-        status st = save_planned(m, dir, header);
+        status st = save_planned(p, dir);
         if (st != STATUS_IO || !may_wait || !says_full()) return st;
         snprintf(last, sizeof last, "%s", status_message());
         int deleted = 0;
@@ -361,7 +420,7 @@ static bool can_repeat(const struct ckpt_item *items, int count)
 struct saving {
     const char *run_dir;
     int keep;
-    int64_t chunk_bytes;
+    struct ckpt_cut cut;
     ckpt_may_wait_fn *may_wait;
 };
 static status save_as(const struct saving *s, int64_t step, const struct ckpt_item *items, int count,
@@ -369,22 +428,20 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
 {
     CHECK(step >= 0, "step %lld", (long long)step);
     CHECK(s->keep >= 1, "keep %d", s->keep);
-    char dir[CKPT_PATH_MAX], *header = NULL;
+    char dir[CKPT_PATH_MAX];
     if (strlen(s->run_dir) > CKPT_PATH_MAX - 64)
         return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", s->run_dir);
     snprintf(dir, sizeof dir, "%s/ckpt", s->run_dir);
-    struct ckpt_manifest m = {.step = step, .chunk_bytes = s->chunk_bytes};
+    struct plan p = {.m = {.step = step, .chunk_bytes = s->cut.chunk_bytes}, .file_bytes = s->cut.file_bytes};
     TRY(check_items(items, count));
     TRY(io_make_dirs(dir));
     if (ckpt_leftovers_remove(s->run_dir) != STATUS_OK)
         log_warn("%s; left for the next save", status_message());
-    m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
-    status st = read_run_id(dir, m.run_id);
-    if (st == STATUS_OK) st = plan_tensors(&m, items, count, &header);
-    if (st == STATUS_OK)
-        st = save_waiting(&m, dir, header, s->keep, can_repeat(items, count) ? s->may_wait : NULL);
-    free(header);
-    ckpt_manifest_free(&m);
+    p.m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
+    status st = read_run_id(dir, p.m.run_id);
+    if (st == STATUS_OK) st = plan_tensors(&p, items, count);
+    if (st == STATUS_OK) st = save_waiting(&p, dir, s->keep, can_repeat(items, count) ? s->may_wait : NULL);
+    plan_free(&p);
     if (st != STATUS_OK) return st;
     if (ckpt_saved_mark(s->run_dir) != STATUS_OK) log_warn("%s", status_message());
     if (retain(dir, step, meta, s->keep, NULL) != STATUS_OK)
@@ -392,16 +449,16 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
     return STATUS_OK;
 }
 
-status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
-                         const json_t *meta, int keep, int64_t chunk_bytes)
+status ckpt_save_cut(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                     const json_t *meta, int keep, struct ckpt_cut cut)
 {
-    const struct saving s = {.run_dir = run_dir, .keep = keep, .chunk_bytes = chunk_bytes};
+    const struct saving s = {.run_dir = run_dir, .keep = keep, .cut = cut};
     return save_as(&s, step, items, count, meta);
 }
 
 status checkpoint_save(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
                        const json_t *meta, int keep, ckpt_may_wait_fn *may_wait)
 {
-    const struct saving s = {run_dir, keep, CKPT_CHUNK_BYTES, may_wait};
+    const struct saving s = {run_dir, keep, {CKPT_CHUNK_BYTES, CKPT_FILE_BYTES}, may_wait};
     return save_as(&s, step, items, count, meta);
 }

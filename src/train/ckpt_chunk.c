@@ -10,7 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { PIECE = 1 << 20, HASH_BLOCK = 4096 };
+enum { PIECE = 1 << 20, HASH_BLOCK = 4096, SYNC_BYTES = 32 << 20 };
 _Static_assert((int)HASH_BLOCK <= (int)CKPT_CHUNK_BYTES_MIN, "a block lies in one chunk");
 
 /* The checksum covers the chunk's position too, so an intact chunk of another run, step, tensor or position
@@ -67,6 +67,7 @@ static status result(const struct failure *f)
 struct piece_of {
     int entry;
     int64_t chunk;
+    int64_t turn; /* of writing: which one of its file */
 };
 
 /* The chunks of `which` in one list; malloc'd. */
@@ -79,7 +80,7 @@ static struct piece_of *list_chunks(const struct ckpt_manifest *m, const int *wh
     int64_t n = 0;
     for (int i = 0; list && i < count; i++)
         for (int64_t c = 0; c < ckpt_manifest_chunks(m->tensors[which[i]].bytes, m->chunk_bytes); c++)
-            list[n++] = (struct piece_of){i, c};
+            list[n++] = (struct piece_of){.entry = i, .chunk = c};
     *chunks = total;
     return list;
 }
@@ -91,9 +92,25 @@ static int64_t chunk_end(const struct ckpt_manifest *m, int tensor, int64_t chun
     return end < bytes ? end : bytes;
 }
 
-static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor, int64_t chunk)
+/* The kernel begins to write to the disk at once, not at the end when the file is synced. */
+static void written(struct io_file *f, int64_t *since, int64_t bytes)
 {
+    const int64_t before = __atomic_fetch_add(since, bytes, __ATOMIC_RELAXED);
+    if (before / SYNC_BYTES != (before + bytes) / SYNC_BYTES) io_begin_sync(f);
+}
+
+/* Files that are being written, and how much of each. */
+struct writing {
+    struct ckpt_manifest *m;
+    struct io_file *files;
+    int64_t *since;
+};
+
+static status write_chunk(const struct writing *w, int tensor, int64_t chunk)
+{
+    struct ckpt_manifest *m = w->m;
     struct ckpt_manifest_tensor *t = &m->tensors[tensor];
+    struct io_file *f = &w->files[t->file];
     const int64_t begin = chunk * m->chunk_bytes, end = chunk_end(m, tensor, chunk);
     uint32_t crc = place_crc(m, t->file, tensor, chunk);
     uint64_t hash = 0;
@@ -103,15 +120,38 @@ static status write_chunk(struct ckpt_manifest *m, struct io_file *f, int tensor
         crc = crc32c(crc, data, (size_t)n);
         hash += hash_blocks(data, n, at);
         TRY(io_pwrite(f, data, (size_t)n, t->offset + at));
+        written(f, &w->since[t->file], n);
     }
     m->crcs[t->chunk_first + chunk] = crc;
     __atomic_fetch_add(&t->hash, hash, __ATOMIC_RELAXED);
     return STATUS_OK;
 }
 
-/* Writes tensors [first, end), which are in memory. */
-static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int first, int end)
+static int by_turn(const void *a, const void *b)
 {
+    const struct piece_of *x = a, *y = b;
+    if (x->turn != y->turn) return x->turn < y->turn ? -1 : 1;
+    return (x->entry > y->entry) - (x->entry < y->entry); /* entries are in file order */
+}
+
+/* Deals out chunks, which are in file order, over the files: a file system lets one thread at a time write to a file,
+ * so several threads write to several files. */
+static void deal(const struct ckpt_manifest *m, const int *which, struct piece_of *list, int64_t chunks)
+{
+    int file = -1;
+    for (int64_t i = 0, turn = 0; i < chunks; i++) {
+        const int of = m->tensors[which[list[i].entry]].file;
+        if (of != file) turn = 0;
+        file = of;
+        list[i].turn = turn++;
+    }
+    qsort(list, (size_t)chunks, sizeof *list, by_turn);
+}
+
+/* Writes tensors [first, end), which are in memory. */
+static status write_tensors(const struct writing *w, int first, int end)
+{
+    const struct ckpt_manifest *m = w->m;
     int *all = malloc(((size_t)(end - first) + 1) * sizeof *all);
     for (int i = first; all && i < end; i++) all[i - first] = i;
     int64_t chunks = 0;
@@ -120,11 +160,12 @@ static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int firs
         free(all);
         return FAIL(STATUS_FIT, "no memory for the list of chunks of %d tensors", end - first);
     }
+    deal(m, all, list, chunks);
     struct failure failure = {0};
     PARALLEL_CHUNKS(c, chunks)
     {
         if (!failed(&failure)) {
-            status st = write_chunk(m, f, all[list[c].entry], list[c].chunk);
+            status st = write_chunk(w, all[list[c].entry], list[c].chunk);
             if (st != STATUS_OK) keep_failure(&failure, st);
         }
     }
@@ -134,32 +175,42 @@ static status write_tensors(struct ckpt_manifest *m, struct io_file *f, int firs
 }
 
 /* Writes a tensor that `fill` provides, from a temporary buffer. */
-static status write_fetched(struct ckpt_manifest *m, struct io_file *f, int tensor)
+static status write_fetched(const struct writing *w, int tensor)
 {
-    struct ckpt_manifest_tensor *t = &m->tensors[tensor];
+    struct ckpt_manifest_tensor *t = &w->m->tensors[tensor];
     t->item.data = malloc((size_t)t->bytes + 1);
     if (t->item.data == NULL)
         return FAIL(STATUS_FIT, "no memory for the %lld bytes of '%s'", (long long)t->bytes, t->item.name);
     status st = t->item.fill(t->item.ctx, &t->item, t->item.data);
-    if (st == STATUS_OK) st = write_tensors(m, f, tensor, tensor + 1);
+    if (st == STATUS_OK) st = write_tensors(w, tensor, tensor + 1);
     free(t->item.data);
     t->item.data = NULL;
     return st;
 }
 
-status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f)
+static status write_each(const struct writing *w)
 {
-    for (int i = 0; i < m->tensor_count; i++) m->tensors[i].hash = 0; /* of a write that failed */
+    const struct ckpt_manifest *m = w->m;
     for (int i = 0, end; i < m->tensor_count; i = end) {
         for (end = i; end < m->tensor_count && !m->tensors[end].item.fill; end++) {}
         if (end > i) {
-            TRY(write_tensors(m, f, i, end));
+            TRY(write_tensors(w, i, end));
             continue;
         }
-        TRY(write_fetched(m, f, i));
+        TRY(write_fetched(w, i));
         end = i + 1;
     }
     return STATUS_OK;
+}
+
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *files)
+{
+    const struct writing w = {m, files, calloc((size_t)m->file_count, sizeof *w.since)};
+    if (w.since == NULL) return FAIL(STATUS_FIT, "no memory for %d files", m->file_count);
+    for (int i = 0; i < m->tensor_count; i++) m->tensors[i].hash = 0; /* of a write that failed */
+    const status st = write_each(&w);
+    free(w.since);
+    return st;
 }
 
 /* Removes chunks that no item needs from the list; returns how many are left. */

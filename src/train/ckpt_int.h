@@ -5,6 +5,8 @@
 #include "train/ckpt_manifest.h"
 
 enum { CKPT_PATH_MAX = 1024 };
+/* A file of several tensors holds no more: several files are written in parallel. */
+#define CKPT_FILE_BYTES ((int64_t)4 << 30)
 
 struct checkpoint {
     char path[CKPT_PATH_MAX];
@@ -16,8 +18,9 @@ struct checkpoint {
 
 /* CRC-32C of a safetensors header of `file`, bound to its place like the chunks. */
 uint32_t ckpt_chunk_header_crc(const struct ckpt_manifest *m, int file, const void *header, int64_t bytes);
-/* Writes all tensors, each tensor's `item.data`, at their offsets, and sets crcs and hashes. One file. */
-status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *f) WARN_UNUSED;
+/* Writes all tensors, each tensor's `item.data`, at their offsets in the open `files` [m->file_count], and sets crcs
+ * and hashes. */
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *files) WARN_UNUSED;
 /* Reads the tensors listed in `which` into the items `to`, and checks every checksum. Chunks that no item needs are
  * skipped. `to` NULL: reads everything, only to check it, including the tensors' hashes. STATUS_CKPT on damage: do not
  * use the data. */
@@ -26,9 +29,12 @@ status ckpt_chunk_read(const struct checkpoint *c, const int *which, const struc
 
 /* ---- checkpoint.c ---- */
 
-/* checkpoint_save with another chunk size: for tests. */
-status ckpt_save_chunked(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
-                         const json_t *meta, int keep, int64_t chunk_bytes) WARN_UNUSED;
+/* checkpoint_save with chunks and files of other sizes: for tests. */
+struct ckpt_cut {
+    int64_t chunk_bytes, file_bytes;
+};
+status ckpt_save_cut(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,
+                     const json_t *meta, int keep, struct ckpt_cut cut) WARN_UNUSED;
 
 /* ---- checkpoint_read.c ---- */
 

@@ -57,6 +57,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(exec_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
     spike_restore(t, &s);
+    TRY(save_overlapped(t));
     TRY(pipeline_times(t, timed));
     TRY(step_gather_loads(t, &s));
     TRY(comm_step_end(t->mesh.world));
@@ -81,7 +82,7 @@ static status exec_step(struct trainer *t, int micro_count)
     t->captured = micro_count;
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
-        TRY(save_captured(t));
+        TRY(save_queued(t));
         TRY(dev_graph_launch(&t->stream, &t->graph));
         TRY(spike_ask(t));
         if (spike_asks(t)) TRY(dev_graph_launch(&t->stream, &t->graph_update));

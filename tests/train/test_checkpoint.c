@@ -33,6 +33,7 @@ struct state_sample {
     char data[ITEMS][DATA_MAX];
 };
 static struct state_sample sample;
+static int64_t file_bytes = CKPT_FILE_BYTES; /* of a save */
 
 static const char *part(int64_t step, const char *file)
 {
@@ -69,7 +70,8 @@ static status save(int64_t step, int keep)
 {
     make_sample(&sample, step);
     json_t *meta = json_pack("{s:I,s:f}", "samples", (json_int_t)step * 8, "loss", 1.0 / 3.0);
-    status st = ckpt_save_chunked(temp_dir, step, sample.items, ITEMS, meta, keep, CHUNK);
+    status st =
+        ckpt_save_cut(temp_dir, step, sample.items, ITEMS, meta, keep, (struct ckpt_cut){CHUNK, file_bytes});
     json_decref(meta);
     return st;
 }
@@ -196,7 +198,9 @@ static void equal_tensors_have_equal_hashes_whatever_the_step_and_the_chunks(voi
     assert_saved(10, 5);
     make_sample(&sample, 10);
     sample.data[3][100] ^= 1;
-    assert_int_equal(ckpt_save_chunked(temp_dir, 11, sample.items, ITEMS, NULL, 5, 8192), STATUS_OK);
+    assert_int_equal(
+        ckpt_save_cut(temp_dir, 11, sample.items, ITEMS, NULL, 5, (struct ckpt_cut){8192, CKPT_FILE_BYTES}),
+        STATUS_OK);
     assert_int_equal(checkpoint_open(&a, part(10, ""), &found), STATUS_OK);
     assert_int_equal(checkpoint_open(&b, part(11, ""), &found), STATUS_OK);
     for (int i = 0; i < ITEMS; i++) {
@@ -314,6 +318,32 @@ static void a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint(void 
             assert_int_equal(checkpoint_verify(part(30, "")), STATUS_OK);
         }
     }
+}
+
+static void several_files_hold_the_same_and_fail_as_cleanly(void **state)
+{
+    struct checkpoint *one, *several;
+    struct io_list list;
+    bool found;
+    assert_saved(10, 5);
+    file_bytes = 8192;
+    make_sample(&sample, 10);
+    const struct ckpt_cut cut = {CHUNK, file_bytes};
+    assert_int_equal(ckpt_save_cut(temp_dir, 11, sample.items, ITEMS, NULL, 5, cut), STATUS_OK);
+    assert_int_equal(io_list(part(11, ""), &list), STATUS_OK);
+    assert_int_equal(list.count, 6); /* step; m; empty, v; layers; odd; manifest */
+    io_list_free(&list);
+    assert_int_equal(checkpoint_verify(part(11, "")), STATUS_OK);
+    assert_int_equal(checkpoint_open(&one, part(10, ""), &found), STATUS_OK);
+    assert_int_equal(checkpoint_open(&several, part(11, ""), &found), STATUS_OK);
+    for (int i = 0; i < ITEMS; i++)
+        assert_true(checkpoint_item_hash(one, checkpoint_find(one, sample.items[i].name)) ==
+                    checkpoint_item_hash(several, checkpoint_find(several, sample.items[i].name)));
+    checkpoint_close(one);
+    checkpoint_close(several);
+    every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last_checkpoint(state);
+    a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint(state);
+    file_bytes = CKPT_FILE_BYTES;
 }
 
 static void a_failing_call_of_a_restore_never_leads_to_an_older_checkpoint(void **state)
@@ -668,6 +698,7 @@ int main(void)
         T(leftovers_of_dead_processes_go_at_the_next_save),
         T(every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last_checkpoint),
         T(a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint),
+        T(several_files_hold_the_same_and_fail_as_cleanly),
         T(a_failing_call_of_a_restore_never_leads_to_an_older_checkpoint),
         T(every_flipped_bit_of_the_manifest_is_noticed),
         T(every_flipped_bit_of_the_data_is_noticed),
