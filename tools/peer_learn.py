@@ -2,14 +2,18 @@
 """Peer of `ingot bench learn`: the same initial weights trained by PyTorch over the same order of data.
 
 usage: peer_learn.py RUN --initial DIR -o DIR [--ingot PROGRAM] [--precision fp32|bf16] [--device cpu|cuda] [--compile] [--steps N] [--workers N]
+                     [--preload]
 RUN: a run of bench learn, such as runs/learn/seed-1/base: its config.yaml says all settings, `ingot data inspect` each batch.
 --initial: what `ingot bench learn --initial` wrote; the weights are taken from `ingot ckpt export`.
 -o: metrics.jsonl for `ingot bench learn --peer DIR`, and hf/, the final weights, whose held-out loss `ingot eval` computes.
-bf16 is autocast over fp32 weights, as ingot's bf16. Models: llama's layers (RMSNorm, RoPE, SwiGLU; grouped heads, QK-norm, biases of q, k, v).
-Optimizer: torch.optim.AdamW, fused where there is a GPU. Needs torch.
+--preload: all batches are read before the first step, so that reading them takes no time from training.
+--compile: the model is compiled on the first batch, before the first step, and the seconds are printed: step_s has none of them.
+bf16 is autocast over fp32 weights, as ingot's bf16. Models: llama's layers (RMSNorm, RoPE, SwiGLU; grouped heads, QK-norm, biases of q, k, v; soft-cap of the logits).
+Optimizer: torch.optim.AdamW, fused where there is a GPU. Needs torch and numpy.
 """
 import argparse, concurrent.futures, json, math, os, shutil, struct, subprocess, sys, time
 
+import numpy
 import torch
 import torch.nn.functional as F
 
@@ -58,7 +62,8 @@ def write_tensors(path, tensors):
 class Model:
     def __init__(self, config, weights, device):
         c = self.c = config
-        if c.get("model_type") not in ("llama", "qwen2", "qwen3", "mistral") or c.get("rope_scaling") or c.get("sliding_window"):
+        plain = set(c.get("layer_types", ())) <= {"full_attention"} and set(c.get("ffn_types", ())) <= {"mlp"}
+        if c.get("model_type") not in ("llama", "qwen2", "qwen3", "mistral", "ingot") or c.get("rope_scaling") or c.get("sliding_window") or not plain:
             sys.exit(f"model_type {c.get('model_type')}: this peer knows the layers of llama, qwen2 and qwen3, without window and RoPE scaling")
         self.p = {name: t.to(device).requires_grad_() for name, t in weights.items()}
         self.heads, self.kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
@@ -97,6 +102,8 @@ class Model:
             x = x + self.linear(y, at + "mlp.down_proj")
         head = self.p.get("lm_head.weight", self.p["model.embed_tokens.weight"])
         logits = F.linear(self.norm(x, "model.norm.weight"), head).float()
+        if cap := self.c.get("logit_softcap"):
+            logits = cap * torch.tanh(logits / cap)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-100, reduction="sum")
 
 
@@ -123,7 +130,30 @@ def batch_of(ingot, run, step):
     if said.returncode:
         sys.exit(f"data inspect --step {step}: {said.stderr.strip()}")
     rows = json.loads(said.stdout)
-    return tuple(torch.tensor([r[k] for r in rows], dtype=torch.int64) for k in ("tokens", "targets", "positions"))
+    return tuple(numpy.array([r[k] for r in rows], dtype=numpy.int64) for k in ("tokens", "targets", "positions"))
+
+
+class Batches:
+    """The batches of steps 1, 2, ...: read ahead by threads, or all before the first."""
+
+    def __init__(self, a, steps):
+        self.read, self.steps, self.ahead = lambda step: batch_of(a.ingot, a.run, step), steps, 2 * a.workers
+        self.pool = concurrent.futures.ThreadPoolExecutor(a.workers)
+        if a.preload:
+            # Processes: a batch of text becomes numbers in Python.
+            with concurrent.futures.ProcessPoolExecutor(a.workers) as pool:
+                self.all = list(pool.map(batch_of, [a.ingot] * steps, [a.run] * steps, range(1, steps + 1)))
+        else:
+            self.all = None
+            self.coming = [self.pool.submit(self.read, i + 1) for i in range(min(self.ahead, steps))]
+
+    def next(self, step):
+        """Of step + 1."""
+        if self.all:
+            return self.all[step]
+        if step + self.ahead < self.steps:
+            self.coming.append(self.pool.submit(self.read, step + 1 + self.ahead))
+        return self.coming.pop(0).result()
 
 
 def mask_of(positions):
@@ -159,11 +189,16 @@ def main():
     ap.add_argument("--compile", action="store_true")
     ap.add_argument("--steps", type=int, default=0)
     ap.add_argument("--workers", type=int, default=2)
+    ap.add_argument("--preload", action="store_true")
     a = ap.parse_args()
     s = settings(os.path.join(a.run, "config.yaml"))
     if s["optim.name"] != "adamw" or float(s["train.z_loss"]):
         sys.exit("this peer has AdamW, and no z-loss")
     os.makedirs(a.out, exist_ok=True)
+    batch_tokens, micro = int(s["train.batch_tokens"]), max(int(s["train.micro_batch"]), 1)
+    total = int(s["train.steps"]) or -(-int(s["train.tokens"]) // batch_tokens)
+    steps, clip = a.steps or total, float(s["train.clip"])
+    batches = Batches(a, steps)
     hf = os.path.join(a.out, "hf")
     shutil.rmtree(hf, ignore_errors=True)
     subprocess.run([a.ingot, "ckpt", "export", a.initial, "-o", hf], check=True, capture_output=True)
@@ -179,24 +214,34 @@ def main():
                             lr=float(s["optim.lr"]), betas=(float(s["optim.beta1"]), float(s["optim.beta2"])), eps=float(s["optim.eps"]),
                             fused=a.device == "cuda")
     forward = torch.compile(model.forward) if a.compile else model.forward
-    batch_tokens, micro = int(s["train.batch_tokens"]), max(int(s["train.micro_batch"]), 1)
-    total = int(s["train.steps"]) or -(-int(s["train.tokens"]) // batch_tokens)
-    steps, clip = a.steps or total, float(s["train.clip"])
-    with concurrent.futures.ThreadPoolExecutor(a.workers) as pool, open(os.path.join(a.out, "metrics.jsonl"), "w") as log:
-        coming = [pool.submit(batch_of, a.ingot, a.run, i + 1) for i in range(min(2 * a.workers, steps))]
+
+    def there(batch):
+        return [torch.from_numpy(x).to(a.device) for x in batch]
+
+    def forward_backward(batch):
+        """Gradients and sum of the losses; the divisor of the mean."""
+        tokens, targets, positions = batch
+        valid, loss = int((targets != -100).sum()), 0.0
+        for at in range(0, len(tokens), micro):
+            part = slice(at, at + micro)
+            with torch.autocast(a.device, torch.bfloat16, enabled=a.precision == "bf16"):
+                sum_of = forward(tokens[part], targets[part], positions[part], mask_of(positions[part]))
+            (sum_of / valid).backward()
+            loss += float(sum_of.detach())
+        return loss, valid
+
+    if a.compile:
+        begin = time.perf_counter()
+        forward_backward(there(batch_of(a.ingot, a.run, 1)))
+        opt.zero_grad(set_to_none=True)
+        print(f"compile_s={time.perf_counter() - begin:.1f}", flush=True)
+    with open(os.path.join(a.out, "metrics.jsonl"), "w") as log:
         for step in range(steps):
-            tokens, targets, positions = (x.to(a.device) for x in coming.pop(0).result())
-            if step + 2 * a.workers < steps:
-                coming.append(pool.submit(batch_of, a.ingot, a.run, step + 1 + 2 * a.workers))
-            begin, valid, loss = time.perf_counter(), int((targets != -100).sum()), 0.0
+            batch = there(batches.next(step))
+            begin = time.perf_counter()
             for group in opt.param_groups:
                 group["lr"] = rate(s, step, total)
-            for at in range(0, len(tokens), micro):
-                part = slice(at, at + micro)
-                with torch.autocast(a.device, torch.bfloat16, enabled=a.precision == "bf16"):
-                    sum_of = forward(tokens[part], targets[part], positions[part], mask_of(positions[part]))
-                (sum_of / valid).backward()
-                loss += float(sum_of.detach())
+            loss, valid = forward_backward(batch)
             norm = torch.nn.utils.clip_grad_norm_(model.p.values(), clip or math.inf)
             opt.step()
             opt.zero_grad(set_to_none=True)

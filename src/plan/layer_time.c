@@ -431,7 +431,8 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
     const struct gemm_s gemm = gemm_s(&own, &p);
     t.wgrad = gemm.wgrad;
     t.backward.gemms = gemm.forward + gemm.dgrad + gemm.wgrad;
-    t.backward.memory = heads * 2.2 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
+    const double passes = s->model->logit_softcap > 0 ? 2.2 + 2 : 2.2; /* softcap: once more in place */
+    t.backward.memory = heads * passes * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
                         s->machine->stream_rate;
     add_fixed(s, (double)p.in * (double)p.out, &t);
     return t;

@@ -328,6 +328,8 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s = base_spec();
     s.qk_norm = true;
     check_gradients("qwen3", &s);
+    s.logit_softcap = 1.5;
+    check_gradients("logits with a soft-cap", &s);
     s = base_spec();
     s.norm = NORM_LAYERNORM, s.activation = ACT_GELU, s.position = POS_LEARNED, s.head_count_kv = 4,
     s.head_dim = 4;
