@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 enum { NAME_MAX_BYTES = 64, TEXT_COLUMN = 26, COLUMNS = 100 };
 
@@ -51,9 +50,8 @@ const char *args_usage(char *buf, size_t bytes, const struct row *verb)
 
 static int columns_of(FILE *out)
 {
-    struct winsize size;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 2 * TEXT_COLUMN) return size.ws_col;
-    return COLUMNS;
+    const int columns = text_columns(fileno(out), COLUMNS);
+    return columns > 2 * TEXT_COLUMN ? columns : COLUMNS;
 }
 
 static void print_help(FILE *out, const struct row *verb)

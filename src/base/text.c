@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 enum { WORD_MAX = 64 };
 
@@ -189,6 +190,12 @@ void text_wrap(FILE *out, int at, int indent, int columns, const char *text)
         word += strspn(word, " ");
     }
     fputc('\n', out);
+}
+
+int text_columns(int fd, int otherwise)
+{
+    struct winsize size;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 ? size.ws_col : otherwise;
 }
 
 char *text_shell_word(const char *word)

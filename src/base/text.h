@@ -24,6 +24,8 @@ const char *text_time(char buf[32], double seconds);
 /* Prints text in lines of at most `columns`, each from column `indent` on, with a newline at the end. The cursor stands
  * in column `at`; when that is beyond `indent`, the text begins on a new line. */
 void text_wrap(FILE *out, int at, int indent, int columns, const char *text);
+/* Columns of the terminal that a file descriptor is; `otherwise` when it is none, or says fewer than 20. */
+int text_columns(int fd, int otherwise);
 /* A word as a POSIX shell takes it: as it is, or in single quotes. malloc'd; NULL without memory. */
 char *text_shell_word(const char *word);
 /* The directory that holds a path, without looking at the disk: "runs" of "runs/a/", "." of "a". Returns buf. */

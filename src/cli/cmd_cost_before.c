@@ -3,15 +3,14 @@
 #include "base/text.h"
 #include "cli/cmd_cost.h"
 #include "cli/print_json.h"
-#include "observe/past.h"
 #include "plan/mesh_choose.h"
 #include "plan/outlook.h"
+#include "plan/past_errors.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Assumptions where nothing better is known. Speed: a planned step against a measured one on an H100 or H200
  * (docs/PERF.md). Power: fitted nodes against measured ones (arXiv:2506.14551). */
@@ -36,24 +35,10 @@ struct cost_row {
 
 /* ---- ranges */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static bool of_kind(const struct past_forecast *f, const struct machine *m)
-{
-    const struct machine *own = machine_of_gpu(f->device);
-    if (m->kind == DEV_CPU) return strcmp(f->device, "cpu") == 0;
-    return own && strcmp(own->name, m->name) == 0;
-}
-
 /* Measured over predicted: the median, and what nine of ten lie between (all, while there are few). */
-static void set_past(struct range *r, double *v, int count, const char *dir, const char *kind)
+static void set_past(struct range *r, const double *v, int count, const char *dir, const char *kind)
 {
     const int cut = count / 20;
-    qsort(v, (size_t)count, sizeof *v, ascending);
     r->of[LOW] = v[cut], r->of[LIKELY] = v[count / 2], r->of[HIGH] = v[count - 1 - cut];
     snprintf(r->from, sizeof r->from,
              "%d runs on %s below %.100s took %.3g to %.3g times what was predicted, the median %.3g", count,
@@ -62,27 +47,22 @@ static void set_past(struct range *r, double *v, int count, const char *dir, con
 
 static status speed_range(const struct order *o, const struct machine *m, struct range *r)
 {
-    struct past_forecast *list;
-    struct stat info;
-    int all, count = 0;
-    const char *dir = o->past ? o->past : "runs";
+    struct past_errors past;
+    int count;
     *r = (struct range){.of = {1 - SPEED_RANGE, 1, 1 + SPEED_RANGE}};
     snprintf(r->from, sizeof r->from,
              "assumed: a plan for an H100 or H200 is within 5 %% of a measured step (docs/PERF.md)");
-    if (o->past == NULL && (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))) return STATUS_OK;
-    TRY(past_find(dir, &list, &all));
-    double *v = calloc((size_t)all + 1, sizeof *v);
-    MEMORY_CHECK(v != NULL, "no memory for %d forecasts", all);
-    for (int i = 0; i < all; i++)
-        if (of_kind(&list[i], m)) v[count++] = list[i].measured / list[i].predicted;
+    const status st = past_errors_read(o->past, &past);
+    if (st != STATUS_OK) return status_wrap(st, "cost");
+    double *v = past_errors_ratios(&past, m->name, m->kind != DEV_CPU, &count);
     if (count >= PAST_LEAST)
-        set_past(r, v, count, dir, m->name);
+        set_past(r, v, count, past.from, m->name);
     else if (o->past || count > 0)
         snprintf(r->from + strlen(r->from), sizeof r->from - strlen(r->from),
                  "; %d run%s on %.20s below %.60s: from %d on they say it", count, count == 1 ? "" : "s",
-                 m->name, dir, (int)PAST_LEAST);
+                 m->name, past.from, (int)PAST_LEAST);
     free(v);
-    free(list);
+    past_errors_free(&past);
     return STATUS_OK;
 }
 

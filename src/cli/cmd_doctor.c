@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct order {
     bool full, accept, json, nagios, strict, fresh, selftest, checks, quick, net;
@@ -23,7 +24,7 @@ static status show(const struct doctor *d, const struct order *o)
     if (o->json)
         print_json(doctor_json(d, o->strict));
     else
-        doctor_print(d, stdout, true);
+        doctor_print(d, stdout, text_columns(STDOUT_FILENO, DOCTOR_COLUMNS), true);
     if (o->accept) {
         TRY(doctor_certificate(d, path));
         if (!o->json) printf("certificate %s\n", path);

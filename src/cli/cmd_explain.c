@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { COLUMNS = 100 };
+enum { COLUMNS = 100 }; /* without a terminal */
 static const char explained[] = "explain.json", alerts_name[] = "alerts.jsonl";
 
 static const char *text_in(const json_t *o, const char *key)
@@ -28,7 +29,8 @@ static void print_lines(const json_t *o)
     size_t i;
     const json_t *one;
     int width = 0;
-    text_wrap(stdout, 0, 0, COLUMNS, text_in(o, "sentence"));
+    const int columns = text_columns(STDOUT_FILENO, COLUMNS);
+    text_wrap(stdout, 0, 0, columns, text_in(o, "sentence"));
     json_array_foreach(json_object_get(o, "evidence"), i, one)
     {
         const int n = (int)strlen(text_in(one, "file"));
@@ -37,10 +39,10 @@ static void print_lines(const json_t *o)
     json_array_foreach(json_object_get(o, "evidence"), i, one)
     {
         printf("  %-*s  ", width, text_in(one, "file"));
-        text_wrap(stdout, width + 4, width + 4, COLUMNS, text_in(one, "text"));
+        text_wrap(stdout, width + 4, width + 4, columns, text_in(one, "text"));
     }
     printf("do: ");
-    text_wrap(stdout, 4, 4, COLUMNS, text_in(o, "do"));
+    text_wrap(stdout, 4, 4, columns, text_in(o, "do"));
 }
 
 static status of_bundle(const char *path, json_t **o)

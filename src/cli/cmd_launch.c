@@ -1,6 +1,7 @@
 /* ingot launch: starts the ranks of a job on this machine, watches them, and ends them together. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cmd_launch.h"
 #include "cli/cmd_launch_elastic.h"
@@ -443,7 +444,7 @@ static status host_fit(void)
     char names[256] = "";
     TRY(doctor_run(&d, &(struct doctor_how){.level = DOCTOR_QUICK, .alone = true}));
     const status st = doctor_exit(d, false);
-    if (st != STATUS_OK) doctor_print(d, stderr, false);
+    if (st != STATUS_OK) doctor_print(d, stderr, text_columns(STDERR_FILENO, DOCTOR_COLUMNS), false);
     for (int i = 0; i < doctor_count(d) && st == STATUS_OK; i++) {
         const struct doctor_finding *f = doctor_finding(d, i);
         const size_t used = strlen(names);

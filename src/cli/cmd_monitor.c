@@ -1,6 +1,7 @@
 /* ingot monitor: a run on one screen. */
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/print_json.h"
 #include "observe/monitor.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,9 +43,7 @@ static status newest_run(char path[1024])
 
 static int screen_columns(const struct order *o)
 {
-    struct winsize size;
-    if (o->columns > 0) return (int)o->columns;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    return o->columns > 0 ? (int)o->columns : text_columns(STDOUT_FILENO, 80);
 }
 
 /* The command gets the record on standard input, through a file in memory: a shell that it starts may read it as it likes. */

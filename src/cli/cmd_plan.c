@@ -137,7 +137,8 @@ status cmd_plan(struct args *a)
     spec_origin_free(origin);
     TRY(cmd_plan_data(&spec, json));
     struct past_errors past;
-    TRY(past_errors_read(earlier, &past));
+    const status read = past_errors_read(earlier, &past);
+    if (read != STATUS_OK) return status_wrap(read, "plan");
     const struct plan_command command = {.words = quoted(a),
                                          .micro_batch = micro_batch,
                                          .recompute = recompute,

@@ -117,10 +117,22 @@ static void judge_ranks(struct doctor *d, const struct times *all, int ranks)
     }
 }
 
+/* The script says what it took. */
+static void made_up_messages(struct doctor *d)
+{
+    struct times all[MADE_UP_RANKS];
+    for (int r = 0; r < d->messages; r++)
+        all[r] = (struct times){.small = 20e-6, .large = LARGE / d->message_rate[r], .host = "made-up"};
+    if (d->messages > 0)
+        judge_ranks(d, all, d->messages);
+    else
+        report(d, DOCTOR_SKIP, "", "a made-up host sends nothing");
+}
+
 void check_messages(struct doctor *d)
 {
     if (!hostfs_is_real(&d->fs) && d->fs.text) {
-        report(d, DOCTOR_SKIP, "", "a made-up host sends nothing");
+        made_up_messages(d);
         return;
     }
     if (d->comm == NULL) {

@@ -51,8 +51,10 @@ enum doctor_verdict doctor_verdict(const struct doctor *d); /* the worst finding
 /* Exit code by the failures: of several the first of 11, 10, 74, 5, 3, 2. `strict`: warnings are failures. */
 status doctor_exit(const struct doctor *d, bool strict);
 
-/* A line per check; `all` false: warnings and failures alone. */
-void doctor_print(const struct doctor *d, FILE *out, bool all);
+/* What a page has without a terminal. */
+enum { DOCTOR_COLUMNS = 100 };
+/* An entry per check, in lines of at most `columns`; `all` false: warnings and failures alone. */
+void doctor_print(const struct doctor *d, FILE *out, int columns, bool all);
 /* The table of all checks, in Markdown: the one of docs/DOCTOR.md. */
 void doctor_print_checks(FILE *out);
 json_t *doctor_json(const struct doctor *d, bool strict); /* docs/FORMATS.md; the caller owns it */

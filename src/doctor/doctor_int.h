@@ -23,7 +23,7 @@ struct system_values {
 #undef X
 };
 
-enum { CARDS_MAX = 32, FINDINGS_MAX = 512, NAMES_MAX = 128 };
+enum { CARDS_MAX = 32, FINDINGS_MAX = 512, NAMES_MAX = 128, MADE_UP_RANKS = 8 };
 struct doctor {
     enum doctor_level level;
     bool alone;
@@ -40,6 +40,8 @@ struct doctor {
     double before_s;     /* wall time of the last look; NaN: none */
     const struct spec *spec; /* of doctor_how, as the next three */
     bool net;
+    double message_rate[MADE_UP_RANKS]; /* bytes/s, of a made-up host */
+    int messages;
     double within;
     json_t *baseline;    /* what that file holds; NULL: none */
     json_t *replayed;    /* NULL: it is this host, now */

@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "doctor/doctor_int.h"
 
 #include <dlfcn.h>
@@ -93,24 +94,52 @@ static bool system_set(struct doctor *d, const char *name, double value)
     return false;
 }
 
-/* "system NAME=VALUE", "before NAME=VALUE" (a counter at the last look, a minute ago). */
+static bool rate_set(json_t *rates, const char *name, double value)
+{
+    json_array_append_new(rates, json_pack("{s:s, s:s, s:f, s:s}", "what", name, "entity", "made-up", "value",
+                                           value, "unit", "MB/s"));
+    return true;
+}
+
+/* The rate, in bytes/s, of messages of rank `name` to the next one. */
+static bool message_set(struct doctor *d, const char *name, double value)
+{
+    int64_t rank;
+    if (!text_to_int(name, &rank) || rank < 0 || rank >= MADE_UP_RANKS) return false;
+    d->message_rate[rank] = value;
+    if (rank >= d->messages) d->messages = (int)rank + 1;
+    return d->net = true;
+}
+
+/* "KIND NAME=VALUE". before: a counter at the last look, a minute ago. rate: what was measured now; baseline: what is
+ * stored of it. */
 static status script_value(struct doctor *d, char *line)
 {
-    char *equals = strchr(line, '=');
-    char *name = line + strcspn(line, " ") + 1;
-    if (equals && equals > name) {
-        *equals = 0;
+    char *equals = strchr(line, '='), *name = line + strcspn(line, " ");
+    if (equals && equals > name + 1) {
+        *equals = *name++ = 0;
         const double value = strtod(equals + 1, NULL);
-        if (line[0] == 'b') {
-            json_object_set_new(d->before, name, json_real(value));
-            return STATUS_OK;
-        }
-        if (system_set(d, name, value)) return STATUS_OK;
+        const bool known =
+            strcmp(line, "before") == 0     ? !json_object_set_new(d->before, name, json_real(value))
+            : strcmp(line, "rate") == 0     ? rate_set(d->rates, name, value)
+            : strcmp(line, "baseline") == 0 ? rate_set(json_object_get(d->baseline, "rates"), name, value)
+            : strcmp(line, "message") == 0  ? message_set(d, name, value)
+                                            : system_set(d, name, value);
+        if (known) return STATUS_OK;
+        *(name - 1) = ' ', *equals = '=';
     }
     return FAIL(STATUS_CONFIG, "the script of a made-up host: '%s' is not known", line);
 }
 
-/* A line that begins with "/" is a file; system and before: above; "no driver" removes NVML; the rest is NVML's. */
+static bool is_value(const char *line)
+{
+    static const char *const kinds[] = {"system ", "before ", "rate ", "baseline ", "message "};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strncmp(line, kinds[i], strlen(kinds[i])) == 0) return true;
+    return false;
+}
+
+/* A line that begins with "/" is a file; values: above; "no driver" removes NVML; the rest is NVML's. */
 static status script_read(struct doctor *d, const char *script)
 {
     char *files, *gpus, line[1024];
@@ -119,6 +148,7 @@ static status script_read(struct doctor *d, const char *script)
     status st = STATUS_OK;
     FILE *to_files = memory_stream(&files, &bytes[0]), *to_gpus = memory_stream(&gpus, &bytes[1]);
     d->before = json_object();
+    d->baseline = json_pack("{s:[]}", "rates");
     d->before_s = d->system.now_s - 60;
     while (*script && st == STATUS_OK) {
         const size_t n = strcspn(script, "\n");
@@ -126,7 +156,7 @@ static status script_read(struct doctor *d, const char *script)
         script += n + (script[n] == '\n');
         if (line[0] == '/')
             fprintf(to_files, "%s\n", line);
-        else if (strncmp(line, "system ", 7) == 0 || strncmp(line, "before ", 7) == 0)
+        else if (is_value(line))
             st = script_value(d, line);
         else if (strcmp(line, "no driver") == 0)
             driver = false;
@@ -135,6 +165,8 @@ static status script_read(struct doctor *d, const char *script)
     }
     memory_stream_close(to_files);
     memory_stream_close(to_gpus);
+    if (json_array_size(json_object_get(d->baseline, "rates")) == 0)
+        json_decref(d->baseline), d->baseline = NULL;
     d->fs.text = files;
     if (st == STATUS_OK && driver && nvml_open_script(&d->nvml, gpus, &d->nvml_code) != STATUS_OK) {
         snprintf(d->nvml_why, sizeof d->nvml_why, "%s", status_message());

@@ -9,20 +9,28 @@
 
 static const char *const level_names[] = {"quick", "full", "accept"};
 
-enum { TEXT_AT = 20, COLUMNS = 100 };
+enum { TEXT_AT = 20 };
 
-static void print_finding(const struct doctor_finding *f, FILE *out)
+/* What to do is said once, behind the last of a check's findings in a row. */
+static bool is_last(const struct doctor *d, int i)
 {
+    const struct doctor_finding *next = i + 1 < d->count ? &d->findings[i + 1] : NULL;
+    return next == NULL || next->check != d->findings[i].check || next->verdict < DOCTOR_WARN;
+}
+
+static void print_finding(const struct doctor *d, int i, FILE *out, int columns)
+{
+    const struct doctor_finding *f = &d->findings[i];
     static const char *const words[] = {"PASS", "SKIP", "WARN", "FAIL"};
     const int at = fprintf(out, " %s  %-12s ", words[f->verdict], f->check->name);
-    text_wrap(out, at, TEXT_AT, COLUMNS, f->text);
-    if (f->verdict < DOCTOR_WARN) return;
+    text_wrap(out, at, TEXT_AT, columns, f->text);
+    if (f->verdict < DOCTOR_WARN || !is_last(d, i)) return;
     fprintf(out, "%*s", TEXT_AT, "");
-    text_wrap(out, TEXT_AT, TEXT_AT + 4, COLUMNS, f->check->remedy);
+    text_wrap(out, TEXT_AT, TEXT_AT + 4, columns, f->check->remedy);
 }
 
 /* Checks that were skipped for one reason make one entry, at the first of them. */
-static void print_skipped(const struct doctor *d, int first, FILE *out)
+static void print_skipped(const struct doctor *d, int first, FILE *out, int columns)
 {
     char names[1024] = "";
     const char *why = d->findings[first].text;
@@ -36,29 +44,34 @@ static void print_skipped(const struct doctor *d, int first, FILE *out)
     char text[sizeof names + sizeof d->findings[0].text + 4];
     snprintf(text, sizeof text, "%s: %s", why, names);
     fprintf(out, " SKIP  ");
-    text_wrap(out, 7, TEXT_AT, COLUMNS, text);
+    text_wrap(out, 7, TEXT_AT, columns, text);
 }
 
-void doctor_print(const struct doctor *d, FILE *out, bool all)
+static void print_head(const struct doctor *d, FILE *out, int columns)
 {
-    int counts[4] = {0};
-    if (all) fprintf(out, "ingot doctor, %s, on %s: %.1f s", level_names[d->level], d->host, d->seconds);
-    if (all && d->replayed) {
-        char when[64];
+    char head[400], when[64] = "";
+    if (d->replayed) {
         struct tm tm;
         const time_t t = (time_t)d->system.now_s;
         gmtime_r(&t, &tm);
         strftime(when, sizeof when, ", recorded %Y-%m-%d %H:%M:%S UTC", &tm);
-        fputs(when, out);
     }
-    if (all) fputc('\n', out);
+    snprintf(head, sizeof head, "ingot doctor, %s, on %s: %.1f s%s", level_names[d->level], d->host,
+             d->seconds, when);
+    text_wrap(out, 0, 0, columns, head);
+}
+
+void doctor_print(const struct doctor *d, FILE *out, int columns, bool all)
+{
+    int counts[4] = {0};
+    if (all) print_head(d, out, columns);
     for (int i = 0; i < d->count; i++) {
         const struct doctor_finding *f = &d->findings[i];
         counts[f->verdict]++;
         if (f->verdict == DOCTOR_SKIP && all)
-            print_skipped(d, i, out);
+            print_skipped(d, i, out, columns);
         else if (all || f->verdict >= DOCTOR_WARN)
-            print_finding(f, out);
+            print_finding(d, i, out, columns);
     }
     if (!all) return;
     fprintf(out, "%s: %d passed, %d skipped, %d warnings, %d failures\n",

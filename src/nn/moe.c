@@ -613,6 +613,7 @@ static status route_bwd(const struct moe *m, struct moe_saved *s, const struct b
                                  .dlogits = s->dlogits.data,
                                  .cost = costs ? s->cost.data : NULL,
                                  .load = params_grad(r->params, m->bias),
+                                 .dropped = m->capacity > 0 ? r->scalars->dropped_sum : NULL,
                                  .scratch = s->scratch_bwd.data,
                                  .dt = y.dt},
         r->stream));

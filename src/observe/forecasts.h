@@ -1,5 +1,5 @@
 /* forecasts: what was predicted of a run and what came out: RUN/forecast.jsonl, a line for each process of the run that
- * made steps (docs/FORMATS.md). plan/past_errors.h reads it. */
+ * made steps (docs/FORMATS.md). past.h reads it. */
 #ifndef INGOT_OBSERVE_FORECASTS_H
 #define INGOT_OBSERVE_FORECASTS_H
 #include <stdbool.h>

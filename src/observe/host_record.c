@@ -235,6 +235,7 @@ static void publish(struct host_record *h)
         if (isfinite(c->watts)) m.gpu_watts = (isfinite(m.gpu_watts) ? m.gpu_watts : 0) + c->watts;
         m.gpu_mhz = fmin(m.gpu_mhz, c->sm_mhz);
         m.gpu_celsius = fmax(m.gpu_celsius, c->celsius);
+        m.gpu_memory = fmax(m.gpu_memory, c->memory_used);
         if (isfinite(c->reasons))
             m.gpu_throttled =
                 (isfinite(m.gpu_throttled) ? m.gpu_throttled : 0) + (((unsigned)c->reasons & BAD) != 0);
@@ -346,6 +347,7 @@ void host_record_metrics(struct host_record *h, struct metrics *m)
     m->gpu_watts = h->recent.gpu_watts;
     m->gpu_mhz = h->recent.gpu_mhz;
     m->gpu_celsius = h->recent.gpu_celsius;
+    m->gpu_memory = h->recent.gpu_memory;
     m->gpu_throttled = h->recent.gpu_throttled;
     m->host_available = h->recent.host_available;
     m->host_disk_free = h->recent.host_disk_free;

@@ -16,6 +16,7 @@
     X(aux_loss, "moe/aux_loss") /* sum over all routers, in units of the loss; not part of it */       \
     X(load_max, "moe/load_max") /* rows of the step's busiest expert / mean of its router */           \
     X(load_min, "moe/load_min") /* the same for the least busy */                                      \
+    X(moe_dropped, "moe/dropped") /* share of the step's slots that model.moe_capacity dropped */      \
     X(tokens_per_s, "perf/tokens_per_s") /* sum over all ranks */                                      \
     X(step_s, "perf/step_s")                                                                           \
     X(bubble, "perf/pipeline_bubble") /* idle fraction of the pipeline's ranks */                      \
@@ -36,6 +37,7 @@
     X(gpu_watts, "host/gpu_watts") /* all GPUs of rank 0's host, also those of others' jobs */         \
     X(gpu_mhz, "host/gpu_sm_mhz") /* of the slowest */                                                 \
     X(gpu_celsius, "host/gpu_celsius") /* of the hottest */                                            \
+    X(gpu_memory, "host/gpu_memory_used_bytes") /* of the fullest, by all programs */                  \
     X(gpu_throttled, "host/gpu_throttled") /* GPUs in thermal slowdown or power brake */               \
     X(host_available, "host/memory_available_bytes")                                                   \
     X(host_disk_free, "host/disk_free_bytes") /* where the run is written */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
+#include "base/text.h"
 #include "observe/observe_int.h"
 
 #include <math.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,9 +57,7 @@ static bool locale_is_utf8(void)
 
 static int terminal_width(void)
 {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return WIDTH_DEFAULT;
+    return text_columns(STDERR_FILENO, WIDTH_DEFAULT);
 }
 
 static void draw(double now)

@@ -24,6 +24,7 @@ const PANELS = [
   {title: 'Step time', unit: 'seconds', line: 'step_s', zero: true},
   {title: 'Model FLOPs utilization', unit: 'share of the peak', line: 'mfu', zero: true},
   {title: 'Host memory', unit: 'resident', line: 'rss_bytes', plain: true, zero: true, bytes: true},
+  {title: 'GPU memory', unit: 'in use, of the fullest GPU', line: 'gpu_memory', plain: true, zero: true, bytes: true},
   {title: 'Power of the GPUs', unit: 'W, of the first host', line: 'gpu_watts', zero: true},
   {title: 'Clock', unit: 'MHz, of the slowest GPU', line: 'gpu_mhz', zero: true},
   {title: 'Temperature', unit: 'C, of the hottest GPU', line: 'gpu_celsius'},
@@ -31,8 +32,9 @@ const PANELS = [
   {title: 'Free host memory', unit: 'available', line: 'host_available', plain: true, zero: true, bytes: true},
   {title: 'Free disk', unit: 'where the run is written', line: 'host_disk_free', plain: true, zero: true, bytes: true},
   {title: 'Waiting for data', unit: 'seconds per step', line: 'data_wait_s', zero: true},
-  {title: 'Busiest expert', unit: 'rows / mean of its router', line: 'load_max'},
-  {title: 'Least busy expert', unit: 'rows / mean of its router', line: 'load_min', zero: true},
+  {title: 'Busiest expert', unit: 'rows / the mean', line: 'load_max'},
+  {title: 'Least busy expert', unit: 'rows / the mean', line: 'load_min', zero: true},
+  {title: 'Dropped by capacity', unit: 'share of slots', line: 'moe_dropped', zero: true},
   {title: 'Balance loss', unit: 'all routers', line: 'aux_loss'},
   {title: 'Multi-token prediction loss', unit: 'nats', line: 'mtp_loss'},
   {title: 'z-loss', unit: 'nats, beside the loss', line: 'z_loss'},
@@ -161,7 +163,8 @@ function rangeOf(bold, faint, log, zero) {
   if (low > high) return null;
   if (log) return low < high ? [low / (high / low) ** 0.05, high * (high / low) ** 0.05] : [low / 2, high * 2];
   if (zero && low >= 0) return [0, high * 1.05 || 1];
-  const pad = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
+  const same = high - low <= 1e-9 * Math.abs(high); /* a constant, but for the rounding of its smoothing */
+  const pad = same ? Math.abs(high) * 0.1 || 1 : (high - low) * 0.05;
   return [low - pad, high + pad];
 }
 

@@ -436,6 +436,7 @@ struct step_scalars {
     double mtp_loss_sum;                            /* the same, of multi-token prediction */
     double halt_sum;                                /* the same, of halting heads */
     double z_sum;                                   /* the same, of the z-loss: its terms, which loss_sum leaves out */
+    double dropped_sum[2];                          /* the same, += by routers: slots dropped by capacity, all slots */
     double hits;                                    /* the same, of evaluation: targets that were the argmax */
     double grad_squares;                            /* sum of g^2 over the whole model, for UPDATE_RULE */
     double grad_norm, clip_factor;                  /* outputs of `update` */

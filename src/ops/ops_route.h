@@ -93,6 +93,7 @@ struct route_bwd_args {
     void *cost;                     /* [rows] A = cost_t; NULL: not stored */
     void *load;                     /* [experts] A += demand. Counted here because evaluation and recomputation do
                                        not run it; NULL: not counted */
+    double *dropped;                /* [2] in the set's memory += slots without a place, all slots; NULL: not counted */
     void *scratch;                  /* moe_scratch(MOE_ROUTE_BWD) */
     dtype dt;
 };

@@ -25,7 +25,7 @@
 #include "parallel/mesh.h"
 #include "tensor/params.h"
 
-enum { SYNC_LOSSES = 5 };
+enum { SYNC_LOSSES = 7 };
 struct sync {
     const struct mesh *mesh;    /* not owned; NULL: one rank */
     int groups;                 /* of this rank: */
@@ -50,7 +50,7 @@ void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const str
 int sync_group(const struct sync *s, int k);
 struct sync_sums {
     float *grad;                /* [total] */
-    double *losses;             /* [SYNC_LOSSES]: loss_sum, aux_sum, mtp_loss_sum, halt_sum and z_sum of the step's scalars */
+    double *losses;             /* [SYNC_LOSSES]: loss_sum to dropped_sum of the step's scalars */
 };
 /* After the k-th group: adds its sums to the tree. They are zero afterwards, except after the last group: then they are
  * this rank's totals. */

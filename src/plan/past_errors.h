@@ -1,27 +1,21 @@
-/* past_errors: how far earlier predictions were off: forecast.jsonl of runs (observe/forecasts.h), for
- * `ingot plan --past`. */
+/* past_errors: how far earlier predictions (observe/past.h) were off, for --past of `ingot plan` and `ingot cost`. */
 #ifndef INGOT_PLAN_PAST_ERRORS_H
 #define INGOT_PLAN_PAST_ERRORS_H
-#include "base/status.h"
+#include "observe/past.h"
 #include <jansson.h>
-#include <stdbool.h>
 
-enum { PAST_RUNS_MAX = 4096 };
-struct past_run {
-    char machine[32];
-    bool row;                   /* predicted from a row of machine.def */
-    double step, bytes;         /* measured over predicted */
-};
 struct past_errors {
     char from[256];
-    bool asked;                 /* --past: then it is also said that there is nothing */
+    bool asked; /* --past: then it is also said that there is nothing */
     int count;
-    struct past_run *runs;      /* [count], owned; at most the last PAST_RUNS_MAX, in the order of names */
+    struct past_forecast *runs; /* [count], owned; each with its machine */
 };
-/* `path`: a forecast.jsonl, a run directory, or a directory of run directories. NULL: runs, if there is such a
- * directory. Lines that a kill has torn are left out. STATUS_CONFIG: nothing is at `path`. */
+/* `path`: as past_find takes it. NULL: runs, if there is such a directory. STATUS_CONFIG: nothing is at `path`. */
 status past_errors_read(const char *path, struct past_errors *p) WARN_UNUSED;
 void past_errors_free(struct past_errors *p);
+/* Measured over predicted seconds of the runs on a machine that were predicted from its row's rates, or not, ascending.
+ * malloc'd. */
+double *past_errors_ratios(const struct past_errors *p, const char *machine, bool row, int *count);
 
 /* Prints one line about a step that is predicted now, if there were such runs on the machine, predicted from the same
  * rates (or --past was given). `p` NULL: nothing. */

@@ -355,6 +355,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.grad_norm_clipped = s->grad_norm_clipped;
     if (model_ffn_count(&l->spec.model, FFN_MOE) > 0)
         m.aux_loss = s->aux_loss, m.load_max = s->load_max, m.load_min = s->load_min;
+    m.moe_dropped = s->moe_dropped;
     m.tokens_per_s = l->tokens_per_s;
     m.step_s = cost->seconds;
     m.bubble = s->bubble;

@@ -21,8 +21,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-static_assert(offsetof(struct step_scalars, z_sum) ==
-                  offsetof(struct step_scalars, loss_sum) + (SYNC_LOSSES - 1) * sizeof(double),
+static_assert(offsetof(struct step_scalars, hits) ==
+                  offsetof(struct step_scalars, loss_sum) + SYNC_LOSSES * sizeof(double),
               "the losses that ranks sum are contiguous");
 
 static enum comm_step comm_step_kind(enum step_mode mode);

@@ -97,5 +97,6 @@ struct step_result step_result_of(const struct trainer *t, const struct step_cou
         .aux_loss = s->aux_sum / loss_count(t, c),
         .load_max = s->load_max,
         .load_min = s->load_min,
+        .moe_dropped = s->dropped_sum[1] > 0 ? s->dropped_sum[0] / s->dropped_sum[1] : NAN,
         .bubble = t->mesh.pp ? t->pipeline.bubble : NAN};
 }

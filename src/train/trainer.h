@@ -104,6 +104,7 @@ struct step_result {
     double z_loss;                                 /* train.z_loss: its term, not part of loss; NaN without */
     double halt_loss;                              /* of the halting head, per document and segment; NaN without */
     double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
+    double moe_dropped;                            /* share of their slots; NaN without model.moe_capacity */
     double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
     int64_t tokens, targets, padding;              /* of the step; in the loss; of no document */
     /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the

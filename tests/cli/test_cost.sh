@@ -162,7 +162,21 @@ PY
 rm -r past/h[1-9] past/h1[0-6]
 run 0 cost $plan --machine 8xH100 --tokens 20B --past past
 check "four are too few" grep -q '^speed  *assumed: .*; 4 runs on h100 below past: from 5 on they say it' out
-run 74 cost $plan --machine 8xH100 --tokens 20B --past nowhere
+run 2 cost $plan --machine 8xH100 --tokens 20B --past nowhere
+says 'cost: --past nowhere: there is no forecast.jsonl and no directory of runs'
+# The newer runs keep them in forecast.jsonl, which plan reads, too: the same ratios by the same reader.
+for i in 17 18; do
+    printf '{"kind":"run","machine":"h100","rates":"row","predicted_step_s":2,"measured_step_s":%s}\n' 1 3 >past/h$i/forecast.jsonl
+done
+run 0 cost $plan --machine 8xH100 --tokens 20B --past past --json
+python3 - <<'PY' || fail "old and new runs: $(cat out)"
+import json
+s = json.load(open("out"))["speed"]
+assert s["low"] == 0.5 and abs(s["likely"] - 1.28) < 1e-9 and s["high"] == 1.5, s
+assert s["from"].startswith("6 runs on h100"), s
+PY
+run 0 plan $plan --machine 8xH100 --past past
+check "a plan has the same six" grep -qE '^past +6 runs on h100 took 0\.50 to 1\.50 of the predicted step, in the median 1\.27' out
 rm config/ingot/prices.conf
 run 0 cost $plan --machine 8xH100 --tokens 20B --table --price 2.5
 check "a row for 1, 2, 4, 8" [ "$(grep -cE '^ +(1|2|4|8) ' out)" -eq 4 ]

@@ -78,6 +78,8 @@ for (const log of [false, true]) {
 const spike = Array.from({length: 1000}, (_, i) => i === 500 ? 1e6 : 1 + i / 1000);
 assert(rangeOf([], spike, false, false)[1] < 3);
 assert(rangeOf([], [0, 0.5, 1], true, false)[0] > 0);
+const still = rangeOf([31, 31.000000000000004, 31], [], false, false); /* rounding is no curve */
+assert(still[0] < 30 && still[1] > 32);
 
 /* the page as it opens: faint, bold, and the validation's line of each run; a panel for each series there is */
 same(data.runs.map(r => r.name), ['a', 'b']);

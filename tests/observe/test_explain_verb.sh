@@ -62,8 +62,11 @@ INGOT_ROOT=root because runs/kill oom_killer 'out-of-memory killer'
 for k in 200 150 100; do # the call must come behind the begin of the run
     rm -rf runs/bug
     INGOT_IO_FAULT=$k:CHECK "$ingot" train r.yaml --run.dir=runs/bug --train.steps=20 --eval.every=0 >out 2>err
+    code=$?
     [ -s runs/bug/bug.txt ] && break
 done
+check "it ends by SIGABRT, not $code" [ $code -eq 134 ]
+check "where and what" grep -q '^ingot: bug: INGOT_IO_FAULT asks for it' err
 check "a line in bug.txt" grep -qE "^20[0-9-]+T[0-9:]+Z	rank 0	process [0-9]+	io.c:[0-9]+.*	err != IO_FAULT_CHECK	INGOT_IO_FAULT asks for it at call $k\$" runs/bug/bug.txt
 because runs/bug check "INGOT_IO_FAULT asks for it at call $k: check err != IO_FAULT_CHECK at io.c:"
 run 0 explain runs/bug
@@ -78,6 +81,9 @@ run 0 train runs/bug --resume
 because runs/bug finished 'is finished' # what came before does not count
 
 # --- ranks ---
+INGOT_IO_FAULT=$k:CHECK run 10 launch -n 2 --no-doctor -- train r.yaml --run.dir=runs/bugs --train.steps=20 --eval.every=0
+check "launch names the rank and the signal" grep -q '^error: rank [01] was ended by signal 6 (Aborted)' err
+because runs/bugs check "INGOT_IO_FAULT asks for it"
 ranks() { # ranks RUN SIGNAL: two ranks, of which the second gets it
     "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir="$1" --train.steps=100000 --eval.every=0 >/dev/null 2>long.err &
     pid=$!

@@ -12,7 +12,7 @@ check "its schema" [ "$(head -n 1 "$file")" = '{"kind":"schema","format":"ingot 
 check "lines of both GPUs" grep -q '"kind":"gpu".*"gpu":1,.*"sm_mhz":1200' "$file"
 check "lines of the host" grep -q '"kind":"host".*"memory_available":' "$file"
 check "its end" [ "$(tail -n 1 "$file" | grep -c '"kind":"end"')" -eq 1 ]
-check "metrics" grep -q '"kind":"step".*"gpu_watts":716,"gpu_mhz":345,"gpu_celsius":31,"gpu_throttled":1,"host_available":' a/metrics.jsonl
+check "metrics" grep -q '"kind":"step".*"gpu_watts":716,"gpu_mhz":345,"gpu_celsius":31,"gpu_memory":[0-9.e+]*,"gpu_throttled":1,"host_available":' a/metrics.jsonl
 check "report" grep -q '"gpu_watts":' a/report.html
 check "TensorBoard" grep -qa 'host/gpu_watts' a/events.out.tfevents.*
 check "env.json: GPUs" grep -q '"vbios": "96.00.BC.00.01"' a/env.json

@@ -198,6 +198,7 @@ static void route_backward(const struct ops *o, const struct case_moe *c, struct
              .dlogits = dlogits, .cost = cost,
              .load =
                  c->no_stats ? NULL : probe_out(p, "load", PROBE_ACC, acc, c->experts, 4 * tol_round(acc)),
+             .dropped = c->no_stats ? NULL : probe_out(p, "lost slots", PROBE_ACC, DTYPE_F64, 2, 0),
              .scratch = scratch_of(o, c, p, MOE_ROUTE_BWD), .dt = p->dt);
 }
 

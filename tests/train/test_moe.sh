@@ -38,6 +38,13 @@ done
 
 # Experts that take less than their share drop tokens, and the run goes on; a plan counts what a token passes.
 run 0 train r.yaml --run.dir=runs/full "${qwen[@]}" --model.moe_capacity=0.8 --train.steps=10 --ckpt.every=0
+check "the share that was dropped" awk -v a="$(number moe_dropped runs/full/metrics.jsonl)" 'BEGIN { exit !(a >= 0.2 - 1e-2 && a < 1) }'
+check "no capacity, no share" [ -z "$(number moe_dropped runs/qwen-1/metrics.jsonl)" ]
+for ranks in 1 2; do
+    run 0 launch --no-doctor -n $ranks -- train r.yaml --run.dir=runs/full-$ranks "${qwen[@]}" --model.moe_capacity=0.8 --train.steps=6 \
+        --ckpt.every=0 --train.gradient_groups=2
+done
+check "two ranks: the share that was dropped" [ "$(number moe_dropped runs/full-1/metrics.jsonl)" = "$(number moe_dropped runs/full-2/metrics.jsonl)" ]
 run 0 plan r.yaml --model.vocab_size=320 "${deepseek[@]}" --json
 dense=$((320 * 32 + 32 + 2 * (4 * 32 * 32 + 64) + 3 * 32 * 64 + 8 * 32 + 3 * 32 * 24)) expert=$((3 * 32 * 24))
 check "parameters" [ "$(grep -m 1 '"parameters"' out | tr -dc 0-9)" -eq $((dense + 8 * expert)) ]

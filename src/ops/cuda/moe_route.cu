@@ -362,6 +362,11 @@ __global__ void __launch_bounds__(THREADS) route_bwd_kernel(const route_bwd_args
     scores<PER> x;
     score<PER, true>(x, (const float *)a.logits + t * experts, a.rule, lane);
     const int chosen = lane < k ? a.expert[t * k + lane] : 0;
+    if (a.dropped) { // whole numbers: their sum is the same in any order
+        const unsigned lost = __ballot_sync(ALL, lane < k && a.place[t * k + lane] < 0);
+        if (lane == 0 && lost) atomicAdd(a.dropped, (double)__popc(lost));
+        if (lane == 0 && t == 0) atomicAdd(a.dropped + 1, (double)(a.rows * k));
+    }
     const float dw = lane < k && a.place[t * k + lane] >= 0 ? ((const float *)a.dweight)[t * k + lane] : 0;
     float v_sum = 1e-20f, along = 0;
     for (int j = 0; j < k; j++) {

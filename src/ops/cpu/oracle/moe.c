@@ -246,6 +246,7 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
     const dtype acc = dtype_acc(a->dt);
     for (int64_t e = 0; a->load && e < a->rule.experts; e++)
         put(a->load, e, acc, get(a->load, e, acc) + a->demand[e]);
+    for (int64_t i = 0; a->dropped && i < a->rows * k; i++) a->dropped[0] += a->place[i] < 0, a->dropped[1]++;
     int32_t demand[MOE_EXPERTS_MAX];
     /* One rank: its rows are all. */
     const struct route_whole own = {

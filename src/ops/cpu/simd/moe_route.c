@@ -313,6 +313,9 @@ static status route_bwd(const struct route_bwd_args *a, dev_stream s)
         }
     }
     for (int64_t e = 0; a->load && e < a->rule.experts; e++) ((float *)a->load)[e] += (float)a->demand[e];
+    const int64_t slots = a->dropped ? a->rows * a->rule.top_k : 0;
+    for (int64_t i = 0; i < slots; i++) a->dropped[0] += a->place[i] < 0;
+    if (a->dropped) a->dropped[1] += (double)slots;
     return STATUS_OK;
 }
 
