@@ -112,7 +112,8 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
         if (s->fp8.qkv) j.rope_forward = 1;
         return j;
     }
-    if (s->fp8.count > 0) { /* less is read beside codes, so that half of the residual's read hides behind the GEMM */
+    if (s->fp8.count >
+        0) { /* less is read beside codes, so that half of the residual's read hides behind the GEMM */
         j.stream *= 1.5;
         if (j.act_forward < 1) j.act_forward = FUSED_CODES;
     }

@@ -141,7 +141,9 @@ void run_quantize_blocks(const struct ops *o, const struct op_case *oc, struct p
     const void *x = blocks_x(c, p);
     const size_t scales = c->no_codes ? 0 : block_scale_bytes(f, c->square, lines, length);
     RUN(o, quantize_blocks, .x = x,
-        .values = c->exact || c->no_values ? NULL : probe_out(p, "values", PROBE_OUT, DTYPE_BF16, c->rows * c->n, TOL_EXACT),
+        .values = c->exact || c->no_values
+                      ? NULL
+                      : probe_out(p, "values", PROBE_OUT, DTYPE_BF16, c->rows * c->n, TOL_EXACT),
         .codes = c->no_codes ? NULL
                              : probe_out(p, "codes", PROBE_OUT, DTYPE_F8_E4M3, lines * block_ld(f, length),
                                          TOL_EXACT),

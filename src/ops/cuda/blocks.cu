@@ -122,7 +122,8 @@ __device__ inline void values_store(const place_of &p, const tile_smem &t)
 }
 
 // The largest magnitude of `count` values, to *tensor.
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) amax_kernel(const T *x, int64_t count, float *tensor)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) amax_kernel(const T *x, int64_t count, float *tensor)
 {
     __shared__ uint32_t shared[WARP];
     amax_of<T> most;
@@ -130,6 +131,18 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) amax_ker
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W; i < count; i += stride)
         most.add(load_vec<W>(x + i));
     amax_store_block(most.bits(), (uint32_t *)tensor, shared);
+}
+
+// The same of values that are rotated first.
+template <typename T> __global__ void __launch_bounds__(THREADS) rotated_amax_kernel(const quantize_blocks_args a)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    tile_smem &t = *reinterpret_cast<tile_smem *>(shared);
+    const place_of p(a);
+    uint32_t most = 0;
+    tile_load<T>(p, t);
+    for (int g = threadIdx.x; g < GROUPS; g += THREADS) most = max(most, group_amax(p, t, g));
+    amax_store_warp(most, (uint32_t *)a.tensor);
 }
 
 // ---- 8-bit codes alone
@@ -318,13 +331,17 @@ template <typename T> __global__ void __launch_bounds__(THREADS) blocks_kernel(c
     if (a.values) values_store(p, t);
 }
 
-template <typename T> void amax_launch(const struct quantize_blocks_args *a, dev_stream s)
+template <typename T> void amax_launch(const struct quantize_blocks_args *a, unsigned tiles, dev_stream s)
 {
     enum { BLOCKS_MAX = 2048 };
+    const int bytes = (int)sizeof(tile_smem);
     const int64_t count = a->rows * a->n, each = THREADS * 8;
     const unsigned blocks = (unsigned)std::min<int64_t>(BLOCKS_MAX, (count + each - 1) / each);
     cudaMemsetAsync(a->tensor, 0, sizeof(float), queue_of(s)); // a failure shows at the launch, as those below
-    if (aligned16(a->x) && count % 8 == 0)
+    if (a->hadamard) {
+        cudaFuncSetAttribute(rotated_amax_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        rotated_amax_kernel<T><<<tiles, THREADS, bytes, queue_of(s)>>>(*a);
+    } else if (aligned16(a->x) && count % 8 == 0)
         amax_kernel<T, 8><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, count, a->tensor);
     else
         amax_kernel<T, 1><<<blocks, THREADS, 0, queue_of(s)>>>((const T *)a->x, count, a->tensor);
@@ -338,7 +355,7 @@ template <typename T> status launch(const struct quantize_blocks_args *a, dev_st
     const int bytes = (int)(!alone ? sizeof(tile_smem) : a->columns ? sizeof(bytes_smem<T>) : offsetof(bytes_smem<T>, x));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (block_tensor_scale(a->format)) {
-        amax_launch<T>(a, s);
+        amax_launch<T>(a, (unsigned)tiles, s);
         TRY(cuda_set_launched(s, "quantize_blocks"));
     }
     if (a->scales) {
