@@ -642,7 +642,7 @@ static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_s
     const int ranks = mesh_ranks(m), here = ranks < p->cluster.node ? ranks : p->cluster.node;
     const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks && p->assume.mpi == 0};
     return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
-                            m->pp > 1 ? p->walk.depth : 0);
+                            m->pp > 1 ? p->walk.few.depth : 0);
 }
 
 /* Transfers of the residual stream: ten per layer, four more with full recompute, two for each end of the

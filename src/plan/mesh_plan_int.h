@@ -1,15 +1,16 @@
 /* State of a search over meshes, for mesh_plan.c, mesh_search.c and mesh_print.c. */
 #ifndef INGOT_PLAN_MESH_PLAN_INT_H
 #define INGOT_PLAN_MESH_PLAN_INT_H
+#include "parallel/pipeline_order.h"
 #include "plan/assume.h"
 #include "plan/rank_share.h"
 
 /* The last simulated pipeline. Variants that differ only in ZeRO are consecutive, and many have equal times. */
 struct mesh_walk {
     struct pipeline_schedule schedule; /* of the last shape; ranks 0: none */
-    struct pipeline_schedule longer;   /* of many micro-batches: the same with more of them; ranks 0: none */
+    struct pipeline_order few, more;   /* of it; of the same with more micro-batches, where not all are simulated */
     int micros;                        /* that were asked for */
-    int depth;                  /* mailbox depth */
+    int more_micros;                   /* of `more`; 0: none */
     struct pipeline_stage_time *times;    /* [p v], owned: stage times of the last simulation; NULL: none */
     double message, with, without; /* makespans with message times, and without */
 };

@@ -7,7 +7,8 @@
 void mesh_walk_forget(struct mesh_walk *w)
 {
     if (w->schedule.ranks > 0) pipeline_schedule_free(&w->schedule);
-    if (w->longer.ranks > 0) pipeline_schedule_free(&w->longer);
+    pipeline_order_free(&w->few);
+    pipeline_order_free(&w->more);
     free(w->times);
     *w = (struct mesh_walk){0};
 }
@@ -25,6 +26,16 @@ static int walked_micros(const struct mesh_shape *m, int micros, int least)
     return few < micros ? few : micros;
 }
 
+static status order_longer(struct mesh_walk *w, const struct mesh_shape *m, int micros)
+{
+    struct pipeline_schedule longer;
+    status st = pipeline_schedule_build(&longer, m->schedule, m->pp, micros, m->chunks);
+    if (st == STATUS_OK) st = pipeline_order_make(&w->more, &longer);
+    w->more_micros = micros;
+    pipeline_schedule_free(&longer);
+    return st;
+}
+
 static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
 {
     const struct mesh_shape *m = &r->variant.mesh;
@@ -37,38 +48,36 @@ static status build_schedule(struct mesh_walk *w, const struct mesh_result *r)
               more = walked_micros(m, r->micros, few + WALK_MORE * m->pp);
     status st =
         pipeline_schedule_build(&w->schedule, m->schedule, m->pp, more > few ? few : r->micros, m->chunks);
-    if (st == STATUS_OK) st = pipeline_schedule_depth(&w->schedule, &w->depth);
-    if (st == STATUS_OK && more > few)
-        st = pipeline_schedule_build(&w->longer, m->schedule, m->pp, more, m->chunks);
+    if (st == STATUS_OK) st = pipeline_order_make(&w->few, &w->schedule);
+    if (st == STATUS_OK && more > few) st = order_longer(w, m, more);
     if (st != STATUS_OK) mesh_walk_forget(w);
     return st;
 }
 
-static status makespan_of(const struct mesh_walk *w, double message, double *makespan)
+static void simulate(struct mesh_walk *w)
 {
-    const struct pipeline_simulate_args a = {.stages = w->times, .message = message};
-    struct pipeline_simulated few, more;
-    TRY(pipeline_simulate(&w->schedule, &a, &few));
-    *makespan = few.makespan;
-    if (w->longer.ranks == 0) return STATUS_OK;
-    TRY(pipeline_simulate(&w->longer, &a, &more));
-    *makespan += (more.makespan - few.makespan) * (w->micros - w->schedule.micros) /
-                 (w->longer.micros - w->schedule.micros);
-    return STATUS_OK;
+    const double messages[2] = {w->message, 0};
+    double few[2], more[2];
+    pipeline_makespans(&w->few, w->times, messages, few);
+    w->with = few[0], w->without = few[1];
+    if (w->more_micros == 0) return;
+    pipeline_makespans(&w->more, w->times, messages, more);
+    const int rest = w->micros - w->schedule.micros, between = w->more_micros - w->schedule.micros;
+    w->with += (more[0] - few[0]) * rest / between;
+    w->without += (more[1] - few[1]) * rest / between;
 }
 
 /* Takes ownership of `times`. */
-static status walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *times, size_t count,
-                            double message)
+static void walk_schedule(struct mesh_walk *w, struct pipeline_stage_time *times, size_t count,
+                          double message)
 {
     if (w->times && w->message == message && memcmp(w->times, times, count * sizeof *times) == 0) {
         free(times);
-        return STATUS_OK;
+        return;
     }
     free(w->times);
     w->times = times, w->message = message;
-    TRY(makespan_of(w, message, &w->with));
-    return makespan_of(w, 0, &w->without);
+    simulate(w);
 }
 
 /* Takes ownership of `times`. */
@@ -80,7 +89,7 @@ status mesh_walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const stru
     status st = build_schedule(w, r);
     if (st != STATUS_OK) free(times);
     TRY(st);
-    TRY(walk_schedule(w, times, (size_t)m->pp * (size_t)m->chunks, message));
+    walk_schedule(w, times, (size_t)m->pp * (size_t)m->chunks, message);
     for (int i = 0; i < m->pp; i++) {
         r->stages[i].slots = w->schedule.rank[i].slots;
         r->stages[i].stores = w->schedule.rank[i].stores;

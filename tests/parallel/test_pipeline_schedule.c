@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "parallel/pipeline_schedule.h"
+#include "parallel/pipeline_order.h"
 
 static const struct pipeline_stage_time TIMES[] = {{1, 1, 1}, {1, 1.25, 1}, {2, 3, 1.5}, {4, 4.5, 3.25}};
 enum { TIME_COUNT = sizeof TIMES / sizeof TIMES[0], STAGES_MAX = 64 };
@@ -185,6 +185,40 @@ static void time_of_messages_and_of_uneven_stages_is_counted(void **state)
     pipeline_schedule_free(&s);
 }
 
+/* To the bit: plans were recorded with either. */
+static void makespans_of_an_order_are_those_of_the_simulation(void **state)
+{
+    (void)state;
+    struct pipeline_schedule s;
+    struct pipeline_order o;
+    struct pipeline_stage_time stages[STAGES_MAX];
+    for (int i = 0; i < STAGES_MAX; i++)
+        stages[i] =
+            (struct pipeline_stage_time){1 + i * 7 % 5 / 3.0, 1 + i * 3 % 7 / 9.0, 1 + i * 5 % 3 / 7.0};
+    for (int kind = PIPELINE_GPIPE; kind <= PIPELINE_ZB_H1; kind++) {
+        for (int p = 2; p <= 8; p++) {
+            const int m = 2 * p + p % 3, v = kind == PIPELINE_INTERLEAVED ? 2 + p % 3 : 1;
+            const double messages[2] = {0.3, 0};
+            double makespans[2];
+            int depth;
+            assert_int_equal(pipeline_schedule_build(&s, (enum pipeline_kind)kind, p, m, v), STATUS_OK);
+            assert_int_equal(pipeline_order_make(&o, &s), STATUS_OK);
+            assert_int_equal(pipeline_schedule_depth(&s, &depth), STATUS_OK);
+            assert_int_equal(o.depth, depth);
+            for (int again = 0; again < 2; again++) pipeline_makespans(&o, stages, messages, makespans);
+            for (int k = 0; k < 2; k++) {
+                const struct pipeline_simulate_args a = {.stages = stages, .message = messages[k]};
+                struct pipeline_simulated out;
+                assert_int_equal(pipeline_simulate(&s, &a, &out), STATUS_OK);
+                assert_memory_equal(&makespans[k], &out.makespan, sizeof(double));
+            }
+            assert_true(makespans[0] > makespans[1]);
+            pipeline_order_free(&o);
+            pipeline_schedule_free(&s);
+        }
+    }
+}
+
 static void says(status st, const char *words)
 {
     assert_int_equal(st, STATUS_CONFIG);
@@ -265,6 +299,7 @@ int main(void)
         cmocka_unit_test(nothing_is_shared_while_it_is_used),
         cmocka_unit_test(the_unread_of_a_walk_are_room_enough),
         cmocka_unit_test(time_of_messages_and_of_uneven_stages_is_counted),
+        cmocka_unit_test(makespans_of_an_order_are_those_of_the_simulation),
         cmocka_unit_test(broken_schedules_are_found),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
