@@ -8,6 +8,9 @@ list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/simd/")
 list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/isa_[^/]*\\.c$")
 list(APPEND INGOT_SOURCES ${PROJECT_SOURCE_DIR}/src/ops/cpu/isa_${INGOT_ARCH}.c)
 
+# Vectorised code with sanitizers in it takes the compiler four times as long at -O3 (attn.c: 25 s): debug builds have the level of the rest, and -O2
+# for the GEMM, half the time of a training step, whose sums are in registers then.
+set(INGOT_SIMD_OPTIMISE $<$<NOT:$<CONFIG:Debug>>:-O3>)
 # ingot_simd(isa "flags" ["regex of the files' names"])
 set(INGOT_SIMD_OBJECTS)
 function(ingot_simd isa flags)
@@ -23,20 +26,20 @@ function(ingot_simd isa flags)
   set(INGOT_SIMD_OBJECTS ${INGOT_SIMD_OBJECTS} $<TARGET_OBJECTS:ingot_simd_${isa}> PARENT_SCOPE)
 endfunction()
 if(INGOT_ARCH STREQUAL "x86")
-  ingot_simd(v3 "-march=x86-64-v3 -O3 -fno-signed-zeros")
-  ingot_simd(v4 "-march=x86-64-v4 -O3 -fno-signed-zeros -mprefer-vector-width=512")
+  ingot_simd(v3 "-march=x86-64-v3 ${INGOT_SIMD_OPTIMISE} -fno-signed-zeros")
+  ingot_simd(v4 "-march=x86-64-v4 ${INGOT_SIMD_OPTIMISE} -fno-signed-zeros -mprefer-vector-width=512")
   # Some once more for processors with AMX: attn.c with its small products on tiles, the others for the BF16 conversions.
-  ingot_simd(amx "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16 -O3 -fno-signed-zeros -mprefer-vector-width=512"
+  ingot_simd(amx "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16 ${INGOT_SIMD_OPTIMISE} -fno-signed-zeros -mprefer-vector-width=512"
     "attn|fp8|act|loss|norm|rope")
   set_source_files_properties(${INGOT_SOURCES} PROPERTIES COMPILE_OPTIONS "-march=x86-64-v3")
   set(INGOT_AMX_SOURCES ${INGOT_SOURCES})
   list(FILTER INGOT_AMX_SOURCES INCLUDE REGEX "/src/ops/cpu/amx/")
   set_source_files_properties(${INGOT_AMX_SOURCES} PROPERTIES
-    COMPILE_OPTIONS "-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16;-O3;-ffp-contract=fast;-mprefer-vector-width=512")
+    COMPILE_OPTIONS "-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16;${INGOT_SIMD_OPTIMISE};-ffp-contract=fast;-mprefer-vector-width=512")
 else()
-  ingot_simd(neon "-march=armv8-a -O3 -fno-signed-zeros")
+  ingot_simd(neon "-march=armv8-a ${INGOT_SIMD_OPTIMISE} -fno-signed-zeros")
   # Some once more for processors with the bf16 instructions: GEMMs of BF16 by BFMMLA, the others for the BF16 conversions.
-  ingot_simd(bf16 "-march=armv8.2-a+bf16 -O3 -fno-signed-zeros" "gemm|fp8|act|loss|norm|rope")
+  ingot_simd(bf16 "-march=armv8.2-a+bf16 ${INGOT_SIMD_OPTIMISE} -fno-signed-zeros" "gemm|fp8|act|loss|norm|rope")
   list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/amx/")
   set(INGOT_ORACLE_SOURCES ${INGOT_SOURCES}) # GCC 12 fails on loops with fmin and fmax there ("in vect_transform_reduction")
   list(FILTER INGOT_ORACLE_SOURCES INCLUDE REGEX "/src/ops/cpu/oracle/")
@@ -48,3 +51,6 @@ set(INGOT_SIMD_CHAINS ${INGOT_SIMD_SOURCES}) # long chains of arithmetic: interl
 list(FILTER INGOT_SIMD_CHAINS INCLUDE REGEX "/(act|loss)\\.c$")
 set_source_files_properties(${INGOT_SIMD_CHAINS} PROPERTIES
   COMPILE_OPTIONS "-ffp-contract=fast;$<$<C_COMPILER_ID:GNU>:-fschedule-insns;-fsched-pressure>")
+set(INGOT_SIMD_GEMM ${INGOT_SIMD_SOURCES})
+list(FILTER INGOT_SIMD_GEMM INCLUDE REGEX "/gemm\\.c$")
+set_source_files_properties(${INGOT_SIMD_GEMM} PROPERTIES COMPILE_OPTIONS "-ffp-contract=fast;$<$<CONFIG:Debug>:-O2>")
