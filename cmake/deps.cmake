@@ -66,7 +66,9 @@ if(NOT INGOT_STATIC)
   pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd>=0.9.70)
   if(MICROHTTPD_FOUND)
     set(INGOT_MICROHTTPD_FOUND ON)
-    target_link_libraries(ingot_deps INTERFACE PkgConfig::MICROHTTPD)
+    # Its directories of headers, which are also those of GnuTLS, are for the files that use it alone: the rest is the same object as in packages.
+    set(INGOT_MICROHTTPD_INCLUDE_DIRS ${MICROHTTPD_INCLUDE_DIRS})
+    target_link_libraries(ingot_deps INTERFACE ${MICROHTTPD_LINK_LIBRARIES})
   endif()
 endif()
 
