@@ -10,6 +10,13 @@ optim: {lr: 3e-3, warmup_steps: 1}
 machine: {threads: 1}
 YAML
 
+# Of fewer tokens where a step of 192Ki takes more than three seconds of CPU, as with sanitizers.
+TIMEFORMAT=%U
+{ time run 0 train slow.yaml --run.dir=runs/pace --train.batch_tokens=8Ki; } 2>pace # two steps
+eighths=$(awk 'END { n = int(1 / ($1 / 2) + 1); print (n < 8 ? n : 8) }' pace)
+check "a pace" [ "${eighths:-0}" -ge 1 ]
+sed -i "s/192Ki/$((24 * eighths))Ki/" slow.yaml
+
 # cut RUN WAY...: one step, then SIGINT inside the second, which lasts because its processes are held up
 cut() {
     local run=$1 pids n
@@ -50,7 +57,7 @@ check "the keys that change it" grep -qF 'warning: a step takes minutes: lower t
 check "the time is over" grep -qE '^train.max_minutes: saved at step 0 of 40; step 1 was dropped after [0-9]+ of 262144 micro-batches; ' err
 
 # An evaluation of a minute. It is dropped, and made up for at the start of the next process.
-for ((i = 0; i < 400; i++)); do cat corpus.txt; done >long.txt
+for ((i = 0; i < 50 * eighths; i++)); do cat corpus.txt; done >long.txt
 run 0 data build long.txt --tokenizer tok -o data/long
 evaluation() { # evaluation RUN EVERY WAY...
     local run=$1 every=$2
