@@ -5,6 +5,7 @@
 #                          nvcc), then tidy rules, unit tests, runs, and the golden set. Minutes; two after a small change (ccache).
 #   scripts/test.sh full   all of that; device code for all architectures, address and undefined-behaviour sanitizers, the program for
 #                          64-bit ARM under qemu, and the long tests: meshes, kills, launchers. What CI runs.
+#                          Its minutes: CONTRIBUTING.md.
 #   scripts/test.sh slow   full, and the tests with label slow: every mesh of up to eight ranks, hours of kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,43 +14,81 @@ case $mode in
 plain | full | slow) ;;
 *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set' >&2 && exit 2 ;;
 esac
-scripts/install.sh build test demo $([ "$mode" = plain ] || echo bench)
 jobs=$(nproc) tests=$((jobs + 1)) # tests wait for each other's ranks and for deadlines: one more fills the gaps
 begin=$SECONDS
 step() { printf '== %s (%d s)\n' "$1" $((SECONDS - begin)); }
 
+# beside FUNCTION: runs it beside what follows, until `joined`, at the lowest priority: it has the cores while tests wait. Its output is in
+# build/FUNCTION.log, and is printed where it fails.
+aside='' aside_name=''
+beside() {
+    aside_name=$1
+    mkdir -p build
+    step "$1: beside what follows, build/$1.log"
+    set -m # a process group of its own
+    (
+        set -e
+        renice -n 19 "$BASHPID" >/dev/null
+        "$1"
+    ) >"build/$1.log" 2>&1 </dev/null &
+    aside=$!
+    set +m
+}
+joined() {
+    local code=0
+    wait "$aside" || code=$?
+    aside=''
+    [ $code -eq 0 ] || { cat "build/$aside_name.log" && echo "test.sh: $aside_name failed" && exit 1; } >&2
+    step "$aside_name: done"
+}
+trap '[ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true' EXIT
+
+parts=(build test demo)
+[ "$mode" = plain ] || parts+=(bench)
+[ "$mode" = plain ] || [ "$(uname -m)" != x86_64 ] || parts+=(arm) # on ARM all other tests run there
+scripts/install.sh "${parts[@]}"
 step "build, CPU"
 cmake --preset cpu >/dev/null
 cmake --build --preset cpu -j "$jobs"
-if ! command -v nvcc >/dev/null; then
-    step "build, CUDA: skipped, there is no nvcc"
-elif [ "$mode" = plain ]; then
-    step "build, CUDA, one architecture"
-    cmake --preset cuda -B build/cuda90 -DINGOT_CUDA_ARCHS=90a-real >/dev/null
-    cmake --build build/cuda90 -j "$jobs" --target ingot
-else
-    step "build, CUDA, all architectures"
-    cmake --preset cuda >/dev/null
-    # The other tests are the objects of the build without CUDA: to link two hundred of them again proves nothing.
-    cmake --build --preset cuda -j "$jobs" --target ingot device_tests
-fi
 if [ "$mode" = plain ]; then
+    if command -v nvcc >/dev/null; then
+        step "build, CUDA, one architecture"
+        cmake --preset cuda -B build/cuda90 -DINGOT_CUDA_ARCHS=90a-real >/dev/null
+        cmake --build build/cuda90 -j "$jobs" --target ingot
+    else
+        step "build, CUDA: skipped, there is no nvcc"
+    fi
     step "tests"
     ctest --preset cpu -L cpu -LE long -j "$tests"
     step "done; scripts/test.sh full adds sanitizers, all architectures and the long tests"
     exit 0
 fi
 
-if [ "$(uname -m)" = x86_64 ]; then # on ARM all other tests run there
-    step "build and tests, 64-bit ARM, emulated"
-    scripts/install.sh arm
-    cmake --preset arm64 >/dev/null
+asan_and_cuda() {
+    cmake --preset asan
+    cmake --build --preset asan -j "$jobs"
+    command -v nvcc >/dev/null || return 0
+    cmake --preset cuda
+    # The other tests are the objects of the build without CUDA: to link two hundred of them again proves nothing.
+    cmake --build --preset cuda -j "$jobs" --target ingot device_tests
+}
+arm64_emulated() {
+    cmake --preset arm64
     cmake --build --preset arm64 -j "$jobs" --target ingot test_fast_ops test_fp8_ops test_hash_base test_utf8_base test_json_scan_base test_nfc_data
     bash tests/arm64/emulated.sh build/cpu/ingot build/arm64
+}
+command -v nvcc >/dev/null || step "build, CUDA: skipped, there is no nvcc"
+beside asan_and_cuda
+step "tests"
+labels=cpu
+[ "$mode" = full ] || labels='cpu|slow'
+ctest --preset cpu -L "$labels" -j "$tests"
+joined
+if command -v nvcc >/dev/null; then # what only that build has and no GPU is needed for: plans, caches
+    ctest --test-dir build/cuda -L cpu -R 'cuda_' --output-on-failure -j "$tests"
 fi
-step "build, address and undefined-behaviour sanitizers"
-cmake --preset asan >/dev/null
-cmake --build --preset asan -j "$jobs"
+
+[ "$(uname -m)" != x86_64 ] || beside arm64_emulated
 step "tests under sanitizers"
 # Of train.meshes, whose eight ranks at a time take minutes with sanitizers, this has the pairs of axes (train.meshes_mpi) and each axis
 # for itself. The golden set is bits of the optimised build. cli.demo trains a dozen times, minutes with sanitizers: what it calls is tested
@@ -58,11 +97,5 @@ step "tests under sanitizers"
 but='^golden\.|^train\.meshes$|^cli\.demo$|^plan\.published$'
 [ "$mode" = full ] || but='^golden\.'
 ctest --preset asan -j "$tests" -E "$but"
-step "tests"
-if command -v nvcc >/dev/null; then # what only that build has and no GPU is needed for: plans, caches
-    ctest --test-dir build/cuda -L cpu -R 'cuda_' --output-on-failure -j "$tests"
-fi
-labels=cpu
-[ "$mode" = full ] || labels='cpu|slow'
-ctest --preset cpu -L "$labels" -j "$tests"
+[ -z "$aside" ] || joined
 step "done"

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,19 @@ struct work {
     struct step_scalars scalars;
 };
 static int32_t cu[6], tokens[N], targets[N], positions[N];
+
+/* Under sanitizers, ten times slower, of all borders those at and behind the ends of the chunks of four ranks, and the last: in the second sequence
+ * they are at and before them. What is read between is read by the same loops; all are compared without sanitizers. */
+static bool looked_at(const struct variant *v, int border)
+{
+#ifdef __SANITIZE_ADDRESS__
+    enum { CHUNK = T / (2 * RANKS_MAX) };
+    return v->borders > 1 || border % CHUNK <= 1 || border == T - 1;
+#else
+    (void)v;
+    return border > 0;
+#endif
+}
 
 /* Borders at b in the first sequence, at T - b in the second, and, with b > 1, one token before. */
 static struct batch make_batch(int b)
@@ -196,6 +210,7 @@ static bool rank_part(struct comm *c, const void *arg)
     bool good = mesh_open(&mesh, &shape, c) == STATUS_OK && work_open(&w, v, &mesh);
     if (!good) return false;
     for (int border = 1; border < T; border += v->borders) {
+        if (!looked_at(v, border)) continue;
         const struct batch b = make_batch(border);
         const struct reference whole = v->whole[border];
         const struct sums all = whole.sums;
@@ -228,7 +243,7 @@ static void check(const struct model_spec *spec, enum context_kind kind)
         struct work whole;
         assert_true(work_open(&whole, &v, NULL));
         for (int border = 1; border < T; border += v.borders)
-            reference_make(&references[border], &whole, border);
+            if (looked_at(&v, border)) reference_make(&references[border], &whole, border);
         work_close(&whole);
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) expect_ranks(ranks, rank_part, &v);
         for (int border = 1; border < T; border++) free(references[border].gradients);

@@ -1,6 +1,7 @@
 /* The GEMM kernel (gemm_kernel.h) of f32 panels, into which BF16 is widened. */
 #ifndef INGOT_OPS_CPU_SIMD_GEMM_F32_H
 #define INGOT_OPS_CPU_SIMD_GEMM_F32_H
+#include "base/sanitize.h"
 #include "base/status.h"
 #include "ops/cpu/simd/f8_vec.h"
 #include "ops/cpu/simd/transpose.h"
@@ -33,15 +34,15 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4)));
 
 /* The row below, by an address that hides its stride from the compiler: it would keep a register for each row
  * otherwise, and there are not enough. */
-static inline void row_below(float **c, int64_t ldc)
+UNSANITIZED static inline void row_below(float **c, int64_t ldc)
 {
     *c += ldc;
     __asm__("" : "+r"(*c));
 }
 
 /* c[MR, NR] (+)= a[kc][MR]^T b[kc][NR]; meanwhile prefetches kc cache lines from `ahead` on. */
-__attribute__((noinline)) static void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
-                                            bool add, const float *ahead)
+UNSANITIZED __attribute__((noinline)) static void
+micro_run(int64_t kc, const float *a, const float *b, float *c, int64_t ldc, bool add, const float *ahead)
 {
     vf acc[MR][NV] = {0};
     float *row = c;
@@ -74,6 +75,18 @@ __attribute__((noinline)) static void micro(int64_t kc, const float *a, const fl
             *at = add ? *at + acc[i][v] : acc[i][v];
         }
     }
+}
+
+static inline void micro(int64_t kc, const float *a, const float *b, float *c, int64_t ldc, bool add,
+                         const float *ahead)
+{
+    if (SANITIZED) {
+        sanitize_access(a, kc * MR * (int64_t)sizeof *a);
+        sanitize_access(b, kc * NR * (int64_t)sizeof *b);
+        for (int i = 0; i < MR; i++) sanitize_access(c + i * ldc, NR * sizeof *c);
+        (void)*(const volatile vf *)b; /* aligned */
+    }
+    micro_run(kc, a, b, c, ldc, add, ahead);
 }
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
