@@ -32,8 +32,8 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
  * balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
 status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
                   double balance_rate) WARN_UNUSED;
-/* The same in two parts, between which exec.scalars->grad_squares is there to be judged. optim_leave_out in place of the
- * second, or before one that finds grad_squares not finite: the gradients are used up, and nothing else changes. */
+/* The same in two parts, between which exec.scalars->grad_squares is there to be judged. optim_leave_out in place of
+ * the second, or before one that finds grad_squares not finite: the gradients are used up, and nothing else changes. */
 struct optim_rest { double balance_rate; bool has_norm; /* optim_norm ran */ };
 status optim_norm(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm) WARN_UNUSED;
 status optim_update(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,

@@ -227,12 +227,6 @@ static struct sync_sums sums_of(const struct trainer *t)
     return (struct sync_sums){.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
 }
 
-void step_graphs_close(struct trainer *t)
-{
-    dev_graph_close(&t->dev, &t->graph);
-    dev_graph_close(&t->dev, &t->graph_update);
-}
-
 /* One graph; two where the host judges the gradients in between. */
 static status capture_graphs(struct trainer *t, int micro_count)
 {

@@ -118,7 +118,11 @@ struct step_result {
  * not finite, STATUS_STOPPED when t->pause says so; weights and moments are then unchanged. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
 /* Forgets the captured step. */
-void step_graphs_close(struct trainer *t);
+static inline void step_graphs_close(struct trainer *t)
+{
+    dev_graph_close(&t->dev, &t->graph);
+    dev_graph_close(&t->dev, &t->graph_update);
+}
 /* Whether t->pause is called inside a step. */
 bool trainer_pauses(const struct trainer *t);
 
