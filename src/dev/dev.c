@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "dev/beside.h"
 #include "dev/driver_int.h"
 
 #include <stdio.h>
@@ -38,6 +39,11 @@ void dev_close(struct dev *d)
     *d = (struct dev){.kind = DEV_CPU, .index = -1, .name = "cpu"};
 }
 
+status dev_use(const struct dev *d)
+{
+    return d->driver ? d->driver->use(d) : STATUS_OK;
+}
+
 void dev_measure(struct dev *d)
 {
     d->bytes_free -= dev_bytes_used(d);
@@ -74,14 +80,15 @@ void dev_pinned_close(const struct dev *d, void *p)
         free(p);
 }
 
-/* First touch places pages on NUMA nodes and costs most: all threads take part. */
+/* First touch places pages on NUMA nodes and costs most: all threads take part. What is there stays. */
 static void touch(char *p, size_t size)
 {
     enum { STRIDE = 1 << 25, PAGE = 4096 };
     PARALLEL_CHUNKS(c, chunk_count((int64_t)size, STRIDE))
     {
         const struct span s = chunk_span(c, (int64_t)size, STRIDE);
-        for (int64_t at = s.begin; at < s.end; at += PAGE) ((volatile char *)p)[at] = 0;
+        for (int64_t at = s.begin; at < s.end; at += PAGE)
+            ((volatile char *)p)[at] = ((volatile char *)p)[at];
     }
 }
 
@@ -96,6 +103,18 @@ status dev_pinned_arena(const struct dev *d, struct arena *a, const char *name, 
     else
         arena_free(a);
     return st;
+}
+
+status dev_pin(const struct dev *d, void *p, size_t bytes, const char *what)
+{
+    if (d->driver == NULL || bytes == 0) return STATUS_OK;
+    touch(p, bytes);
+    return d->driver->pin(d, p, bytes, what);
+}
+
+void dev_unpin(const struct dev *d, void *p)
+{
+    if (d->driver && p) d->driver->unpin(p);
 }
 
 static status open_stream(const struct dev *d, struct stream *s, bool side)
@@ -200,6 +219,11 @@ status dev_fence_open(const struct dev *d, struct event *e)
 status dev_stream_wait(struct stream *s, const struct event *e)
 {
     return s->dev->driver->stream_wait(s, e);
+}
+
+status dev_stream_wait_outside(struct stream *s, const struct event *e)
+{
+    return s->dev->driver->stream_wait_outside(s, e);
 }
 
 void dev_event_close(const struct dev *d, struct event *e)

@@ -68,7 +68,7 @@ void dev_stream_close(struct stream *s);
 status dev_upload(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
 status dev_download(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;
 status dev_copy(struct stream *s, void *to, const void *from, size_t bytes) WARN_UNUSED;    /* device to device */
-/* `count` lines of `bytes` each, at the given strides in bytes; device to device. */
+/* `count` lines of `bytes` each, at the given strides in bytes; between devices, or to pinned host memory. */
 struct dev_lines { void *to; const void *from; size_t to_stride, from_stride, bytes, count; };
 status dev_copy_lines(struct stream *s, const struct dev_lines *l) WARN_UNUSED;
 status dev_zero(struct stream *s, void *to, size_t bytes) WARN_UNUSED;

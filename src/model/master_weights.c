@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 20, GRAIN = 65536 }; /* elements per transfer; elements per thread */
+/* Elements per transfer; per thread; of a block whose halves are copied one after the other. */
+enum { PIECE = 1 << 20, GRAIN = 65536, BLOCK = 1 << 18 };
 
 /* Upper and lower halves in transfer, at most [PIECE] each. */
 struct pieces {
@@ -153,4 +154,87 @@ status master_weights_get(const struct exec *r, float *to)
     if (params_halves(p)) return dev_sync(r->stream);
     TRY(dev_download(params_host_master(p) ? NULL : r->stream, to, p->master, master_bytes(p)));
     return dev_sync(r->stream);
+}
+
+/* ---- in two parts: a row of n elements arrives as blocks, each of upper halves and then of low ones */
+
+/* Whether a row is one of whole numbers among split ones. */
+static bool is_whole(const struct params *p, int row)
+{
+    return p->masterless && p->rows[row].role == ROLE_BALANCE;
+}
+
+/* `low`: 0 upper halves, 1 low ones. */
+static status queue_halves(struct stream *side, uint16_t *to, const uint16_t *from, int64_t count, int low)
+{
+    const int64_t blocks = count / BLOCK, left = count % BLOCK;
+    const size_t bytes = BLOCK * sizeof *to;
+    TRY(dev_copy_lines(side, &(struct dev_lines){.to = to + low * BLOCK,
+                                                 .from = from,
+                                                 .to_stride = 2 * bytes,
+                                                 .from_stride = bytes,
+                                                 .bytes = bytes,
+                                                 .count = (size_t)blocks}));
+    return dev_download(side, to + blocks * 2 * BLOCK + low * left, from + blocks * BLOCK,
+                        (size_t)left * sizeof *to);
+}
+
+static status queue_row(const struct exec *r, struct stream *side, int row, float *to)
+{
+    const struct params *p = r->params;
+    const struct param_held held = params_held(p, row);
+    const int64_t count = held.to - held.from;
+    if (is_whole(p, row))
+        return dev_download(side, to, params_f32(p, row) + held.from, (size_t)count * sizeof *to);
+    TRY(queue_halves(side, (uint16_t *)to, (const uint16_t *)p->weight + held.weight, count, 0));
+    return p->low ? queue_halves(side, (uint16_t *)to, p->low + held.master, count, 1) : STATUS_OK;
+}
+
+status master_weights_queue(const struct exec *r, struct stream *side, float *to)
+{
+    const struct params *p = r->params;
+    CHECK(!params_host_master(p), "master weights that are in host memory");
+    CHECK(!params_halves(p) || p->low || p->masterless, "halves of master weights that are lost");
+    if (!params_halves(p)) return dev_download(side, to, p->master, master_bytes(p));
+    for (int i = 0; i < p->count; i++) {
+        const struct param_held held = params_held(p, i);
+        if (held.to > held.from) TRY(queue_row(r, side, i, to + held.master));
+    }
+    return STATUS_OK;
+}
+
+/* Blocks of a row that arrived as halves; `spare` [2 * BLOCK]. */
+static void join_block(float *x, int64_t count, bool low, uint16_t *spare)
+{
+    memcpy(spare, x, (size_t)count * sizeof *x);
+    if (!low) memset(spare + count, 0, (size_t)count * sizeof *spare);
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = rounding_joined(spare[i], spare[count + i]);
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+}
+
+status master_weights_join(const struct exec *r, float *to)
+{
+    const struct params *p = r->params;
+    _Atomic bool refused = false;
+    if (!params_halves(p)) return STATUS_OK;
+#pragma omp parallel
+    {
+        uint16_t *spare = malloc(2 * BLOCK * sizeof *spare);
+        if (spare == NULL) refused = true;
+        for (int i = 0; i < p->count; i++) {
+            const struct param_held held = params_held(p, i);
+            const int64_t count = held.to - held.from;
+            if (is_whole(p, i)) continue;
+#pragma omp for schedule(dynamic, 1) nowait
+            for (int64_t b = 0; b < chunk_count(count, BLOCK); b++) {
+                const struct span span = chunk_span(b, count, BLOCK);
+                if (spare)
+                    join_block(to + held.master + span.begin, span.end - span.begin, p->low != NULL, spare);
+            }
+        }
+        free(spare);
+    }
+    return refused ? FAIL(STATUS_FIT, "no memory to put weights together") : STATUS_OK;
 }

@@ -12,4 +12,8 @@ status master_weights_put(const struct exec *r, const float *from) WARN_UNUSED;
 status master_weights_put_row(const struct exec *r, int row, const float *from) WARN_UNUSED;
 /* Reads the master weights; complete on return. */
 status master_weights_get(const struct exec *r, float *to) WARN_UNUSED;
+/* The same in two parts, from a GPU to pinned memory: queues the copies on a stream of their own, on any thread; when
+ * they have run, master_weights_join puts together what was split. */
+status master_weights_queue(const struct exec *r, struct stream *side, float *to) WARN_UNUSED;
+status master_weights_join(const struct exec *r, float *to) WARN_UNUSED;
 #endif

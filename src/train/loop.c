@@ -615,6 +615,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     TRY(same_step(l));
     l->restore_s = clock_s() - begin;
     TRY(memory_copy_begin(l->copy));
+    TRY(save_prepare(t));
     TRY(rewind_obey(&l->rewind, t, &o->lineage, l->lead));
     if (l->lead && o->resume && l->rewind.go_to >= 0)
         TRY(checkpoint_go_back(l->spec.run.run_dir, l->rewind.go_to));

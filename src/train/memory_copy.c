@@ -5,13 +5,16 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
+#include "dev/beside.h"
 #include "train/save.h"
+#include "train/snapshot.h"
 #include "train/state_raw.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +54,14 @@ struct memory_copy {
     bool holds; /* this rank has a part of its own */
     bool restored;
     struct memory_copy_start start;
+    /* Of a GPU's state: a copy is completed by a thread. */
+    bool running; /* it is to be joined */
+    pthread_t thread;
+    bool pinned[BUFFERS];   /* this rank's part of a buffer */
+    struct copy_part *part; /* that it completes, and its number, */
+    int64_t due;
+    status st; /* and how that went */
+    char message[1024];
 };
 
 static int64_t pages(int64_t bytes)
@@ -94,6 +105,10 @@ status memory_copy_check(const struct run_spec *r)
 
 static void unmap(struct memory_copy *m)
 {
+    for (int b = 0; b < BUFFERS; b++) {
+        if (m->pinned[b]) dev_unpin(&m->t->dev, m->base + head_of(m)->parts[b][comm_rank(m->world)].at);
+        m->pinned[b] = false;
+    }
     if (m->base) munmap(m->base, (size_t)m->bytes);
     m->base = NULL;
     m->bytes = 0;
@@ -124,6 +139,15 @@ static status map(struct memory_copy *m)
     return STATUS_OK;
 }
 
+/* Waits for the copy that a thread completes; its error, once. */
+static status copied(struct memory_copy *m)
+{
+    if (m->running) pthread_join(m->thread, NULL);
+    const bool ran = m->running;
+    m->running = false;
+    return ran && m->st != STATUS_OK ? FAIL(m->st, "%s", m->message) : STATUS_OK;
+}
+
 status memory_copy_open(struct memory_copy **out, struct trainer *t)
 {
     *out = NULL;
@@ -147,6 +171,7 @@ status memory_copy_open(struct memory_copy **out, struct trainer *t)
 void memory_copy_close(struct memory_copy *m)
 {
     if (m == NULL) return;
+    if (copied(m) != STATUS_OK) log_warn("%s", status_message());
     unmap(m);
     free(m);
 }
@@ -415,6 +440,7 @@ static bool suits(const struct memory_copy *m, const struct need *all)
 status memory_copy_forget(struct memory_copy *m)
 {
     if (m == NULL) return STATUS_OK;
+    TRY(copied(m));
     struct copy_head *h = head_of(m);
     for (int b = 0; b < BUFFERS; b++) atomic_store(&h->parts[b][comm_rank(m->world)].number, 0);
     return comm_barrier(m->world, "copies are forgotten");
@@ -442,32 +468,107 @@ static status describe(struct memory_copy *m, int buffer)
     return st;
 }
 
+/* The bytes are there: this rank's part of copy `number` is whole. */
+static void complete(const struct memory_copy *m, struct copy_part *p, int64_t number)
+{
+    const char *data = data_of(m, p);
+    uint32_t *crcs = crcs_of(m, p);
+    PARALLEL_CHUNKS(c, m->holds ? chunk_count(p->bytes, CHUNK) : 0)
+    crcs[c] = chunk_crc(data, p->bytes, c);
+    atomic_store(&p->number, number);
+}
+
+static status copy_gpu(struct memory_copy *m)
+{
+    struct trainer *t = m->t;
+    struct stream *side = snapshot_stream(t);
+    status st = dev_use(&t->dev);
+    if (st == STATUS_OK) st = state_raw_queue(t, side, data_of(m, m->part));
+    TRY(snapshot_queued(t, st));
+    TRY(dev_sync(side));
+    return state_raw_join(t, data_of(m, m->part));
+}
+
+static void *copier(void *ctx)
+{
+    struct memory_copy *m = ctx;
+    parallel_threads_set(save_threads());
+    m->st = copy_gpu(m);
+    if (m->st == STATUS_OK)
+        complete(m, m->part, m->due);
+    else
+        snprintf(m->message, sizeof m->message, "%s", status_message());
+    return NULL;
+}
+
+/* A GPU's part, beside the next step (snapshot.h). */
+static status put_beside(struct memory_copy *m, struct copy_part *p, int64_t number)
+{
+    TRY(state_raw_begin(m->t, data_of(m, p)));
+    m->part = p;
+    m->due = number;
+    snapshot_begin(m->t);
+    m->running = pthread_create(&m->thread, NULL, copier, m) == 0;
+    return m->running ? STATUS_OK
+                      : snapshot_queued(m->t, FAIL(STATUS_FIT, "no thread for the copy in memory: free "
+                                                               "memory, or leave out ckpt.memory_every"));
+}
+
 static status put(struct memory_copy *m)
 {
     const int64_t number = m->number + 1;
     const int buffer = (int)(number % BUFFERS);
     struct copy_part *p = &head_of(m)->parts[buffer][comm_rank(m->world)];
+    TRY(copied(m));
     TRY(comm_barrier(m->world, "copy in memory")); /* the copy before is whole */
     atomic_store(&p->number, -number);
     save_delay();
     TRY(describe(m, buffer));
-    if (m->holds) {
-        TRY(state_raw_save(m->t, data_of(m, p)));
-        const char *data = data_of(m, p);
-        uint32_t *crcs = crcs_of(m, p);
-        PARALLEL_CHUNKS(c, chunk_count(p->bytes, CHUNK))
-        crcs[c] = chunk_crc(data, p->bytes, c);
-    }
     p->key = m->key;
     p->step = m->t->step;
-    atomic_store(&p->number, number);
     m->number = number;
+    if (m->holds && m->t->snapshot) return put_beside(m, p, number);
+    if (m->holds) TRY(state_raw_save(m->t, data_of(m, p)));
+    complete(m, p, number);
     return STATUS_OK;
+}
+
+static status pin(struct memory_copy *m, int buffer)
+{
+    const struct copy_part *p = &head_of(m)->parts[buffer][comm_rank(m->world)];
+    TRY(dev_pin(&m->t->dev, m->base + p->at, (size_t)(crc_bytes(p->bytes) + pages(p->bytes)),
+                "ckpt.memory_every"));
+    m->pinned[buffer] = true;
+    return STATUS_OK;
+}
+
+/* Takes seconds; the first copy waits for it. */
+static void *pinner(void *ctx)
+{
+    struct memory_copy *m = ctx;
+    const double begin = clock_s();
+    parallel_threads_set(save_threads());
+    m->st = STATUS_OK;
+    status st = dev_use(&m->t->dev);
+    for (int b = 0; b < BUFFERS && st == STATUS_OK; b++) st = pin(m, b);
+    if (st != STATUS_OK)
+        log_warn("ckpt.memory_every: %s: training waits while the state is copied", status_message());
+    else
+        log_detail("memory for copies pinned in %.3f s", clock_s() - begin);
+    return NULL;
+}
+
+static void pin_all(struct memory_copy *m)
+{
+    if (m->t->dev.kind != DEV_CUDA || !m->holds) return;
+    m->running = pthread_create(&m->thread, NULL, pinner, m) == 0;
+    if (!m->running) log_warn("ckpt.memory_every: no thread to pin memory: training waits for copies");
 }
 
 status memory_copy_begin(struct memory_copy *m)
 {
     if (m == NULL) return STATUS_OK;
+    TRY(snapshot_open(m->t));
     const struct memory *used = &m->t->memory;
     const int ranks = comm_ranks(m->world);
     const struct need mine = {.bytes = m->holds ? (int64_t)state_raw_bytes(m->t) : 0,
@@ -495,6 +596,7 @@ status memory_copy_begin(struct memory_copy *m)
         p->bytes = mine.bytes;
         touch(m, p, true);
     }
+    pin_all(m);
     if (m->restored && !keep) TRY(put(m));
     if (comm_rank(m->world) > 0) return STATUS_OK;
     char text[32];

@@ -32,7 +32,8 @@ status memory_copy_restore(struct memory_copy *m, bool *found, int64_t *saved) W
 status memory_copy_begin(struct memory_copy *m) WARN_UNUSED;
 /* Collective. What is there is not of this run any more: it has gone back. */
 status memory_copy_forget(struct memory_copy *m) WARN_UNUSED;
-/* Collective, after a step: a copy, if one is due. Its time is a stall (save_stall_ms). */
+/* Collective, after a step: a copy, if one is due. What training waits is a stall (save_stall_ms): on the CPU for the
+ * copy, on a GPU for its beginning, and in the next step's update if that comes before its end (snapshot.h). */
 status memory_copy_step(struct memory_copy *m) WARN_UNUSED;
 /* Of the start: whether there was to be a copy in memory, and whether the run goes on from one; seconds it took. */
 struct memory_copy_start {

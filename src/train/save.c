@@ -4,10 +4,12 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
+#include "dev/beside.h"
 #include "train/algorithm_record.h"
 #include "train/ckpt_manifest.h"
 #include "train/signals.h"
-#include "train/save_ranks.h"
+#include "train/save_memory.h"
+#include "train/snapshot.h"
 #include "train/state.h"
 #include "train/verify.h"
 
@@ -89,12 +91,10 @@ status trainer_save(struct trainer *t, const char *run_dir)
 /* ---- while training goes on ---- */
 
 struct save {
-    struct arena memory;     /* of the copies */
-    struct save_ranks ranks; /* of several ranks: it is shared */
-    int64_t number;          /* of saves begun while training went on */
-    bool pending;            /* the last of them is not finished (save_finish); the same on all ranks */
-    bool refused;            /* they do not fit; said */
-    bool running;            /* the thread is to be joined */
+    struct save_memory memory; /* of the copies */
+    int64_t number;            /* of saves begun while training went on */
+    bool pending;              /* the last of them is not finished (save_finish); the same on all ranks */
+    bool running;              /* the thread is to be joined */
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -118,8 +118,7 @@ static void stalled(struct save *s, double begin)
     s->stall_s = (isnan(s->stall_s) ? 0 : s->stall_s) + clock_s() - begin;
 }
 
-/* The writer has few threads: the disk is slower than they are, and training needs the others. */
-static int writer_threads(void)
+int save_threads(void)
 {
     const int quarter = parallel_threads() / 4;
     return quarter < 1 ? 1 : quarter > 4 ? 4 : quarter;
@@ -142,12 +141,30 @@ void save_delay(void)
     if (ms && text_to_int(ms, &n) && n > 0 && n < 10000) usleep((useconds_t)n * 1000);
 }
 
+/* The trainer goes on while the GPU copies; its next update waits for that (snapshot.h). */
+static status copy_gpu(struct save *s)
+{
+    struct trainer *t = s->state.t;
+    struct stream *side = snapshot_stream(t);
+    save_delay();
+    status st = dev_use(&t->dev);
+    if (st == STATUS_OK) st = state_queue(&s->state, side);
+    TRY(snapshot_queued(t, st));
+    TRY(dev_sync(side));
+    return state_join(&s->state);
+}
+
+static status copy_host(struct save *s)
+{
+    save_delay();
+    return state_capture(&s->state);
+}
+
 /* *first: of the tensors of this rank that are not finite. */
 static status capture(struct save *s, int64_t *first)
 {
     *first = -1;
-    save_delay();
-    TRY(state_capture(&s->state));
+    TRY(s->state.t->snapshot ? copy_gpu(s) : copy_host(s));
     TRY(verify_copied(s->state.t));
     *first = state_first_bad(&s->state);
     return STATUS_OK;
@@ -156,7 +173,7 @@ static status capture(struct save *s, int64_t *first)
 /* This rank's copy is made, and the trainer may go on. */
 static void tell_captured(struct save *s, int64_t first)
 {
-    if (s->ranks.world) save_ranks_put(&s->ranks, s->number, first);
+    if (s->memory.ranks.world) save_ranks_put(&s->memory.ranks, s->number, first);
     pthread_mutex_lock(&s->lock);
     s->captured = true;
     pthread_cond_broadcast(&s->changed);
@@ -177,12 +194,13 @@ static status write_out(struct save *s)
 static void *writer(void *ctx)
 {
     struct save *s = ctx;
-    parallel_threads_set(writer_threads());
-    const bool lead = comm_rank(s->ranks.world) == 0;
+    parallel_threads_set(save_threads());
+    const struct save_ranks *ranks = &s->memory.ranks;
+    const bool lead = comm_rank(ranks->world) == 0;
     int64_t first;
     status st = capture(s, &first);
     tell_captured(s, first);
-    if (st == STATUS_OK && lead && s->ranks.world) st = save_ranks_wait(&s->ranks, s->number, &first);
+    if (st == STATUS_OK && lead && ranks->world) st = save_ranks_wait(ranks, s->number, &first);
     if (st == STATUS_OK && lead) st = state_judge(&s->state, first);
     if (st == STATUS_OK && lead) st = write_out(s);
     pthread_mutex_lock(&s->lock);
@@ -193,39 +211,22 @@ static void *writer(void *ctx)
     return NULL;
 }
 
-static status own_memory(struct trainer *t)
+/* Ranks of one host can share the memory of the copies. */
+static bool can_go_on(const struct trainer *t)
 {
-    char a[32], b[32];
-    const size_t bytes = state_bytes(t);
-    const double taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak);
-    if (taken + (double)bytes > plan_host_bytes())
-        return FAIL(STATUS_FIT, "a copy of the state takes %s beside the run, of the host's %s",
-                    text_bytes(a, (double)bytes), text_bytes(b, plan_host_bytes()));
-    return dev_pinned_arena(&t->dev, &t->save->memory, "checkpoint", bytes);
-}
-
-/* Host memory for the copies, once. False: they do not fit beside the run, which is said once. */
-static status has_memory(struct trainer *t, bool *has)
-{
-    struct save *s = t->save;
-    *has = !s->refused;
-    if (s->memory.base || s->ranks.base || s->refused) return STATUS_OK;
-    status st = t->mesh.world ? save_ranks_open(&s->ranks, t, &s->memory) : own_memory(t);
-    if (st != STATUS_OK && st != STATUS_FIT) return st;
-    *has = st == STATUS_OK;
-    s->refused = st == STATUS_FIT;
-    if (s->refused && comm_rank(t->mesh.world) == 0)
-        log_warn("ckpt.async: %s: training waits while a checkpoint is written", status_message());
-    if (s->refused) save_ranks_close(&s->ranks);
-    return STATUS_OK;
+    return t->spec.run.ckpt_async && (t->mesh.world == NULL || comm_job(t->mesh.world).memory);
 }
 
 /* Whether a save is written while training goes on; the same on all ranks. */
 static status goes_on(struct trainer *t, bool *on)
 {
-    const bool one = t->mesh.world == NULL, shared = t->dev.kind == DEV_CPU && comm_job(t->mesh.world).memory;
-    *on = t->spec.run.ckpt_async && (one || shared);
-    return *on ? has_memory(t, on) : STATUS_OK;
+    struct save_memory *m = &t->save->memory;
+    const bool gpu = t->dev.kind == DEV_CUDA;
+    *on = can_go_on(t) && (!gpu || m->pin != PIN_NONE);
+    if (!*on) return STATUS_OK;
+    TRY(gpu ? save_memory_ready(m) : save_memory_open(m, t));
+    *on = !m->refused;
+    return STATUS_OK;
 }
 
 static status open_save(struct trainer *t)
@@ -239,6 +240,17 @@ static status open_save(struct trainer *t)
     return STATUS_OK;
 }
 
+status save_prepare(struct trainer *t)
+{
+    const struct run_spec *r = &t->spec.run;
+    const bool saves = r->ckpt_every > 0 && t->step / r->ckpt_every < (t->steps_total - 1) / r->ckpt_every;
+    if (t->dev.kind != DEV_CUDA || (!(saves && can_go_on(t)) && r->ckpt_memory_every == 0)) return STATUS_OK;
+    TRY(snapshot_open(t));
+    if (!saves || !can_go_on(t)) return STATUS_OK;
+    TRY(open_save(t));
+    return save_memory_pin(&t->save->memory, t);
+}
+
 status save_stalled(struct trainer *t, double begin)
 {
     TRY(open_save(t));
@@ -250,13 +262,16 @@ static status start(struct trainer *t, const char *run_dir)
 {
     struct save *s = t->save;
     s->number++;
-    TRY(state_snapshot(&s->state, t, &s->memory, s->ranks.copies));
+    TRY(state_snapshot(&s->state, t, &s->memory.arena, s->memory.ranks.copies));
     status st = save_metadata(t, &s->meta);
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->captured = s->done = false;
-    if (st == STATUS_OK && pthread_create(&s->thread, NULL, writer, s) != 0)
+    if (st == STATUS_OK) snapshot_begin(t);
+    if (st == STATUS_OK && pthread_create(&s->thread, NULL, writer, s) != 0) {
         st = FAIL(STATUS_FIT, "no thread to write a checkpoint: free memory, or ckpt.async=false");
+        st = snapshot_queued(t, st);
+    }
     s->running = s->pending = st == STATUS_OK;
     if (st == STATUS_OK) return st;
     json_decref(s->meta);
@@ -292,9 +307,17 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     return st;
 }
 
+status save_queued(struct trainer *t)
+{
+    const double begin = clock_s();
+    return snapshot_ready(t) ? save_stalled(t, begin) : STATUS_OK;
+}
+
 status save_captured(struct trainer *t)
 {
     struct save *s = t->save;
+    TRY(save_queued(t));
+    if (t->snapshot) return snapshot_hold(t);
     if (s == NULL || !s->running) return STATUS_OK;
     const double begin = clock_s();
     pthread_mutex_lock(&s->lock);
@@ -303,6 +326,14 @@ status save_captured(struct trainer *t)
     pthread_mutex_unlock(&s->lock);
     if (waits) stalled(s, begin);
     return STATUS_OK;
+}
+
+status save_overlapped(struct trainer *t)
+{
+    bool beside;
+    double seconds;
+    TRY(snapshot_stall(t, &beside, &seconds));
+    return beside ? save_stalled(t, clock_s() - seconds) : STATUS_OK;
 }
 
 status save_look(struct trainer *t)
@@ -350,8 +381,7 @@ void save_close(struct trainer *t)
 {
     if (t->save == NULL) return;
     if (save_end(t) != STATUS_OK) log_warn("%s", status_message());
-    if (t->save->ranks.base == NULL) arena_free(&t->save->memory);
-    save_ranks_close(&t->save->ranks);
+    save_memory_close(&t->save->memory);
     pthread_cond_destroy(&t->save->changed);
     pthread_mutex_destroy(&t->save->lock);
     free(t->save);

@@ -45,8 +45,9 @@ static status share(struct save_ranks *r, const struct need *all, int ranks)
 status save_ranks_open(struct save_ranks *r, struct trainer *t, struct arena *memory)
 {
     const int ranks = comm_ranks(t->mesh.world), me = comm_rank(t->mesh.world);
-    const struct need mine = {.bytes = pages((int64_t)state_bytes(t)),
-                              .taken = (double)memory_peak(&t->memory)};
+    const struct need mine = {
+        .bytes = pages((int64_t)state_bytes(t)),
+        .taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak)};
     struct need all[COMM_RANKS_MAX];
     r->world = t->mesh.world;
     TRY(comm_all_gather(r->world, "copies of the state", &mine, all, sizeof mine, NULL));

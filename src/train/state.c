@@ -105,18 +105,13 @@ static bool saves(const struct trainer *t)
     return experts || mesh_replica(&t->mesh) == 0;
 }
 
-/* Copies of what a later optimizer step changes. */
+/* Memory for copies of what a later optimizer step changes; copies of the little that forward and backward change. */
 static status open_copies(struct state *s, struct arena *memory)
 {
     struct stream *stream = s->t->exec.stream;
-    for (int i = 0; i < STATE_ARRAYS && saves(s->t); i++) {
-        const size_t bytes = state_array_bytes(s, &s->list[i]);
-        if (s->list[i].device == NULL) continue;
-        s->arrays[i] = arena_take(memory, bytes, s->list[i].prefix);
-        if (stream == NULL || s->list[i].host) continue;
-        TRY(i == 0 ? master_weights_get(&s->t->exec, s->arrays[i])
-                   : dev_download(stream, s->arrays[i], s->list[i].device, bytes));
-    }
+    for (int i = 0; i < STATE_ARRAYS && saves(s->t); i++)
+        if (s->list[i].device)
+            s->arrays[i] = arena_take(memory, state_array_bytes(s, &s->list[i]), s->list[i].prefix);
     TRY(state_open_map(s, STATE_SAVE));
     TRY(state_open_fp8(s, STATE_SAVE));
     if (s->fp8) {
@@ -128,11 +123,29 @@ static status open_copies(struct state *s, struct arena *memory)
     return stream ? dev_sync(stream) : STATUS_OK;
 }
 
+status state_queue(const struct state *s, struct stream *side)
+{
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        if (s->arrays[i] == NULL || s->list[i].host) continue;
+        TRY(i == 0 ? master_weights_queue(&s->t->exec, side, s->arrays[i])
+                   : dev_download(side, s->arrays[i], s->list[i].device, state_array_bytes(s, &s->list[i])));
+    }
+    for (int i = 0; i < STATE_ARRAYS; i++)
+        if (s->arrays[i] && s->list[i].host)
+            memcpy(s->arrays[i], s->list[i].device, state_array_bytes(s, &s->list[i]));
+    return STATUS_OK;
+}
+
+status state_join(const struct state *s)
+{
+    return s->arrays[0] && !s->list[0].host ? master_weights_join(&s->t->exec, s->arrays[0]) : STATUS_OK;
+}
+
 status state_capture(const struct state *s)
 {
-    const bool gpu = s->t->exec.stream != NULL;
+    CHECK(s->t->exec.stream == NULL, "a GPU's state is copied by state_queue");
     for (int i = 0; i < STATE_ARRAYS; i++) {
-        if (s->arrays[i] == NULL || (gpu && !s->list[i].host)) continue;
+        if (s->arrays[i] == NULL) continue;
         if (s->list[i].host)
             memcpy(s->arrays[i], s->list[i].device, state_array_bytes(s, &s->list[i]));
         else

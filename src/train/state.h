@@ -46,12 +46,15 @@ enum state_use { STATE_SAVE, STATE_LOAD };
 /* Collective when several ranks save. state_close is fine on a zeroed or opened struct. */
 status state_open(struct state *s, struct trainer *t, enum state_use use) WARN_UNUSED;
 void state_close(struct state *s);
-/* To save while training goes on: copies in `memory`, which has state_bytes. A GPU's arrays are copied by
- * state_snapshot, those in host memory by state_capture: until it returns, no optimizer may change them. Several ranks:
- * collective, on the CPU; copies[r] is where the memory of rank r begins, and lives as long as `s`. */
+/* To save while training goes on: copies in `memory`, which has state_bytes. They are made by state_capture, and no
+ * optimizer may change the state before it returns. On a GPU, with pinned memory, by state_queue: no optimizer may
+ * change the state before it has returned and what it has queued on `side` has run; then state_join completes them.
+ * Several ranks: collective; copies[r] is where the memory of rank r begins, and lives as long as `s`. */
 size_t state_bytes(struct trainer *t);
 status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, char *const *copies) WARN_UNUSED;
-status state_capture(const struct state *s) WARN_UNUSED; /* on any thread */
+status state_capture(const struct state *s) WARN_UNUSED; /* on any thread, as the next two */
+status state_queue(const struct state *s, struct stream *side) WARN_UNUSED;
+status state_join(const struct state *s) WARN_UNUSED;
 /* STATUS_NUMERIC, on all ranks, when the state is not finite: a run could not resume from it. */
 status state_check(const struct state *s) WARN_UNUSED;
 /* Its two halves: what is the first tensor that is not finite on this rank, and what follows from the first one of all

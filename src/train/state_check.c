@@ -1,18 +1,29 @@
 /* Whether the state is finite. */
+#include "base/parallel.h"
 #include "train/state_int.h"
 
-static bool all_finite(const void *data, int64_t n, dtype dt)
+enum { GRAIN = 1 << 20 };
+
+static bool span_finite(const void *data, struct span s, dtype dt)
 {
     const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
     int bad = 0;
-    if (dt == DTYPE_U8) return true; /* codes */
     if (dt == DTYPE_BF16) {
         const bf16 *bits = data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
+        for (int64_t k = s.begin; k < s.end; k++) bad |= (bits[k] & exponent >> 16) == exponent >> 16;
     } else {
         const uint32_t *bits = data;
-        for (int64_t k = 0; k < n; k++) bad |= (bits[k] & exponent) == exponent;
+        for (int64_t k = s.begin; k < s.end; k++) bad |= (bits[k] & exponent) == exponent;
     }
+    return !bad;
+}
+
+static bool all_finite(const void *data, int64_t n, dtype dt)
+{
+    _Atomic bool bad = false;
+    if (dt == DTYPE_U8) return true; /* codes */
+    PARALLEL_CHUNKS(c, chunk_count(n, GRAIN))
+    if (!span_finite(data, chunk_span(c, n, GRAIN), dt)) bad = true;
     return !bad;
 }
 

@@ -74,34 +74,69 @@ uint64_t state_raw_key(struct trainer *t)
     return mix(h, rest, sizeof rest);
 }
 
+/* What comes behind the arrays, and what forward and backward change of it. */
+static status save_rest(struct state *s, char *to)
+{
+    struct trainer *t = s->t;
+    struct stream *stream = t->exec.stream;
+    status st = state_open_map(s, STATE_SAVE);
+    if (st == STATUS_OK) st = state_open_fp8(s, STATE_SAVE);
+    if (st == STATUS_OK && stream) st = dev_sync(stream);
+    if (st == STATUS_OK && s->map) memcpy(to, s->map, map_bytes(s));
+    to += aligned(map_bytes(s));
+    if (st == STATUS_OK && s->fp8) memcpy(to, s->fp8, fp8_bytes(t));
+    to += aligned(fp8_bytes(t));
+    if (st == STATUS_OK && s->fp8) memcpy(to, t->fp8.linears, linears_bytes(t));
+    free(s->map);
+    free(s->fp8);
+    return st;
+}
+
+/* Sets s->arrays to the places of the arrays in `to`; returns what comes behind them. */
+static char *place_arrays(struct state *s, char *to)
+{
+    state_list(s);
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        if (s->list[i].device == NULL) continue;
+        s->arrays[i] = to;
+        to += aligned(state_array_bytes(s, &s->list[i]));
+    }
+    return to;
+}
+
 status state_raw_save(struct trainer *t, char *to)
 {
     struct state s = {.t = t};
-    struct stream *stream = t->exec.stream;
-    state_list(&s);
-    status st = STATUS_OK;
-    for (int i = 0; i < STATE_ARRAYS && st == STATUS_OK; i++) {
-        const struct state_array *a = &s.list[i];
-        if (a->device == NULL) continue;
-        const size_t bytes = state_array_bytes(&s, a);
-        if (a->host)
-            copy(to, a->device, bytes);
+    to = place_arrays(&s, to);
+    for (int i = 0; i < STATE_ARRAYS; i++) {
+        if (s.arrays[i] == NULL) continue;
+        if (i == 0 && !s.list[0].host)
+            TRY(master_weights_get(&t->exec, s.arrays[0]));
         else
-            st = i == 0 ? master_weights_get(&t->exec, (float *)to)
-                        : dev_download(stream, to, a->device, bytes);
-        to += aligned(bytes);
+            copy(s.arrays[i], s.list[i].device, state_array_bytes(&s, &s.list[i]));
     }
-    if (st == STATUS_OK) st = state_open_map(&s, STATE_SAVE);
-    if (st == STATUS_OK) st = state_open_fp8(&s, STATE_SAVE);
-    if (st == STATUS_OK && stream) st = dev_sync(stream);
-    if (st == STATUS_OK && s.map) memcpy(to, s.map, map_bytes(&s));
-    to += aligned(map_bytes(&s));
-    if (st == STATUS_OK && s.fp8) memcpy(to, s.fp8, fp8_bytes(t));
-    to += aligned(fp8_bytes(t));
-    if (st == STATUS_OK && s.fp8) memcpy(to, t->fp8.linears, linears_bytes(t));
-    free(s.map);
-    free(s.fp8);
-    return st;
+    return save_rest(&s, to);
+}
+
+status state_raw_begin(struct trainer *t, char *to)
+{
+    struct state s = {.t = t};
+    to = place_arrays(&s, to);
+    return save_rest(&s, to);
+}
+
+status state_raw_queue(struct trainer *t, struct stream *side, char *to)
+{
+    struct state s = {.t = t};
+    (void)place_arrays(&s, to);
+    return state_queue(&s, side);
+}
+
+status state_raw_join(struct trainer *t, char *to)
+{
+    struct state s = {.t = t};
+    (void)place_arrays(&s, to);
+    return state_join(&s);
 }
 
 status state_raw_load(struct trainer *t, const char *from)

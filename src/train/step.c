@@ -53,6 +53,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(feed_put(&t->feed, b->micro, b->micro_count, &s));
     TRY(exec_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
+    TRY(save_overlapped(t));
     TRY(pipeline_times(t, timed));
     TRY(step_gather_loads(t, &s));
     TRY(comm_step_end(t->mesh.world));
@@ -77,7 +78,7 @@ static status exec_step(struct trainer *t, int micro_count)
     t->captured = micro_count;
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
-        TRY(save_captured(t));
+        TRY(save_queued(t));
         TRY(dev_graph_launch(&t->stream, &t->graph));
         zero_invalidate(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
         return STATUS_OK;

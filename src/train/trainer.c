@@ -14,6 +14,7 @@
 #include "spec/sources.h"
 #include "train/algorithm_record.h"
 #include "train/save.h"
+#include "train/snapshot.h"
 #include "train/state.h"
 #include "train/state_raw.h"
 #include "train/spike_act.h"
@@ -295,6 +296,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     save_close(t);
+    snapshot_close(t);
     verify_close(t);
     dev_graph_close(&t->dev, &t->graph);
     offload_close(&t->rank.offload);

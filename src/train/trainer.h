@@ -57,6 +57,7 @@ struct trainer {
     int captured;        /* micro-batches of the graph's step */
     struct trainer_pause pause;
     struct verifier *verify; /* train.verify (train/verify.h); NULL: off */
+    struct snapshot *snapshot; /* copies of a GPU's state beside a step (train/snapshot.h); NULL: there are none */
     struct save *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
 
     /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what

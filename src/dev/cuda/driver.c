@@ -61,6 +61,12 @@ static status cuda_open(struct dev *d, bool optional, int local)
     return STATUS_OK;
 }
 
+static status cuda_use(const struct dev *d)
+{
+    TRY_CUDA(cudaSetDevice(d->index));
+    return STATUS_OK;
+}
+
 static status cuda_address(const struct dev *d, char address[DEV_ADDRESS])
 {
     TRY_CUDA(cudaDeviceGetPCIBusId(address, DEV_ADDRESS, d->index));
@@ -125,9 +131,14 @@ static status cuda_pin(const struct dev *d, void *p, size_t bytes, const char *w
     return STATUS_OK;
 }
 
-static void cuda_pinned_unmap(void *p, size_t bytes)
+static void cuda_unpin(void *p)
 {
     (void)cudaHostUnregister(p);
+}
+
+static void cuda_pinned_unmap(void *p, size_t bytes)
+{
+    cuda_unpin(p);
     (void)munmap(p, bytes);
 }
 
@@ -157,7 +168,7 @@ static status cuda_copy(struct stream *s, void *to, const void *from, size_t byt
 static status cuda_copy_lines(struct stream *s, const struct dev_lines *l)
 {
     TRY_CUDA(cudaMemcpy2DAsync(l->to, l->to_stride, l->from, l->from_stride, l->bytes, l->count,
-                               cudaMemcpyDeviceToDevice, cuda_queue(s)));
+                               cudaMemcpyDefault, cuda_queue(s)));
     return STATUS_OK;
 }
 
@@ -192,6 +203,17 @@ static status cuda_event_open(struct event *e, bool timed)
 static status cuda_stream_wait(struct stream *s, const struct event *e)
 {
     TRY_CUDA(cudaStreamWaitEvent(cuda_queue(s), (cudaEvent_t)e->mark, 0));
+    return STATUS_OK;
+}
+
+/* What a graph waits for has been recorded before each launch; an event of the capture would vanish with it. */
+static status cuda_stream_wait_outside(struct stream *s, const struct event *e)
+{
+    enum cudaStreamCaptureStatus capture;
+    TRY_CUDA(cudaStreamIsCapturing(cuda_queue(s), &capture));
+    TRY_CUDA(cudaStreamWaitEvent(cuda_queue(s), (cudaEvent_t)e->mark,
+                                 capture == cudaStreamCaptureStatusActive ? cudaEventWaitExternal
+                                                                          : cudaEventWaitDefault));
     return STATUS_OK;
 }
 
@@ -269,6 +291,7 @@ const struct dev_driver *cuda_driver(void)
 {
     static const struct dev_driver driver = {
         .open = cuda_open,
+        .use = cuda_use,
         .address = cuda_address,
         .bytes_used = cuda_bytes_used,
         .memory = cuda_memory,
@@ -277,6 +300,7 @@ const struct dev_driver *cuda_driver(void)
         .pinned_free = cuda_pinned_free,
         .pin = cuda_pin,
         .pinned_unmap = cuda_pinned_unmap,
+        .unpin = cuda_unpin,
         .stream_open = cuda_stream_open,
         .stream_close = cuda_stream_close,
         .copy = cuda_copy,
@@ -285,6 +309,7 @@ const struct dev_driver *cuda_driver(void)
         .sync = cuda_sync,
         .done = cuda_done,
         .stream_wait = cuda_stream_wait,
+        .stream_wait_outside = cuda_stream_wait_outside,
         .event_open = cuda_event_open,
         .event_close = cuda_event_close,
         .event_record = cuda_event_record,

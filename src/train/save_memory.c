@@ -1,0 +1,102 @@
+#include "train/save_memory.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "dev/beside.h"
+#include "train/save.h"
+#include "train/state.h"
+
+#include <stdio.h>
+
+static status own_memory(struct save_memory *m, struct trainer *t)
+{
+    char a[32], b[32];
+    const size_t bytes = state_bytes(t);
+    const double taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak);
+    if (taken + (double)bytes > plan_host_bytes())
+        return FAIL(STATUS_FIT, "a copy of the state takes %s beside the run, of the host's %s",
+                    text_bytes(a, (double)bytes), text_bytes(b, plan_host_bytes()));
+    return arena_reserve(&m->arena, "checkpoint", bytes);
+}
+
+/* status_message() says why. */
+static void refuse(struct save_memory *m, struct trainer *t)
+{
+    if (comm_rank(t->mesh.world) == 0)
+        log_warn("ckpt.async: %s: training waits while a checkpoint is written", status_message());
+    save_memory_close(m);
+    m->refused = true;
+}
+
+status save_memory_open(struct save_memory *m, struct trainer *t)
+{
+    if (m->arena.base || m->ranks.base || m->refused) return STATUS_OK;
+    const status st = t->mesh.world ? save_ranks_open(&m->ranks, t, &m->arena) : own_memory(m, t);
+    if (st == STATUS_FIT) refuse(m, t);
+    return st == STATUS_FIT ? STATUS_OK : st;
+}
+
+static void *pin(void *ctx)
+{
+    struct save_memory *m = ctx;
+    struct trainer *t = m->t;
+    const double begin = clock_s();
+    char text[32];
+    parallel_threads_set(save_threads());
+    m->st = dev_use(&t->dev);
+    if (m->st == STATUS_OK) m->st = dev_pin(&t->dev, m->arena.base, m->arena.size, "ckpt.async");
+    if (m->st != STATUS_OK)
+        snprintf(m->message, sizeof m->message, "%s", status_message());
+    else
+        log_detail("memory for checkpoints: %s pinned in %.3f s", text_bytes(text, (double)m->arena.size),
+                   clock_s() - begin);
+    return NULL;
+}
+
+status save_memory_pin(struct save_memory *m, struct trainer *t)
+{
+    TRY(save_memory_open(m, t));
+    if (m->refused) return STATUS_OK;
+    m->t = t;
+    m->pin = PIN_BEGUN;
+    m->st = STATUS_OK;
+    if (m->arena.base == NULL) return STATUS_OK; /* a replica has nothing to copy */
+    m->running = pthread_create(&m->thread, NULL, pin, m) == 0;
+    if (m->running) return STATUS_OK;
+    m->st = STATUS_FIT;
+    snprintf(m->message, sizeof m->message, "no thread to pin memory for it");
+    return STATUS_OK;
+}
+
+static void join(struct save_memory *m)
+{
+    if (m->running) pthread_join(m->thread, NULL);
+    m->running = false;
+}
+
+status save_memory_ready(struct save_memory *m)
+{
+    struct comm *world = m->t->mesh.world;
+    int32_t all[COMM_RANKS_MAX] = {0};
+    if (m->pin == PIN_DONE) return STATUS_OK;
+    join(m);
+    const int32_t mine = m->st != STATUS_OK;
+    TRY(comm_all_gather(world, "pinned memory", &mine, all, sizeof mine, NULL));
+    m->pin = PIN_DONE;
+    int bad = 0;
+    while (bad < comm_ranks(world) && all[bad] == 0) bad++;
+    if (bad == comm_ranks(world)) return STATUS_OK;
+    (void)FAIL(STATUS_FIT, "%s", mine ? m->message : "memory of another rank cannot be pinned");
+    refuse(m, m->t);
+    return STATUS_OK;
+}
+
+void save_memory_close(struct save_memory *m)
+{
+    join(m);
+    if (m->pin != PIN_NONE && m->st == STATUS_OK) dev_unpin(&m->t->dev, m->arena.base);
+    if (m->ranks.base == NULL) arena_free(&m->arena);
+    save_ranks_close(&m->ranks);
+    *m = (struct save_memory){0};
+}
