@@ -31,15 +31,24 @@ static void set_power(const char *machine, struct outlook *o)
     }
 }
 
-/* A GPU of a job of one rank copies its state while the next step runs; other jobs wait until it is written. */
+/* How long training stands still for a save of one host with ckpt.async: for the copy of the state. GPUs copy beside
+ * the next step until its optimizer begins (train/snapshot.h). */
+static double copy_stall(const struct mesh_plan *p, const struct outlook *o)
+{
+    const double passes = 0.9; /* of a step: forward and backward, an assumption */
+    const double copy = o->checkpoint_bytes / o->job.devices / p->cluster.machine->host_rate;
+    return p->cluster.machine->kind == DEV_CUDA ? fmax(0, copy - passes * o->step) : copy;
+}
+
+/* Jobs of several hosts wait until a checkpoint is written. */
 static void set_saves(const struct mesh_plan *p, const struct outlook_args *a, struct outlook *o)
 {
     const double took = o->checkpoint_bytes / o->storage;
-    const bool alone = o->job.devices == 1 && p->spec.run.ckpt_async;
-    o->job.stall = a->stall >= 0 ? a->stall
-                   : alone       ? o->checkpoint_bytes / p->cluster.machine->host_rate
-                                 : took;
-    o->job.write = a->stall >= 0 || alone ? took : 0;
+    const bool gpu = p->cluster.machine->kind == DEV_CUDA,
+               one = gpu ? p->cluster.devices <= p->cluster.node : o->job.devices == 1,
+               beside = one && p->spec.run.ckpt_async;
+    o->job.stall = a->stall >= 0 ? a->stall : beside ? copy_stall(p, o) : took;
+    o->job.write = a->stall >= 0 || beside ? took : 0;
     o->job.restart = a->restart + took;
 }
 

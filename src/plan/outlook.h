@@ -12,7 +12,7 @@ struct outlook_args {
     double mtbf;                /* device hours between two failures; INFINITY: none */
     double detect, restart;     /* seconds; restart: without reading the checkpoint */
     double stall;               /* seconds that training stands still for a checkpoint; < 0: until it is written, as a
-                                   job of several ranks does (train/save.h) */
+                                   job of several hosts does (train/save.h) */
     double storage;             /* bytes/s that all devices read and write; 0: OUTLOOK_STORAGE each */
     double interval;            /* seconds of work between two checkpoints; 0: the best */
 };

@@ -11,7 +11,7 @@ export HOME=$work # the products' algorithms, timed once, are remembered below i
 make_corpus
 gpu="--machine.device=cuda --ckpt.keep=100"
 # shellcheck disable=SC2086
-"$ingot" train r.yaml --run.dir=first $gpu --train.steps=2 --ckpt.every=0 >out 2>err
+"$ingot" train r.yaml --run.dir=first $gpu --train.steps=6 --ckpt.every=0 >out 2>err
 code=$?
 if [ $code -eq 11 ] && [ ! -e /dev/nvidia0 ]; then
     cat err
@@ -69,8 +69,8 @@ if part bits; then
     INGOT_SAVE_DELAY_MS=40 compare "copies that begin late" --train.precision=bf16
 fi
 
-if part wide; then # 130M parameters, 64 tokens a step
-    wide=(--train.precision=bf16 --model.hidden_size=2048 --model.head_count=16 --model.ffn_size=8192 --model.vocab_size=16384
+if part wide; then # 84M parameters, 32 tokens a step
+    wide=(--train.precision=bf16 --model.hidden_size=2048 --model.head_count=16 --model.ffn_size=8192 --model.vocab_size=4096 --model.layer_count=1
         --train.micro_batch=1 --train.batch_tokens=32 --eval.every=0 --train.steps=7 --ckpt.every=3)
     for graph in true false; do
         train waits "${wide[@]}" --ckpt.async=false --train.graph=$graph
