@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Training on a GPU, from outside: it follows the CPU, its runs are equal bit for bit however they are cut, captured or recomputed, and
-# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits offload kill errors   (default: all)
+# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits offload prompts kill
+# errors   (default: all)
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-follow nano bits offload kill errors} "
+parts=" ${*:-follow nano bits offload prompts kill errors} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 
 export HOME=$work # the products' algorithms, timed once, are remembered below it
@@ -198,6 +199,33 @@ WAYS
         # shellcheck disable=SC2086
         run 0 train r.yaml --run.dir=runs/off.b --resume $gpu $shape $before --memory.offload_optimizer=$way
         same_state "resumed, offloaded: $way" runs/off.a runs/off.b
+    done
+fi
+
+if part prompts; then
+    # Prompts of all lengths side by side: in fp32 the most likely tokens are those of one by one, and of the CPU. bf16 may decide near ties otherwise.
+    awk 'BEGIN { n = split("the king and lord said unto light of day god came", w, " ")
+        for (i = 1; i <= 21; i++) { for (k = 1; k <= 1 + i * 7 % 4; k++) printf "%s ", w[1 + (i * k) % n]; print "" } }' >many.txt
+    for layers in gqa gdn,gqa; do
+        trained prompts --train.steps=40 $gpu --train.precision=fp32 --model.layers=$layers --model.gdn_key_heads=2 --model.gdn_value_heads=2 \
+            --model.gdn_key_dim=16 --model.gdn_value_dim=16
+        ids() { # ids NAME KEYS...: of all texts, a line each
+            run 0 generate runs/prompts --prompts many.txt --tokens 12 --temperature 0 --json "${@:2}"
+            grep 'tokens/s' err
+            awk '{ ids = ""; while (match($0, /"id": *[0-9]+/)) { ids = ids " " substr($0, RSTART + 5, RLENGTH - 5); $0 = substr($0, RSTART + RLENGTH) }
+                print ids }' out >"ids.$1"
+        }
+        ids cpu --machine.device=cpu --batch 1
+        check "21 texts" [ "$(wc -l <ids.cpu)" -eq 21 ]
+        for batch in 1 2 8 16; do
+            ids $batch $gpu --batch $batch
+            check "$layers: tokens of each text" [ "$(awk 'NF > 0' ids.$batch | wc -l)" -eq 21 ]
+            check "$layers: the tokens of batch $batch" cmp -s ids.cpu ids.$batch
+            ids eager $gpu --batch $batch --train.graph=false
+            check "$layers: batch $batch op by op" cmp -s ids.$batch ids.eager
+        done
+        ids bf16 $gpu --train.precision=bf16
+        check "$layers: bf16" [ "$(wc -l <ids.bf16)" -eq 21 ]
     done
 fi
 
