@@ -155,5 +155,12 @@ INGOT_IO_FAULT=30:ENOSPC run ckpt import llama.hf -o x
 [ $? -eq 74 ] || fail "a full disk at import"
 INGOT_IO_FAULT=30:ENOSPC run ckpt export llama -o x
 [ $? -eq 74 ] || fail "a full disk at export"
+# transformers loads FP8, decodes what ingot coded, and computes with it.
+if "${PYTHON:-python3}" -c 'import torch, transformers, accelerate' 2>/dev/null; then
+    OMP_NUM_THREADS=1 "${PYTHON:-python3}" "$(dirname "$fixtures")/../../tools/check_fp8_export.py" llama --ingot "$ingot" >out 2>err ||
+        fail "check_fp8_export.py"
+else
+    echo "skipped: no transformers for tools/check_fp8_export.py"
+fi
 ls -d x* >out 2>/dev/null && fail "something is left of what was refused"
 exit $failed
