@@ -8,7 +8,7 @@ RUN: a run of bench learn, such as runs/learn/seed-1/base: its config.yaml says 
 -o: metrics.jsonl for `ingot bench learn --peer DIR`, and hf/, the final weights, whose held-out loss `ingot eval` computes.
 --preload: all batches are read before the first step, so that reading them takes no time from training.
 --compile: the model is compiled on the first batch, before the first step, and the seconds are printed: step_s has none of them.
-bf16 is autocast over fp32 weights, as ingot's bf16. Models: llama's layers (RMSNorm, RoPE, SwiGLU; grouped heads, QK-norm, biases of q, k, v).
+bf16 is autocast over fp32 weights, as ingot's bf16. Models: llama's layers (RMSNorm, RoPE, SwiGLU; grouped heads, QK-norm, biases of q, k, v; soft-cap of the logits).
 Optimizer: torch.optim.AdamW, fused where there is a GPU. Needs torch and numpy.
 """
 import argparse, concurrent.futures, json, math, os, shutil, struct, subprocess, sys, time
@@ -62,7 +62,8 @@ def write_tensors(path, tensors):
 class Model:
     def __init__(self, config, weights, device):
         c = self.c = config
-        if c.get("model_type") not in ("llama", "qwen2", "qwen3", "mistral") or c.get("rope_scaling") or c.get("sliding_window"):
+        plain = set(c.get("layer_types", ())) <= {"full_attention"} and set(c.get("ffn_types", ())) <= {"mlp"}
+        if c.get("model_type") not in ("llama", "qwen2", "qwen3", "mistral", "ingot") or c.get("rope_scaling") or c.get("sliding_window") or not plain:
             sys.exit(f"model_type {c.get('model_type')}: this peer knows the layers of llama, qwen2 and qwen3, without window and RoPE scaling")
         self.p = {name: t.to(device).requires_grad_() for name, t in weights.items()}
         self.heads, self.kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
@@ -101,6 +102,8 @@ class Model:
             x = x + self.linear(y, at + "mlp.down_proj")
         head = self.p.get("lm_head.weight", self.p["model.embed_tokens.weight"])
         logits = F.linear(self.norm(x, "model.norm.weight"), head).float()
+        if cap := self.c.get("logit_softcap"):
+            logits = cap * torch.tanh(logits / cap)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-100, reduction="sum")
 
 

@@ -12,6 +12,7 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
 {
     *m = (struct head){.d = spec->hidden_size,
                        .halts = spec->hrm_halt,
+                       .cap = spec->logit_softcap,
                        .slice = p->slice,
                        .slices = (int)params_slices(p),
                        .w = tied_to};
@@ -54,15 +55,19 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
     const int64_t n = logits.shape[1];
     CHECK(n == m->vocab || n == m->width, "logits of %lld columns for %lld ids", (long long)n,
           (long long)m->vocab);
-    return r->ops->gemm(&(struct gemm_args){.a = operand_of(y),
-                                            .b = params_operand(r->params, m->w, GEMM_FWD),
-                                            .c = logits.data,
-                                            .m = y.shape[0],
-                                            .n = n,
-                                            .k = m->d,
-                                            .accum = ACCUM_STORE,
-                                            .cdt = logits.dt},
-                        r->stream);
+    TRY(r->ops->gemm(&(struct gemm_args){.a = operand_of(y),
+                                         .b = params_operand(r->params, m->w, GEMM_FWD),
+                                         .c = logits.data,
+                                         .m = y.shape[0],
+                                         .n = n,
+                                         .k = m->d,
+                                         .accum = ACCUM_STORE,
+                                         .cdt = logits.dt},
+                     r->stream));
+    if (m->cap == 0) return STATUS_OK;
+    return r->ops->softcap(
+        &(struct softcap_args){.z = logits.data, .count = y.shape[0] * n, .cap = m->cap, .dt = logits.dt},
+        r->stream);
 }
 
 /* Whether the terms of the z-loss are summed apart. */
@@ -102,6 +107,7 @@ static status chunk_loss(const struct head *m, struct head_saved *s, const struc
                                             .vocab_used = m->vocab,
                                             .grad_scale = a->grad_scale,
                                             .z_loss = a->z_loss,
+                                            .cap = m->cap,
                                             .dt = a->y.dt,
                                             .ldt = logits.dt},
                         r->stream);
@@ -139,6 +145,7 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
                                  .slices = m->slices,
                                  .grad_scale = a->grad_scale,
                                  .z_loss = a->z_loss,
+                                 .cap = m->cap,
                                  .dt = a->y.dt,
                                  .ldt = logits.dt},
         r->stream);

@@ -13,6 +13,8 @@
  *                                          (lay.z_loss); the memory of hits where training does not count them
  *   parts    [t, chunk, XENT_PARTS]  A   scratch, on t ranks: each rank's partial row sums (ops_vocab.h)
  *
+ * With model.logit_softcap the logits are capped in place behind their GEMM: cap tanh(logits / cap).
+ *
  * The GEMMs have `width` columns: zero rows after W (param.room) pad it, and their logits have neither loss nor
  * gradient. On an H200 the three GEMMs of GPT-2's 50257 ids reach 100 to 170 TFLOP/s, also with 16-byte aligned rows;
  * with 50304 ids they reach 786.
@@ -32,6 +34,7 @@ struct head {
     int64_t vocab, d; /* vocab: ids of this rank's shard, one of `slices` equal ones */
     int64_t width;    /* GEMM columns: vocab; on one rank padded to a multiple of HEAD_ALIGN */
     int slice, slices;
+    double cap; /* model.logit_softcap; 0: none */
     bool halts; /* model.hrm_halt: training counts hits, too */
     int w;
 };

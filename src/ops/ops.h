@@ -42,7 +42,7 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd) X(cache_put) X(head_gemm)                       \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
-    X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
+    X(softcap) X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                        \
     X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)    \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_act_fwd) X(expert_act_bwd)                                       \
@@ -393,7 +393,17 @@ struct xent_args {
     int64_t rows, vocab, vocab_used;
     const double *grad_scale;   /* one value, in the set's memory; read only with dlogits */
     double z_loss;
+    double cap;             /* > 0: the logits come from softcap, and dlogits is the gradient of what it read */
     dtype dt, ldt;          /* ldt: A or dt (the set's logits_dt) */
+};
+
+/* z = cap tanh(z / cap), in place: the soft-cap of Gemma 2 (arXiv:2408.00118, section 2). Its slope is 1 - (z / cap)^2
+ * of the new z, which xent and xent_join multiply by. */
+struct softcap_args {
+    void *z;                /* [count] dt */
+    int64_t count;
+    double cap;             /* > 0 */
+    dtype dt;
 };
 
 /* hits[t] = 1 if the target's logit is above all others, else 0 (also for ties); 0 for ignored rows. */

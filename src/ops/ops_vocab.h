@@ -32,7 +32,7 @@ struct xent_join_args {
     int64_t rows, vocab;
     int slice, slices;
     const double *grad_scale;
-    double z_loss;
+    double z_loss, cap;     /* cap: as in xent */
     dtype dt, ldt;
 };
 #endif

@@ -104,7 +104,8 @@ static struct fused fused_of(const struct layer_shape *s, const struct mixer_flo
         if (s->fp8.qkv) j.rope_forward = 1;
         return j;
     }
-    if (s->fp8.count > 0) { /* less is read beside codes, so that half of the residual's read hides behind the GEMM */
+    if (s->fp8.count >
+        0) { /* less is read beside codes, so that half of the residual's read hides behind the GEMM */
         j.stream *= 1.5;
         if (j.act_forward < 1) j.act_forward = FUSED_CODES;
     }
@@ -399,7 +400,8 @@ struct layer_times layer_times_head(const struct layer_shape *s, int heads)
     const struct gemm_s gemm = gemm_s(&own, &p);
     t.wgrad = gemm.wgrad;
     t.backward.gemms = gemm.forward + gemm.dgrad + gemm.wgrad;
-    t.backward.memory = heads * 2.2 * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
+    const double passes = s->model->logit_softcap > 0 ? 2.2 + 2 : 2.2; /* softcap: once more in place */
+    t.backward.memory = heads * passes * element_bytes(s) * (double)s->model->vocab_size * (double)s->tokens /
                         s->machine->stream_rate;
     add_fixed(s, (double)p.in * (double)p.out, &t);
     return t;

@@ -59,8 +59,19 @@ says 'learn/initial is there'
 if "${PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
     OMP_NUM_THREADS=1 "${PYTHON:-python3}" "$peer" learn/seed-1/base --initial learn/initial -o learn/torch --ingot "$ingot" >out 2>err || fail "peer_learn.py"
     run 0 "${learn[@]}" --peer learn/torch --last 20
+    uncapped=$(value base loss)
     check "PyTorch's losses" awk -v x="$(value torch minus)" -v e="$(value torch std_err)" 'BEGIN { exit !(x < 1e-5 && x > -1e-5 && e < 1e-5) }'
     check "PyTorch's held-out loss" awk -v x="$(value torch held_out_minus)" 'BEGIN { exit !(x != "null" && x < 1e-5 && x > -1e-5) }'
+    # The soft-cap of the logits, at a height where it matters from the first step on.
+    capped=(bench learn r.yaml --model.logit_softcap=0.7 --train.steps=20 --eval.every=0 --ckpt.every=0 -o capped)
+    run 0 "${capped[@]}"
+    run 0 "${capped[@]}" --initial
+    OMP_NUM_THREADS=1 "${PYTHON:-python3}" "$peer" capped/seed-1/base --initial capped/initial -o capped/torch --ingot "$ingot" --preload >out 2>err ||
+        fail "peer_learn.py with a soft-cap"
+    run 0 "${capped[@]}" --peer capped/torch --last 20
+    mv capped/learn.jsonl learn/learn.jsonl
+    check "PyTorch's losses with a soft-cap" awk -v x="$(value torch minus)" -v e="$(value torch std_err)" 'BEGIN { exit !(x < 1e-5 && x > -1e-5 && e < 1e-5) }'
+    check "which is not what it was without" [ "$(value base loss)" != "$uncapped" ]
 else
     echo "skipped: no torch for tools/peer_learn.py"
 fi

@@ -153,7 +153,7 @@ struct case_attn {
 struct case_xent {
     int64_t rows;
     int64_t vocab, used; /* columns, and how many of them take part */
-    bool z_loss;
+    bool z_loss, cap;    /* cap: softcap before it */
     bool no_grad; /* dlogits is NULL */
     bool in_place;
 };
@@ -163,7 +163,7 @@ struct case_slice {
     int64_t rows;
     int64_t vocab;         /* columns of one slice */
     int64_t slices, slice; /* how many, and which of them */
-    bool z_loss;
+    bool z_loss, cap;
     bool no_grad; /* dlogits is NULL */
     bool in_place;
 };
@@ -341,6 +341,7 @@ struct op_case {
 #define FUSED .fused = true
 #define APART .apart = true
 #define Z_LOSS .z_loss = true
+#define CAPPED .cap = true
 #define NO_GRAD .no_grad = true
 #define MAPPED .mapped = true
 #define BEFORE .before = true
@@ -612,6 +613,8 @@ static const struct op_case op_cases[] = {
     XENT(1, 1, 1), XENT(3, 7, 5, Z_LOSS), XENT(5, 17, 17, IN_PLACE),
     XENT(9, 64, 63, Z_LOSS, IN_PLACE), XENT(33, 1031, 1000),
     XENT(4, 4096, 4000, Z_LOSS), XENT(6, 33, 33, NO_GRAD), XENT(7, 130, 129, NO_GRAD, Z_LOSS),
+    XENT(3, 7, 5, CAPPED), XENT(9, 64, 63, CAPPED, Z_LOSS, IN_PLACE), XENT(33, 1031, 1000, CAPPED),
+    ROWS(softcap, 1, 1), ROWS(softcap, 3, 11), ROWS(softcap, 70, 1025), ROWS(softcap, 9, 512), ROWS(softcap, 0, 4),
     ACT(gate_fwd, 1, 1), ACT(gate_fwd, 7, 33, GAPS), ACT(gate_fwd, 66, 1024), ACT(gate_fwd, 5, 48, GAPS),
     ACT(gate_fwd, 0, 8), ACT(gate_bwd, 1, 1), ACT(gate_bwd, 7, 33, GAPS), ACT(gate_bwd, 66, 1024, RECOMPUTE, IN_PLACE),
     ACT(gate_bwd, 5, 48, RECOMPUTE, IN_PLACE_2), ACT(gate_bwd, 9, 17, RECOMPUTE, GAPS, IN_PLACE), ACT(gate_bwd, 0, 8),
@@ -619,6 +622,7 @@ static const struct op_case op_cases[] = {
     SLICED(xent_part, 20, 64, 4, 3), SLICED(xent_part, 70, 2, 8, 0),
     SLICED(xent_join, 1, 1, 1, 0), SLICED(xent_join, 9, 7, 3, 1, Z_LOSS), SLICED(xent_join, 33, 1031, 2, 1, IN_PLACE),
     SLICED(xent_join, 20, 64, 4, 3, Z_LOSS, IN_PLACE), SLICED(xent_join, 70, 2, 8, 0), SLICED(xent_join, 9, 33, 2, 0, NO_GRAD), SLICED(xent_join, 9, 65, 2, 1, NO_GRAD, Z_LOSS),
+    SLICED(xent_join, 20, 64, 4, 3, CAPPED, IN_PLACE), SLICED(xent_join, 33, 1031, 2, 1, CAPPED, Z_LOSS),
     HITS(1, 1, 1), HITS(3, 7, 5), HITS(33, 1031, 1000), HITS(9, 64, 64), HITS(70, 4, 3),
     ROWS(sum, 1, 1), ROWS(sum, 3, 11), ROWS(sum, 70, 1025), ROWS(sum, 0, 4),
     UPDATE(1, 1), UPDATE(3, 11, NO_CLIP), UPDATE(70, 1025), UPDATE(0, 4),

@@ -11,7 +11,7 @@ enum case_family case_family(enum op_id op)
     case OP_rmsnorm_fwd: case OP_rmsnorm_bwd: case OP_layernorm_fwd: case OP_layernorm_bwd: return CASE_norm;
     case OP_swiglu_fwd: case OP_swiglu_bwd: case OP_gelu_fwd: case OP_gelu_bwd: case OP_gate_fwd:
     case OP_gate_bwd: return CASE_act;
-    case OP_sum: case OP_normal: case OP_halves: case OP_fold: case OP_ortho_unit: case OP_ortho_poly:
+    case OP_sum: case OP_softcap: case OP_normal: case OP_halves: case OP_fold: case OP_ortho_unit: case OP_ortho_poly:
     case OP_ortho_step: case OP_ngram_gate_fwd: case OP_ngram_gate_bwd: return CASE_rows;
     case OP_rope_fwd: case OP_rope_bwd: return CASE_rope;
     case OP_latent_fwd: case OP_latent_bwd: case OP_head_gemm: return CASE_latent;
@@ -68,8 +68,8 @@ static const struct {
     NUMBER(attn, heads), NUMBER(attn, heads_kv), NUMBER(attn, hd), NUMBER(attn, hd_v), NUMBER(attn, window),
     NUMBER(attn, docs.count), NUMBER(attn, ranks), NUMBER(attn, rank), NUMBER(attn, length),
     FLAG(attn, fused), FLAG(attn, apart), FLAG(attn, no_stats), FLAG(attn, gaps),
-    NUMBER(xent, rows), NUMBER(xent, vocab), NUMBER(xent, used), FLAG(xent, z_loss), FLAG(xent, no_grad), FLAG(xent, in_place),
-    NUMBER(slice, rows), NUMBER(slice, vocab), NUMBER(slice, slices), NUMBER(slice, slice), FLAG(slice, z_loss),
+    NUMBER(xent, rows), NUMBER(xent, vocab), NUMBER(xent, used), FLAG(xent, z_loss), FLAG(xent, cap), FLAG(xent, no_grad), FLAG(xent, in_place),
+    NUMBER(slice, rows), NUMBER(slice, vocab), NUMBER(slice, slices), NUMBER(slice, slice), FLAG(slice, z_loss), FLAG(slice, cap),
     FLAG(slice, no_grad), FLAG(slice, in_place),
     NUMBER(ahead, k), NUMBER(ahead, docs.count),
     NUMBER(ngram, order), NUMBER(ngram, heads), NUMBER(ngram, docs.count), FLAG(ngram, mapped), FLAG(ngram, before),

@@ -308,6 +308,8 @@ static void run_xent(const struct ops *o, const struct op_case *oc, struct probe
     int32_t *targets = probe_ids(p, "targets", c->rows, c->used);
     for (int64_t t = 2; t < c->rows; t += 3) targets[t] = TARGET_IGNORE;
     void *logits = probe_in(p, "logits", ldt, count, 0, 3);
+    const double cap = c->cap ? 2 : 0; /* with it dlogits are the gradients of what softcap reads */
+    if (c->cap) GIVEN(softcap, .z = logits, .count = count, .cap = cap, .dt = ldt);
     for (int64_t i = 0; i < count; i++)
         if (i % c->vocab >= c->used) dtype_store(logits, i, ldt, NAN);
     double tol = 4 * tol_reduce(acc, 1);
@@ -318,7 +320,20 @@ static void run_xent(const struct ops *o, const struct op_case *oc, struct probe
         .z_term = c->z_loss && c->no_grad ? probe_out(p, "z_term", PROBE_OUT, acc, c->rows, tol) : NULL,
         .rows = c->rows, .vocab = c->vocab, .vocab_used = c->used, .ldt = ldt,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,
-        .dt = out_dt);
+        .cap = cap, .dt = out_dt);
+}
+
+/* Some far beyond the cap. */
+static void run_softcap(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const int64_t count = oc->rows.rows * oc->rows.d;
+    const double cap = 3;
+    const void *x = probe_in(p, "x", p->dt, count, 0, 5);
+    void *z = probe_out(p, "z", PROBE_OUT, p->dt, count,
+                        cap * (p->dt == DTYPE_BF16 ? 0x1p-18 : tol_reduce(p->dt, 1)));
+    memcpy(z, x, (size_t)count * dtype_bytes(p->dt));
+    if (count > 2) dtype_store(z, 1, p->dt, 1e30), dtype_store(z, 2, p->dt, -1e4);
+    RUN(o, softcap, .z = z, .count = count, .cap = cap, .dt = p->dt);
 }
 
 static void run_sum(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -588,6 +603,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_hits] = run_hits,
         [OP_xent_part] = run_xent_part,
         [OP_xent_join] = run_xent_join,
+        [OP_softcap] = run_softcap,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_rows_unique] = run_rows_unique,

@@ -85,7 +85,7 @@ void run_xent_join(const struct ops *o, const struct op_case *oc, struct probe *
         .hits = dz ? NULL : probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows,
         .vocab = c->vocab, .slice = (int)c->slice, .slices = (int)c->slices,
         .grad_scale = probe_in(p, "grad_scale", DTYPE_F64, 1, scale, 0), .z_loss = c->z_loss ? 1e-2 : 0,
-        .dt = out_dt, .ldt = ldt);
+        .cap = c->cap ? 2 : 0, .dt = out_dt, .ldt = ldt);
 }
 
 void run_ngram(const struct ops *o, const struct op_case *oc, struct probe *p)

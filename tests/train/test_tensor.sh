@@ -55,7 +55,7 @@ variant mla $latent --train.recompute=selective
 variant mamba2 --model.layers=mamba2,gqa --model.mamba_heads=8 --model.mamba_head_dim=8 --model.mamba_groups=4 --model.mamba_state=8
 tables="--model.engram_layers=0-1 --model.engram_heads=2 --model.engram_dim=64 --model.engram_base=100 --optim.lr=1e-4 --optim.table_rate=1" # as in meshes.sh
 norms=1e-3 variant engram $tables --train.recompute=full
-variant mtp --model.mtp_depth=2 --train.recompute=full
+variant mtp --model.mtp_depth=2 --model.logit_softcap=0.7 --train.recompute=full
 near "extra predictions" mtp_loss 1e-5 runs/mtp-4 runs/mtp-1
 mixture="--model.layers=gqa/moe --model.moe_experts=4 --model.moe_top_k=2 --model.moe_size=32 --model.moe_shared_size=16 --model.moe_shared_gate=true --model.moe_aux=0.01"
 variant moe $mixture --model.moe_balance_rate=0.001 --train.recompute=full

@@ -8,7 +8,8 @@
 // Exponents are of base 2: c = max log2(e), rounded, is subtracted from all exponents and added to the logarithm,
 // so its rounding cancels. A target outside [0, vocab_used) that is not TARGET_IGNORE makes loss and gradient of
 // its row NaN: the step's norm is then not finite, and nothing is updated. (The loader checks ids; the CPU aborts.)
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/rowwise.cuh"
+#include "ops/cuda/sigmoid.cuh"
 #include <math.h>
 
 namespace {
@@ -153,10 +154,11 @@ template <typename L, int G> __device__ float row_lse2(const L *z, int used, con
 }
 
 // dz = factor 2^(z log2e - lse2) in `used` of the row's groups * G columns, minus `one` in column `target` if it is
-// one of them.
+// one of them; times softcap's slope, 1 - steep z^2.
 struct row_factors {
-    float lse2, factor, one;
+    float lse2, factor, one, steep;
 };
+__device__ inline float steep_of(double cap) { return cap > 0 ? float(1 / (cap * cap)) : 0.f; }
 template <typename L, typename T, int G>
 __device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &kept, int groups, int used, int target,
                                            const row_factors f)
@@ -177,6 +179,11 @@ __device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &
             for (int k = 0; k < G; k++) d[k] = f.factor * exp2_fast(fmaf(to_f32(x[u].v[k]), LOG2E, -f.lse2));
             if (at >= 0 && at < G)
                 for (int k = 0; k < G; k++) d[k] = k == at ? d[k] - f.one : d[k];
+            if (f.steep > 0)
+                for (int k = 0; k < G; k++) {
+                    const float at_k = to_f32(x[u].v[k]);
+                    d[k] *= 1 - f.steep * (at_k * at_k);
+                }
             if (left < G) // padding, whatever it holds
                 for (int k = 0; k < G; k++) d[k] = k < left ? d[k] : 0.f;
             store_group<T, G>(dz + int64_t(g) * G, rounded<T, G>(d));
@@ -214,7 +221,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) xent_kernel(const xent_args a
     if (threadIdx.x == 0) put_loss(a, row, lse - double(hit), a.z_loss * lse * lse);
     if (a.dlogits == nullptr) return;
     const double grad_scale = *a.grad_scale;
-    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale)};
+    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale), steep_of(a.cap)};
     write_grad<L, T, G>(z, dz, kept, groups, used, target, f);
 }
 
@@ -249,6 +256,50 @@ status xent(const struct xent_args *a, dev_stream s)
     if (a->ldt == DTYPE_BF16) return wide ? launch<half, half, 8>(a, s) : launch<half, half, 1>(a, s);
     if (a->dt == DTYPE_BF16) return wide ? launch<float, half, 8>(a, s) : launch<float, half, 1>(a, s);
     return wide ? launch<float, float, 8>(a, s) : launch<float, float, 1>(a, s);
+}
+
+// ---- Soft-cap: z = cap tanh(z / cap), a vector per thread and turn. tanh(u) = sigmoid(2u) - (1 - sigmoid(2u)).
+
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) softcap_kernel(T *z, int64_t vectors, float cap, float twice)
+{
+    vec<T, W> x[SIDE];
+    const int64_t first = int64_t(blockIdx.x) * SIDE * THREADS + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < SIDE; k++)
+        if (first + k * THREADS < vectors) x[k] = load_vec<W>(z + (first + k * THREADS) * W);
+#pragma unroll
+    for (int k = 0; k < SIDE; k++) {
+        if (first + k * THREADS >= vectors) continue;
+        float f[W];
+        widen(x[k], f);
+        for (int j = 0; j < W; j++) {
+            float yes, no;
+            sigmoids<T>(f[j] * twice, yes, no);
+            f[j] = cap * (yes - no);
+        }
+        store_vec(z + (first + k * THREADS) * W, narrow<T>(f));
+    }
+}
+
+template <typename T, int W> void launch_softcap(const struct softcap_args *a, int64_t vectors, dev_stream s)
+{
+    const int64_t each = int64_t(SIDE) * THREADS;
+    softcap_kernel<T, W><<<unsigned((vectors + each - 1) / each), THREADS, 0, queue_of(s)>>>(
+        static_cast<T *>(a->z), vectors, float(a->cap), float(2 / a->cap));
+}
+
+status softcap(const struct softcap_args *a, dev_stream s)
+{
+    CHECK(a->cap > 0, "a cap of %g", a->cap);
+    if (a->count == 0) return STATUS_OK;
+    BY_DTYPE(a->dt, {
+        if (a->count % WIDE<T> == 0 && aligned16(a->z))
+            launch_softcap<T, WIDE<T>>(a, a->count / WIDE<T>, s);
+        else
+            launch_softcap<T, 1>(a, a->count, s);
+    });
+    return cuda_set_launched(s, "softcap");
 }
 
 // One block per row counts the columns that reach the target's logit; NaN is never reached.
@@ -344,7 +395,7 @@ template <typename L, typename T, int G> __global__ void __launch_bounds__(THREA
     if (threadIdx.x == 0 && a.hits) static_cast<float *>(a.hits)[row] = hit > others ? 1.f : 0.f;
     if (a.dlogits == nullptr) return;
     const double grad_scale = *a.grad_scale;
-    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale)};
+    const row_factors f = {lse2, float(grad_scale * (1 + 2 * a.z_loss * lse)), float(grad_scale), steep_of(a.cap)};
     const int target = id >= first && id < first + a.vocab ? int(id - first) : -1;
     write_grad<L, T, G>(z, dz, keep<L, G>{nullptr, 0}, groups, vocab, target, f);
 }
@@ -421,6 +472,7 @@ status sum(const struct sum_args *a, dev_stream s)
 
 extern "C" void cuda_loss_slots(struct ops *o)
 {
+    o->softcap = softcap;
     o->xent = xent;
     o->hits = hits;
     o->xent_part = xent_part;

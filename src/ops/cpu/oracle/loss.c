@@ -2,6 +2,24 @@
 #include "ops/cpu/oracle/oracle.h"
 #include <math.h>
 
+static status softcap(const struct softcap_args *a, dev_stream s)
+{
+    (void)s;
+    check_dt(a->dt);
+    CHECK(a->cap > 0, "a cap of %g", a->cap);
+    PARALLEL_CHUNKS(i, a->count)
+    {
+        put(a->z, i, a->dt, a->cap * tanh(get(a->z, i, a->dt) / a->cap));
+    }
+    return STATUS_OK;
+}
+
+/* Slope of softcap where it gave z. */
+static double softcap_slope(double z, double cap)
+{
+    return cap > 0 ? 1 - z / cap * (z / cap) : 1;
+}
+
 static double logsumexp(const void *z, int64_t at, int64_t count, dtype dt)
 {
     double max = -INFINITY, sum = 0;
@@ -33,8 +51,9 @@ static status xent(const struct xent_args *a, dev_stream s)
         for (int64_t j = 0; a->dlogits && j < a->vocab; j++) {
             double dz = 0;
             if (!ignored && j < a->vocab_used) {
-                double p = exp(get(a->logits, at + j, ldt) - lse);
-                dz = *a->grad_scale * ((1 + 2 * a->z_loss * lse) * p - (j == target ? 1 : 0));
+                const double z = get(a->logits, at + j, ldt), p = exp(z - lse);
+                dz = *a->grad_scale * ((1 + 2 * a->z_loss * lse) * p - (j == target ? 1 : 0)) *
+                     softcap_slope(z, a->cap);
             }
             put(a->dlogits, at + j, a->dt, dz);
         }
@@ -143,8 +162,9 @@ static status xent_join(const struct xent_join_args *a, dev_stream s)
         for (int64_t j = 0, at = t * a->vocab; a->dlogits && j < a->vocab; j++) {
             double dz = 0;
             if (!ignored) {
-                const double p = exp(get(a->logits, at + j, ldt) - lse);
-                dz = *a->grad_scale * ((1 + 2 * a->z_loss * lse) * p - (j == target ? 1 : 0));
+                const double z = get(a->logits, at + j, ldt), p = exp(z - lse);
+                dz = *a->grad_scale * ((1 + 2 * a->z_loss * lse) * p - (j == target ? 1 : 0)) *
+                     softcap_slope(z, a->cap);
             }
             put(a->dlogits, at + j, a->dt, dz);
         }
@@ -158,4 +178,5 @@ void oracle_loss(struct ops *o)
     o->xent_join = xent_join;
     o->hits = hits;
     o->xent = xent;
+    o->softcap = softcap;
 }

@@ -64,41 +64,87 @@ static struct softmax row_softmax(const float *z, int64_t count)
     return s;
 }
 
-/* A row's gradient: dz = scale e^(z - max), minus `one` in the target's column. */
+/* cap tanh(z / cap); tanh(u) = sigmoid(2u) - sigmoid(-2u). A small z is off by some 2^-24 of the cap. */
+VEC_INLINE vf softcap_vec(vf z, float cap)
+{
+    const struct vec_sigmoid s = vec_sigmoid(vec_clamp(z * (2 / cap), -SIGMOID_END, SIGMOID_END));
+    return cap * (s.yes - s.no);
+}
+
+VEC_INLINE void softcap_span(const struct softcap_args *a, struct span span, dtype dt)
+{
+    const float cap = (float)a->cap;
+    for (int64_t i = span.begin; i < span.end; i += VEC) {
+        const int n = vec_n(span.end - i);
+        vec_store(a->z, i, n, dt, softcap_vec(vec_load(a->z, i, n, dt), cap));
+    }
+}
+
+static status softcap(const struct softcap_args *a, dev_stream s)
+{
+    enum { GRAIN = 16384 };
+    (void)s;
+    CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
+    CHECK(a->cap > 0, "a cap of %g", a->cap);
+    PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
+    {
+        if (a->dt == DTYPE_F32)
+            softcap_span(a, chunk_span(c, a->count, GRAIN), DTYPE_F32);
+        else
+            softcap_span(a, chunk_span(c, a->count, GRAIN), DTYPE_BF16);
+    }
+    return STATUS_OK;
+}
+
+/* A row's gradient: dz = scale e^(z - max), minus `one` in the target's column; times softcap's slope, 1 - steep z^2. */
 struct row_grad {
     const float *z;
     void *dz;
     int64_t count, column; /* column -1: the target is on another rank */
     float max;
     double scale, one;
+    float steep; /* 1 / cap^2; 0: no cap */
 };
-VEC_INLINE void row_grad(const struct row_grad *a, dtype dt)
+VEC_INLINE vf row_slope(vf z, float steep)
 {
-    const float *z = a->z, max = a->max;
+    return 1 - steep * (z * z);
+}
+VEC_INLINE void row_grad(const struct row_grad *a, dtype dt, bool capped)
+{
+    const float *z = a->z, max = a->max, steep = a->steep;
     void *dz = a->dz;
     const double scale = a->scale;
     vf target = {0};
-    if (a->column >= 0) target[0] = (float)(exp((double)z[a->column] - (double)max) * scale - a->one);
+    if (a->column >= 0)
+        target[0] = (float)(exp((double)z[a->column] - (double)max) * scale - a->one) *
+                    (1 - steep * (z[a->column] * z[a->column]));
     int64_t j = 0;
     for (; j + VEC_SIDE * VEC <= a->count; j += VEC_SIDE * VEC) {
-        vf x[VEC_SIDE];
-        VEC_EACH(k) x[k] = vec_load(z, j + k * VEC, VEC, DTYPE_F32) - max;
-        VEC_EACH(k) x[k] = vec_exp_below(x[k]) * (float)scale;
-        VEC_EACH(k) vec_store(dz, j + k * VEC, VEC, dt, x[k]);
+        vf x[VEC_SIDE], y[VEC_SIDE];
+        VEC_EACH(k) x[k] = vec_load(z, j + k * VEC, VEC, DTYPE_F32);
+        VEC_EACH(k) y[k] = vec_exp_below(x[k] - max) * (float)scale;
+        if (capped) VEC_EACH(k) y[k] *= row_slope(x[k], steep);
+        VEC_EACH(k) vec_store(dz, j + k * VEC, VEC, dt, y[k]);
     }
     for (; j < a->count; j += VEC) {
         int n = vec_n(a->count - j);
-        vec_store(dz, j, n, dt, vec_exp_below(vec_load(z, j, n, DTYPE_F32) - max) * (float)scale);
+        const vf x = vec_load(z, j, n, DTYPE_F32), y = vec_exp_below(x - max) * (float)scale;
+        vec_store(dz, j, n, dt, capped ? y * row_slope(x, steep) : y);
     }
     if (a->column >= 0) vec_store(dz, a->column, 1, dt, target);
 }
 
 static void row_grad_as(const struct row_grad *a, dtype dt)
 {
-    if (dt == DTYPE_F32)
-        row_grad(a, DTYPE_F32);
+    if (a->steep > 0)
+        dt == DTYPE_F32 ? row_grad(a, DTYPE_F32, true) : row_grad(a, DTYPE_BF16, true);
     else
-        row_grad(a, DTYPE_BF16);
+        dt == DTYPE_F32 ? row_grad(a, DTYPE_F32, false) : row_grad(a, DTYPE_BF16, false);
+}
+
+static float steep_of(double cap)
+{
+    return cap > 0 ? (float)(1 / (cap * cap)) : 0;
 }
 
 static void row_zero(const struct xent_args *a, int64_t t, int64_t from)
@@ -131,7 +177,8 @@ static void xent_row(const struct xent_args *a, int64_t t)
                                    .column = target,
                                    .max = s.max,
                                    .scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / s.sum,
-                                   .one = *a->grad_scale},
+                                   .one = *a->grad_scale,
+                                   .steep = steep_of(a->cap)},
                 a->dt);
     row_zero(a, t, a->vocab_used);
 }
@@ -253,7 +300,8 @@ static void join_row(const struct xent_join_args *a, int64_t t)
                                    .column = column,
                                    .max = row.max,
                                    .scale = *a->grad_scale * (1 + 2 * a->z_loss * lse) / row.sum,
-                                   .one = *a->grad_scale},
+                                   .one = *a->grad_scale,
+                                   .steep = steep_of(a->cap)},
                 a->dt);
 }
 
@@ -275,5 +323,6 @@ void SIMD(simd_loss)(struct ops *o)
     o->xent_part = xent_part;
     o->xent_join = xent_join;
     o->xent = xent;
+    o->softcap = softcap;
     o->hits = hits;
 }
