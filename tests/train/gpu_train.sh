@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Training on a GPU, from outside: it follows the CPU, its runs are equal bit for bit however they are cut, captured or recomputed, and
-# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits offload prompts kill
-# errors   (default: all)
+# what it cannot do it says in one line. gpu_train.sh INGOT [PART]...   parts: follow nano bits offload schedules prompts
+# kill errors   (default: all)
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-follow nano bits offload prompts kill errors} "
+parts=" ${*:-follow nano bits offload schedules prompts kill errors} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 
 export HOME=$work # the products' algorithms, timed once, are remembered below it
@@ -48,12 +48,13 @@ if part follow; then
     packed="--data.packing=best_fit --data.threads=3" # batches go up from where three threads put them
     muon="--optim.name=muon --optim.lr=5e-3"
     int8="--optim.state=int8"
+    capped="--model.logit_softcap=0.7 --train.z_loss=1e-4"
     mtp="--model.mtp_depth=1 --model.mtp_weight=0.3"
     engram="--model.engram_layers=0-1 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --optim.lr=1e-3"
     rows="${engram/400/700} --optim.table_gradients=sparse"
     halt="--model.layer_count=3 --model.hrm_low_layers=1 --model.hrm_cycles=2 --model.hrm_steps=2 --model.hrm_segments=2 --optim.lr=1e-3
         --model.hrm_halt=true --model.hrm_explore=0.5 --data.packing=documents"
-    for family in llama gpt2 qwen wide packed muon int8 mtp engram rows halt; do
+    for family in llama gpt2 qwen wide packed muon int8 capped mtp engram rows halt; do
         keys="${!family} --train.steps=20 --ckpt.every=0 --eval.every=10"
         # shellcheck disable=SC2086
         trained $family.cpu $keys --machine.device=cpu
@@ -199,6 +200,45 @@ WAYS
         # shellcheck disable=SC2086
         run 0 train r.yaml --run.dir=runs/off.b --resume $gpu $shape $before --memory.offload_optimizer=$way
         same_state "resumed, offloaded: $way" runs/off.a runs/off.b
+    done
+fi
+
+# Warm-up of the batch makes steps of other sizes, each captured anew; that of the sequence length changes what is in the captured feed. A capture
+# that is not made again, or whose feed is not read again, trains on what an earlier step had.
+if part schedules; then
+    batch="--train.batch_tokens=256 --train.batch_schedule=64@192,128@700 --train.steps=14 --optim.warmup_steps=2"
+    length="--train.sequence_schedule=8@256,16@512 --train.steps=10"
+    down="--train.batch_tokens=256 --train.batch_schedule=256@512,64@768 --train.steps=12"
+    both="$batch --train.sequence_schedule=8@256,16@1024"
+    for precision in fp32 bf16 fp8; do
+        keys="$gpu --train.precision=$precision --eval.every=0 --model.hidden_size=128 --model.ffn_size=256 --model.head_dim=64"
+        [ $precision = fp8 ] && keys="$keys --fp8.warmup=3"
+        ways="batch length down both"
+        [ $precision = fp32 ] || ways=both
+        for way in $ways; do
+            # shellcheck disable=SC2086
+            trained sched.graph $keys ${!way}
+            check "$precision, $way: every step is captured" bash -c '! grep -q "cannot be captured" runs/sched.graph/log.txt'
+            # shellcheck disable=SC2086
+            trained sched.eager $keys ${!way} --train.graph=false
+            same_run "$precision, $way: graphs and op by op" runs/sched.graph runs/sched.eager
+            if [ $precision = fp32 ]; then
+                # shellcheck disable=SC2086
+                trained sched.cpu ${!way} --eval.every=0 --model.hidden_size=128 --model.ffn_size=256 --model.head_dim=64 --machine.device=cpu
+                distance "$way, fp32 on the GPU and on the CPU" 1e-4 runs/sched.cpu runs/sched.graph
+            fi
+            echo "     $precision, $way"
+        done
+        # resumed where one stage ends and inside the next, the graph is captured for the stage it meets
+        # shellcheck disable=SC2086
+        trained sched.graph $keys $both --ckpt.every=3 --ckpt.keep=20
+        # shellcheck disable=SC2086
+        trained sched.part $keys $both --ckpt.every=3 --ckpt.keep=20
+        for cut in 3 6; do
+            for step in runs/sched.part/ckpt/step-*; do [ "$((10#${step##*-}))" -le $cut ] || rm -r "$step"; done
+            run 0 train runs/sched.part --resume
+            same_run "$precision, resumed at step $cut" runs/sched.graph runs/sched.part
+        done
     done
 fi
 
