@@ -65,11 +65,9 @@ status head_logits(const struct head *m, struct tensor y, struct tensor logits, 
                                          .cdt = logits.dt},
                      r->stream));
     if (m->cap == 0) return STATUS_OK;
-    return r->ops->softcap(&(struct softcap_args){.z = logits.data,
-                                                  .count = y.shape[0] * n,
-                                                  .cap = m->cap,
-                                                  .dt = logits.dt},
-                           r->stream);
+    return r->ops->softcap(
+        &(struct softcap_args){.z = logits.data, .count = y.shape[0] * n, .cap = m->cap, .dt = logits.dt},
+        r->stream);
 }
 
 /* Whether the terms of the z-loss are summed apart. */

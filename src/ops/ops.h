@@ -42,7 +42,7 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
     X(rope_fwd) X(rope_bwd)                                                                                            \
     X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd) X(cache_put) X(head_gemm)                       \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
-    X(softcap) X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                                   \
+    X(softcap) X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                        \
     X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)    \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_codes) X(expert_act_fwd) X(expert_act_bwd)                       \

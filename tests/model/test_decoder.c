@@ -322,11 +322,9 @@ static void gradients_match_finite_differences_in_every_family(void **state)
     s = base_spec();
     s.window = 4, s.window_layers[0] = '1', s.window_layers[1] = 0;
     check_gradients("mistral window in one layer", &s);
-    s = base_spec();
-    s.qkv_bias = true;
+    s = base_spec(), s.qkv_bias = true;
     check_gradients("qwen2", &s);
-    s = base_spec();
-    s.qk_norm = true;
+    s = base_spec(), s.qk_norm = true;
     check_gradients("qwen3", &s);
     s.logit_softcap = 1.5;
     check_gradients("logits with a soft-cap", &s);
