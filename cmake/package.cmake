@@ -12,6 +12,7 @@ if(INGOT_CUDA_FOUND)
   set(CPACK_DEBIAN_PACKAGE_PROVIDES "ingot (= ${PROJECT_VERSION}-1)")
   # Loaded when a GPU is opened; NVIDIA's repository has them.
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libcublas-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR}, libcudnn9-cuda-${CUDAToolkit_VERSION_MAJOR}")
+  set(nccl ", libnccl2")
   set(other ingot)
 else()
   set(other ingot-cuda)
@@ -35,7 +36,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bible-kjv, openmpi-bin") # ingot demo; mpirun
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bible-kjv, openmpi-bin${nccl}") # ingot demo; mpirun
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/package_kind.cmake)
 set(CPACK_SYSTEM_NAME linux-${CMAKE_SYSTEM_PROCESSOR})
 include(CPack)

@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """What `ingot serve` with a connected page costs a run that trains on the same host.
 
-    python3 tools/serve_cost.py build/release/ingot [--pairs 12] [--block 10] [--threads N]
+    python3 tools/serve_cost.py build/release/ingot [--blocks 60] [--steps 100] [--threads N]
 
-One run trains all the time. Blocks of seconds follow each other in threes, in a random order: nobody serves; a page is
-connected; the server is stopped (SIGSTOP) with the page still there. The page is a client that asks what the page's
-script asks: /events, then curves and tables, every five seconds at most. Of each block: tokens per second by the run's
-own records, and per CPU second of the run, which other work on the host moves less. Printed: the means of the paired
-differences with their standard errors, and the server's CPU seconds.
+One run trains all the time. Blocks of equally many steps follow each other in threes, in a random order: nobody serves; a
+page is connected; the server is stopped (SIGSTOP) with the page still there. The page is a client that asks what the
+page's script asks: /events, then curves and tables, but once in every block, oftener than a browser does. Of each block:
+CPU seconds of the run's threads, from the kernel's nanoseconds: what waits for a core costs none. Other work on the host
+only adds to them (caches, shared cores), so a low quantile is nearest to a quiet host. Printed: the ratios to the blocks
+in which nobody serves, of the medians and of the lowest tenths, with intervals that hold 95 of 100 resampled sets of
+threes; and the server's own CPU seconds.
 """
-import argparse, http.client, json, math, os, random, signal, statistics, subprocess, sys, tempfile, threading, time
+import argparse, http.client, json, os, random, signal, statistics, subprocess, sys, tempfile, threading, time
 
 CONFIG = """\
 model: {layer_count: 4, hidden_size: 256, ffn_size: 512, head_count: 4, context_length: 256}
 data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
-train: {micro_batch: 2, batch_tokens: 1024, steps: 100000000, precision: fp32}
+train: {micro_batch: 1, batch_tokens: 256, steps: 100000000, precision: fp32}
 eval: {every: 0}
 ckpt: {every: 0}
 machine: {device: cpu, threads: THREADS}
@@ -37,10 +39,10 @@ def make_run(ingot, dir, threads):
 
 
 class Records:
-    """The step records of a run, as they come."""
+    """The steps of a run, as they come."""
 
     def __init__(self, path):
-        self.path, self.at, self.steps = path, 0, []
+        self.path, self.at, self.step = path, 0, 0
 
     def read(self):
         with open(self.path, "rb") as f:
@@ -51,14 +53,12 @@ class Records:
         for line in whole.splitlines():
             o = json.loads(line)
             if o.get("kind") == "step":
-                self.steps.append((o["time"], o["tokens"], o["step_s"]))
+                self.step = o["step"]
+        return self.step
 
-    def rate(self, begin, end):
-        """Tokens, and tokens per second, of the steps that lie in between."""
-        self.read()
-        inside = [(i, s) for i, s in enumerate(self.steps) if begin <= s[0] - s[2] and s[0] <= end and i]
-        tokens = sum(self.steps[i][1] - self.steps[i - 1][1] for i, _ in inside)
-        return tokens, tokens / sum(s[2] for _, s in inside)
+    def wait(self, step):
+        while self.read() < step:
+            time.sleep(0.002)
 
 
 class Page:
@@ -66,7 +66,7 @@ class Page:
 
     def __init__(self, port, token):
         self.port, self.headers, self.end = port, {"Authorization": "Bearer " + token}, False
-        self.fetched = 0
+        self.fetched, self.ask = 0, True
         threading.Thread(target=self.run, daemon=True).start()
 
     def get(self, path):
@@ -75,7 +75,6 @@ class Page:
         return c.getresponse()
 
     def run(self):
-        last = 0
         while not self.end:
             try:
                 events = self.get("/events")
@@ -83,11 +82,11 @@ class Page:
                     line = events.readline()
                     if not line:
                         break
-                    if line.startswith(b"data:") and time.time() - last >= 5:
+                    if line.startswith(b"data:") and self.ask:
+                        self.ask = False
                         self.get("/api/curves").read()
                         self.get("/api/view").read()
                         self.fetched += 1
-                        last = time.time()
             except OSError:
                 time.sleep(0.5)
 
@@ -100,36 +99,60 @@ def serve(ingot, dir):
 
 
 def cpu_seconds(pid):
-    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all threads, to the nanosecond; those of the run live as long as it does."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            total += int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return total / 1e9
 
 
 def block(a, dir, kind, records, train):
+    """CPU seconds of the run per step, of the server per second; pages fetched."""
     if kind != "nobody":
         server, page = serve(a.ingot, dir)
-        time.sleep(2)
+        while not page.fetched:
+            time.sleep(0.01)
         if kind == "stopped":
             server.send_signal(signal.SIGSTOP)
-    time.sleep(1)
-    cpu = cpu_seconds(server.pid) if kind != "nobody" else 0
-    begin, work = time.time(), cpu_seconds(train.pid)
-    time.sleep(a.block)
-    end, work = time.time(), cpu_seconds(train.pid) - work
-    tokens, rate = records.rate(begin, end)
-    used = (cpu_seconds(server.pid) - cpu) / (end - begin) if kind != "nobody" else 0
+    first = records.read() + 2
+    records.wait(first)
+    work, own, before, begin = cpu_seconds(train.pid), 0, 0, time.time()
     if kind != "nobody":
-        page.end = True
-        server.send_signal(signal.SIGCONT)
-        server.terminate()
-        server.wait()
-    return rate, tokens / work, used
+        own, before, page.ask = cpu_seconds(server.pid), page.fetched, True
+    records.wait(first + a.steps)
+    steps = records.step - first
+    work = (cpu_seconds(train.pid) - work) / steps
+    if kind == "nobody":
+        return work, 0, 0
+    own, fetched = (cpu_seconds(server.pid) - own) / (time.time() - begin), page.fetched - before
+    page.end = True
+    server.send_signal(signal.SIGCONT)
+    server.terminate()
+    server.wait()
+    return work, own, fetched
+
+
+def quantile(values, q):
+    return sorted(values)[int(q * (len(values) - 1) + 0.5)]
+
+
+def ratio(threes, kind, q):
+    """Percent more CPU seconds per step than with nobody, and the interval."""
+    def of(rows):
+        return 100 * (quantile([r[kind][0] for r in rows], q) / quantile([r["nobody"][0] for r in rows], q) - 1)
+    rng = random.Random(1)
+    again = sorted(of(rng.choices(threes, k=len(threes))) for _ in range(2000))
+    return f"{of(threes):+.2f} % ({again[50]:+.2f} to {again[-51]:+.2f})"
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("ingot")
-    p.add_argument("--pairs", type=int, default=12)
-    p.add_argument("--block", type=float, default=10)
+    p.add_argument("--blocks", type=int, default=60, help="of each kind")
+    p.add_argument("--steps", type=int, default=100, help="of a block")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     a = p.parse_args()
     a.ingot = os.path.realpath(a.ingot)
@@ -141,22 +164,21 @@ def main():
             if train.poll() is not None:
                 sys.exit("the run has ended")
             time.sleep(0.1)
-        records, used = Records(path), []
-        ratios = {(k, i): [] for k in ("page", "stopped") for i in (0, 1)}
-        for i in range(a.pairs):
+        records, threes = Records(path), []
+        for i in range(a.blocks):
             kinds = ["nobody", "page", "stopped"]
             random.Random(i).shuffle(kinds)
             got = {k: block(a, dir, k, records, train) for k in kinds}
-            used.append(got["page"][2])
-            for k, at in ratios:
-                ratios[k, at].append(100 * math.log(got[k][at] / got["nobody"][at]))
-            print(f"{i + 1}: " + ", ".join(f"{k} {got[k][0]:.0f}" for k in ("nobody", "page", "stopped")) + " tokens/s",
-                  file=sys.stderr, flush=True)
-        for (k, at), v in ratios.items():
-            error = statistics.stdev(v) / math.sqrt(len(v))
-            print(f"{'a page is connected' if k == 'page' else 'the server is stopped'}: {statistics.mean(v):+.2f} % "
-                  f"tokens per {'CPU second of the run' if at else 'second'} +- {error:.2f} (median {statistics.median(v):+.2f})")
-        print(f"server: {statistics.mean(used):.4f} CPU seconds per second, {100 * statistics.mean(used) / a.threads:.2f} % of {a.threads} cores")
+            threes.append(got)
+            print(f"{i + 1}: " + ", ".join(f"{k} {1e3 * got[k][0]:.3f}" for k in ("nobody", "page", "stopped")) +
+                  f" ms/step, server {1e3 * got['page'][1]:.2f} ms/s", file=sys.stderr, flush=True)
+        base = statistics.median(r["nobody"][0] for r in threes)
+        print(f"{a.blocks} blocks of {a.steps} steps; {1e3 * base:.3f} CPU ms of the run per step; load {os.getloadavg()[0]:.0f}")
+        for kind, text in ("page", "a page is connected"), ("stopped", "the server is stopped"):
+            print(f"{text}: medians {ratio(threes, kind, 0.5)}, lowest tenths {ratio(threes, kind, 0.1)} CPU seconds of the run")
+            own = sorted(r[kind][1] for r in threes)
+            print(f"    the server itself: {statistics.mean(own):.4f} CPU seconds per second ({own[0]:.4f} to {own[-1]:.4f}), "
+                  f"{100 * statistics.mean(own) / os.cpu_count():.2f} % of the cores; {sum(r[kind][2] for r in threes)} pages fetched")
     finally:
         train.kill()
         train.wait()

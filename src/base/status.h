@@ -1,7 +1,6 @@
 /* Three kinds of errors.
  *
- *   bug in ingot      CHECK(cond, fmt, ...)            always on: prints values, scope path and place, aborts: SIGABRT,
- *                                                      of which a shell makes 134; a core dump has the stack
+ *   bug in ingot      CHECK(cond, fmt, ...)            always on: prints values, scope path and place, aborts (SIGABRT)
  *   run-time error    return FAIL(code, fmt, ...)      writes one thread-local record where the error is found; callers
  *                                                      forward it with TRY(call), or prefix text with status_wrap()
  *   no memory        MEMORY_CHECK(p, fmt, ...)         for a few bytes that no caller could do without: one line, exit 5

@@ -189,29 +189,36 @@ static struct channels channels_of(const struct engram *m, const struct batch *b
     return (struct channels){first, count, (size_t)(first * ENGRAM_CONV) * dtype_bytes(dt)};
 }
 
-static status conv(const struct engram *m, struct engram_saved *s, const struct batch *b, const void *before,
-                   struct tensor x, struct tensor y, const struct exec *r)
+/* The convolution of x: of this rank's rows, or of its channels of all rows. */
+static struct conv_fwd_args conv_args(const struct engram *m, const struct engram_saved *s,
+                                      const struct batch *b, struct tensor x, struct tensor y,
+                                      const struct exec *r)
 {
     const struct batch *whole = context_whole(b);
     const struct channels own = channels_of(m, b, x.dt, r);
+    return (struct conv_fwd_args){.x = b->context ? s->all_x.data : x.data,
+                                  .w = (const char *)params_weight(r->params, m->conv) + own.weights,
+                                  .y = b->context ? s->all_y.data : y.data,
+                                  .x_stride = own.count,
+                                  .y_stride = own.count,
+                                  .cu_seqlens = whole->cu_seqlens,
+                                  .docs = whole->docs,
+                                  .rows = whole->rows,
+                                  .channels = own.count,
+                                  .width = ENGRAM_CONV,
+                                  .dilation = m->hash.order,
+                                  .dt = x.dt};
+}
+
+static status conv(const struct engram *m, struct engram_saved *s, const struct batch *b, const void *before,
+                   struct tensor x, struct tensor y, const struct exec *r)
+{
+    struct conv_fwd_args a = conv_args(m, s, b, x, y, r);
     const struct context_part in = {.rows = x, .all = s->all_x, .width = m->d},
                               out = {.rows = y, .all = s->all_y, .width = m->d};
     if (b->context) TRY(context_heads_exchange(&s->exchange, &in, 1, CONTEXT_TO_HEADS, b->context, r));
-    TRY(r->ops->conv_fwd(
-        &(struct conv_fwd_args){.x = b->context ? s->all_x.data : x.data,
-                                .w = (const char *)params_weight(r->params, m->conv) + own.weights,
-                                .before = before,
-                                .y = b->context ? s->all_y.data : y.data,
-                                .x_stride = own.count,
-                                .y_stride = own.count,
-                                .cu_seqlens = whole->cu_seqlens,
-                                .docs = whole->docs,
-                                .rows = whole->rows,
-                                .channels = own.count,
-                                .width = ENGRAM_CONV,
-                                .dilation = m->hash.order,
-                                .dt = x.dt},
-        r->stream));
+    a.before = before;
+    TRY(r->ops->conv_fwd(&a, r->stream));
     return b->context ? context_heads_exchange(&s->exchange, &out, 1, CONTEXT_TO_ROWS, b->context, r)
                       : STATUS_OK;
 }
@@ -304,30 +311,30 @@ static status sparse_grad_bwd(const struct engram *m, struct engram_saved *s, co
 static status conv_grads(const struct engram *m, struct engram_saved *s, const struct batch *b,
                          struct tensor x, struct tensor dout, const struct exec *r)
 {
-    const struct batch *whole = context_whole(b);
     const dtype acc = dtype_acc(x.dt);
-    const struct channels own = channels_of(m, b, x.dt, r), grads = channels_of(m, b, acc, r);
+    const struct channels grads = channels_of(m, b, acc, r);
+    const struct conv_fwd_args f = conv_args(m, s, b, x, dout, r);
     const struct context_part in[] = {{.rows = x, .all = s->all_x, .width = m->d},
                                       {.rows = dout, .all = s->all_y, .width = m->d}},
                               out = {.rows = s->dx, .all = s->all_dx, .width = m->d};
     const bool parts = b->context != NULL;
     if (parts) TRY(context_heads_exchange(&s->exchange, in, 2, CONTEXT_TO_HEADS, b->context, r));
     TRY(r->ops->conv_bwd(
-        &(struct conv_bwd_args){.dy = parts ? s->all_y.data : dout.data,
-                                .x = parts ? s->all_x.data : x.data,
-                                .w = (const char *)params_weight(r->params, m->conv) + own.weights,
+        &(struct conv_bwd_args){.dy = f.y,
+                                .x = f.x,
+                                .w = f.w,
                                 .dx = parts ? s->all_dx.data : s->dx.data,
                                 .dw = (char *)params_grad(r->params, m->conv) + grads.weights,
-                                .dy_stride = own.count,
-                                .x_stride = own.count,
-                                .dx_stride = own.count,
-                                .cu_seqlens = whole->cu_seqlens,
-                                .docs = whole->docs,
-                                .rows = whole->rows,
-                                .channels = own.count,
-                                .width = ENGRAM_CONV,
-                                .dilation = m->hash.order,
-                                .dt = x.dt},
+                                .dy_stride = f.y_stride,
+                                .x_stride = f.x_stride,
+                                .dx_stride = f.x_stride,
+                                .cu_seqlens = f.cu_seqlens,
+                                .docs = f.docs,
+                                .rows = f.rows,
+                                .channels = f.channels,
+                                .width = f.width,
+                                .dilation = f.dilation,
+                                .dt = f.dt},
         r->stream));
     return parts ? context_heads_exchange(&s->exchange, &out, 1, CONTEXT_TO_ROWS, b->context, r) : STATUS_OK;
 }

@@ -8,18 +8,25 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WIDTH = 860, HEIGHT = 380, LEFT = 90, RIGHT = 120, TOP = 20, BOTTOM = 50 };
 static const char *const colors[] = {"#2a78d6", "#d9822b", "#1a9e77", "#c2477f",
                                      "#7a5bd0", "#8a6d3b", "#5a6672", "#b8860b"};
 enum { COLORS = sizeof colors / sizeof colors[0] };
 
+enum { LABELS = 64 };
+struct box {
+    double x, y, width; /* of a line of text: its left end and base line */
+};
 struct page {
     FILE *f;
     const struct purchase_args *a;
     const struct purchase_answer *answers;
     bool money;        /* the x axis: money, else device hours */
     double x[2], y[2]; /* logarithms of the axes' ends */
+    struct box labels[LABELS];
+    int label_count;
 };
 
 static const char style[] =
@@ -33,7 +40,13 @@ static const char style[] =
     "right;"
     "padding:.25em .5em;border-bottom:1px solid "
     "var(--line)}th:first-child,td:first-child,th:last-child,td:last-child"
-    "{text-align:left}.wide{overflow-x:auto}h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}</style>";
+    "{text-align:left}.wide{overflow-x:auto}h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
+    /* on a phone: charts in a box that scrolls, each row of the table a card */
+    "@media(max-width:700px){body{margin:1em auto}.wide svg{min-width:760px}tr:first-child{display:none}"
+    "tr{display:grid;grid-template-columns:1fr 1fr;padding:.6em 0;border-bottom:1px solid var(--line)}"
+    "td,td:first-child,td:last-child{text-align:left;border:0;padding:.1em 0}td::before{content:attr(data-l) "
+    "' ';"
+    "color:var(--dim)}td:first-child,td:last-child{grid-column:1/-1}td:first-child{font-weight:600}}</style>";
 
 static double cost_of(const struct page *p, const struct outlook *l)
 {
@@ -101,7 +114,31 @@ static void draw_axis(const struct page *p, bool vertical)
         }
 }
 
-static void draw_kind(const struct page *p, int k)
+static bool is_free(const struct page *p, struct box b)
+{
+    enum { LINE = 14 };
+    for (int i = 0; i < p->label_count; i++) {
+        const struct box *o = &p->labels[i];
+        if (b.x < o->x + o->width && o->x < b.x + b.width && fabs(b.y - o->y) < LINE) return false;
+    }
+    return b.x > LEFT && b.x + b.width < WIDTH - RIGHT;
+}
+
+/* A name beside a point: where no other one stands, if there is such a place. */
+static void draw_label(struct page *p, double x, double y, const char *text)
+{
+    enum { PLACES = 6 };
+    const double width = 7.0 * (double)strlen(text);
+    const struct box places[PLACES] = {{x + 10, y - 8, width},  {x - 10 - width, y + 18, width},
+                                       {x + 10, y + 18, width}, {x - 10 - width, y - 8, width},
+                                       {x + 10, y + 34, width}, {x - 10 - width, y + 34, width}};
+    int at = 0;
+    while (at < PLACES - 1 && !is_free(p, places[at])) at++;
+    if (p->label_count < LABELS) p->labels[p->label_count++] = places[at];
+    fprintf(p->f, "<text x=%.1f y=%.1f>%s</text>", places[at].x, places[at].y, text);
+}
+
+static void draw_kind(struct page *p, int k)
 {
     const struct purchase_answer *x = &p->answers[k];
     const char *color = colors[k % COLORS];
@@ -118,17 +155,15 @@ static void draw_kind(const struct page *p, int k)
                 px, py, i == x->best ? 7 : 4, color, o->cluster.devices, o->cluster.machine->name,
                 text_time(time, o->outlook.seconds), text_count(cost, cost_of(p, &o->outlook)),
                 p->money ? "of money" : "device hours");
-        const bool odd = k % 2 == 1; /* neighbours' labels stand apart */
-        if (i == x->best || i == x->count - 1)
-            fprintf(p->f, "<text x=%.1f y=%.1f text-anchor=%s>%d x %s</text>", odd ? px - 10 : px + 10,
-                    odd ? py + 18 : py - 8, odd ? "end" : "start", o->cluster.devices,
-                    o->cluster.machine->name);
+        char name[64];
+        snprintf(name, sizeof name, "%d x %s", o->cluster.devices, o->cluster.machine->name);
+        if (i == x->best || i == x->count - 1) draw_label(p, px, py, name);
     }
 }
 
-static void draw_frontier(const struct page *p)
+static void draw_frontier(struct page *p)
 {
-    fprintf(p->f, "<h2>Time against %s</h2><svg viewBox=\"0 0 %d %d\" role=img>",
+    fprintf(p->f, "<h2>Time against %s</h2><div class=wide><svg viewBox=\"0 0 %d %d\" role=img>",
             p->money ? "money" : "device hours", WIDTH, HEIGHT);
     draw_axis(p, false);
     draw_axis(p, true);
@@ -140,8 +175,8 @@ static void draw_frontier(const struct page *p)
                 LEFT, WIDTH - RIGHT, y, y, WIDTH - RIGHT + 6, y + 4);
     }
     for (int k = 0; k < p->a->count; k++) draw_kind(p, k);
-    fprintf(p->f, "<text class=dim x=%d y=%d text-anchor=middle>%s</text></svg>", (LEFT + WIDTH - RIGHT) / 2,
-            HEIGHT - 8, p->money ? "money" : "device hours");
+    fprintf(p->f, "<text class=dim x=%d y=%d text-anchor=middle>%s</text></svg></div>",
+            (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, p->money ? "money" : "device hours");
 }
 
 static const struct purchase_offer *shown(const struct purchase_answer *x)
@@ -163,8 +198,8 @@ static void draw_memory(const struct page *p)
     char a[32], b[32];
     for (int k = 0; k < p->a->count; k++)
         if (shown(&p->answers[k])) most = fmax(most, shown(&p->answers[k])->device_bytes);
-    fprintf(p->f, "<h2>Memory of the fullest device</h2><svg viewBox=\"0 0 %d %d\" role=img>", WIDTH,
-            p->a->count * (BAR + GAP) + 30);
+    fprintf(p->f, "<h2>Memory of the fullest device</h2><div class=wide><svg viewBox=\"0 0 %d %d\" role=img>",
+            WIDTH, p->a->count * (BAR + GAP) + 30);
     for (int k = 0, y = 0; k < p->a->count; k++, y += BAR + GAP) {
         const struct purchase_offer *o = shown(&p->answers[k]);
         if (o == NULL) continue;
@@ -192,7 +227,7 @@ static void draw_memory(const struct page *p)
         fprintf(p->f, "<rect x=%d y=%d width=10 height=10 fill=\"%s\" /><text class=dim x=%d y=%d>%s</text>",
                 LEFT + i * 92, p->a->count * (BAR + GAP) + 10, colors[i % COLORS], LEFT + i * 92 + 14,
                 p->a->count * (BAR + GAP) + 19, names[i]);
-    fprintf(p->f, "</svg>");
+    fprintf(p->f, "</svg></div>");
 }
 
 static void write_table(const struct page *p)
@@ -207,10 +242,12 @@ static void write_table(const struct page *p)
             const struct outlook *l = &o->outlook;
             const struct mesh_shape *m = &o->mesh.variant.mesh;
             char axes[MESH_AXES];
-            fprintf(p->f, "<tr><td>%s%d x %s<td>%s<td>%s<td>%s", i == p->answers[k].best ? "* " : "",
-                    o->cluster.devices, o->cluster.machine->name, text_time(a, l->step),
-                    text_time(b, l->seconds), text_count(c, l->device_hours));
-            fprintf(p->f, "<td>%s<td>%.1f<td>%.1f %%<td>%s<td>%s, ZeRO %d",
+            fprintf(p->f, "<tr><td>%s%d x %s<td data-l=step>%s<td data-l=time>%s<td data-l='device hours'>%s",
+                    i == p->answers[k].best ? "* " : "", o->cluster.devices, o->cluster.machine->name,
+                    text_time(a, l->step), text_time(b, l->seconds), text_count(c, l->device_hours));
+            fprintf(p->f,
+                    "<td data-l=money>%s<td data-l=failures>%.1f<td data-l=goodput>%.1f %%<td "
+                    "data-l=memory>%s<td>%s, ZeRO %d",
                     l->money > 0 ? text_count(a, l->money) : "-", l->failures, 100 * l->goodput.trains,
                     text_bytes(d, mesh_result_bytes(&o->mesh)), mesh_axes(axes, m), m->zero);
         }

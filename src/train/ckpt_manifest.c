@@ -1,6 +1,6 @@
 #include "train/ckpt_manifest.h"
-#include "base/hash.h"
 #include "base/memory.h"
+#include "base/seal.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,19 +46,12 @@ void ckpt_manifest_free(struct ckpt_manifest *m)
     *m = (struct ckpt_manifest){0};
 }
 
-static void seal_of(const char *body, size_t bytes, char out[SEAL_BYTES + 1])
-{
-    char hex[65];
-    sha256_hex_of(body, bytes, hex);
-    snprintf(out, SEAL_BYTES + 1, SEAL_HEAD "%s" SEAL_TAIL, hex);
-}
-
 char *ckpt_manifest_seal(const char *body, size_t bytes, size_t *sealed_bytes)
 {
     char *text = malloc(bytes + SEAL_BYTES + 1);
     if (!text) return NULL;
     memcpy(text, body, bytes);
-    seal_of(body, bytes, text + bytes);
+    seal_write(body, bytes, SEAL_HEAD, SEAL_TAIL, text + bytes);
     *sealed_bytes = bytes + SEAL_BYTES;
     return text;
 }
@@ -265,7 +258,7 @@ status ckpt_manifest_parse(struct ckpt_manifest *m, const char *text, size_t byt
     char seal[SEAL_BYTES + 1];
     if (bytes < SEAL_BYTES)
         return FAIL(STATUS_CKPT, "%s: is cut short or no manifest (%zu bytes)", what, bytes);
-    seal_of(text, bytes - SEAL_BYTES, seal);
+    seal_write(text, bytes - SEAL_BYTES, SEAL_HEAD, SEAL_TAIL, seal);
     if (memcmp(text + bytes - SEAL_BYTES, seal, SEAL_BYTES) != 0)
         return FAIL(STATUS_CKPT, "%s: its SHA-256 does not match its contents: damaged or edited", what);
     json_error_t error;

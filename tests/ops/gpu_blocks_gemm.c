@@ -8,8 +8,6 @@
  * for are named and left out. */
 #include "base/rng.h"
 #include "gpu.h"
-#include "ops/cuda/set.h"
-#include "ops/ops.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -22,13 +20,8 @@
 
 #include <cmocka.h>
 
-struct gpu {
-    struct dev dev;
-    struct stream s;
-    struct cuda_set set;
-    struct ops ops;
-    struct arena memory;
-};
+#include "ops/gpu_set.h"
+
 struct row {
     const char *pass;
     int64_t m, n, k;
@@ -52,19 +45,7 @@ enum { ROWS = sizeof rows / sizeof rows[0], COUNT_MAX = 640 * 640 };
 
 static int gpu_open(void **state)
 {
-    struct gpu *g = *state = calloc(1, sizeof *g);
-    assert_non_null(g);
-    assert_int_equal(dev_open(&g->dev, DEV_CUDA), STATUS_OK);
-    assert_int_equal(dev_stream_open(&g->dev, &g->s), STATUS_OK);
-    assert_int_equal(dev_arena_reserve(&g->dev, &g->memory, "test", CUDA_WORKSPACE + ((size_t)64 << 20)),
-                     STATUS_OK);
-    g->set = (struct cuda_set){.sm = g->dev.sm,
-                               .multiprocessors = g->dev.multiprocessors,
-                               .workspace = arena_take(&g->memory, CUDA_WORKSPACE, "workspace"),
-                               .workspace_bytes = CUDA_WORKSPACE};
-    g->s.ops = &g->set;
-    if (cuda_gemm_open(&g->set) != STATUS_OK) fail_msg("%s", status_message());
-    cuda_gemm_slots(&g->ops);
+    struct gpu *g = *state = gpu_set_open((size_t)64 << 20, 0);
     cuda_blocks_slots(&g->ops);
     printf("%s, sm_%d\n", g->dev.name, g->dev.sm);
     return 0;
@@ -72,12 +53,7 @@ static int gpu_open(void **state)
 
 static int gpu_close(void **state)
 {
-    struct gpu *g = *state;
-    cuda_gemm_close(&g->set);
-    arena_free(&g->memory);
-    dev_stream_close(&g->s);
-    dev_close(&g->dev);
-    free(g);
+    gpu_set_close(*state);
     return 0;
 }
 

@@ -2,8 +2,6 @@
  * recorded choices give the same bits; a graph is never captured around a search. Method: random cases against the oracle, integers that
  * are exact in every order. */
 #include "base/rng.h"
-#include "ops/cuda/set.h"
-#include "ops/ops.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,41 +14,9 @@
 
 #include <cmocka.h>
 
+#include "ops/gpu_set.h"
+
 enum { GUARD = 64 }; /* elements before and after c that must not be written */
-
-struct gpu {
-    struct dev dev;
-    struct stream s;
-    struct cuda_set set;
-    struct ops ops;
-    struct arena memory;
-};
-
-static struct gpu *gpu_open(int candidates)
-{
-    struct gpu *g = calloc(1, sizeof *g);
-    assert_non_null(g);
-    assert_int_equal(dev_open(&g->dev, DEV_CUDA), STATUS_OK);
-    assert_int_equal(dev_stream_open(&g->dev, &g->s), STATUS_OK);
-    assert_int_equal(dev_arena_reserve(&g->dev, &g->memory, "test", CUDA_WORKSPACE + ((size_t)192 << 20)),
-                     STATUS_OK);
-    g->set = (struct cuda_set){.options = {.gemm_candidates = candidates}, .sm = g->dev.sm};
-    g->set.workspace = arena_take(&g->memory, CUDA_WORKSPACE, "workspace");
-    g->set.workspace_bytes = CUDA_WORKSPACE;
-    cuda_gemm_slots(&g->ops);
-    g->s.ops = &g->set;
-    assert_int_equal(cuda_gemm_open(&g->set), STATUS_OK);
-    return g;
-}
-
-static void gpu_close(struct gpu *g)
-{
-    cuda_gemm_close(&g->set);
-    arena_free(&g->memory);
-    dev_stream_close(&g->s);
-    dev_close(&g->dev);
-    free(g);
-}
 
 /* A GEMM with its operands on the host. */
 struct work {
@@ -179,7 +145,7 @@ static struct gemm_args random_args(uint64_t i, enum addend *more, int64_t *shif
 static void every_shape_agrees_with_the_oracle(void **state)
 {
     (void)state;
-    struct gpu *g = gpu_open(2);
+    struct gpu *g = gpu_set_open((size_t)192 << 20, 2);
     for (uint64_t i = 0; i < 400; i++) {
         struct work w;
         enum addend more;
@@ -191,13 +157,13 @@ static void every_shape_agrees_with_the_oracle(void **state)
         free(got);
         work_close(&w);
     }
-    gpu_close(g);
+    gpu_set_close(g);
 }
 
 static void empty_sums_are_the_bias_or_nothing(void **state)
 {
     (void)state;
-    struct gpu *g = gpu_open(0);
+    struct gpu *g = gpu_set_open((size_t)192 << 20, 0);
     for (int i = 0; i < 32; i++) {
         struct gemm_args args = {
             .m = i & 1 ? 0 : 5, .n = i & 2 ? 0 : 70, .a = {.dt = DTYPE_BF16}, .b = {.dt = DTYPE_BF16}};
@@ -213,7 +179,7 @@ static void empty_sums_are_the_bias_or_nothing(void **state)
         free(got);
         work_close(&w);
     }
-    gpu_close(g);
+    gpu_set_close(g);
 }
 
 /* Small integers: every order of the sums gives the same bits, so an extra run shows. */
@@ -221,7 +187,7 @@ static void a_search_adds_nothing(void **state)
 {
     (void)state;
     static const int64_t sides[] = {64, 3000}; /* timed into the workspace; into memory of its own */
-    struct gpu *g = gpu_open(0);
+    struct gpu *g = gpu_set_open((size_t)192 << 20, 0);
     for (int i = 0; i < 2; i++) {
         struct gemm_args args = {.m = sides[i],
                                  .n = sides[i],
@@ -239,13 +205,13 @@ static void a_search_adds_nothing(void **state)
         }
         work_close(&w);
     }
-    gpu_close(g);
+    gpu_set_close(g);
 }
 
 static void recorded_choices_give_the_same_bits(void **state)
 {
     (void)state;
-    struct gpu *g = gpu_open(0);
+    struct gpu *g = gpu_set_open((size_t)192 << 20, 0);
     struct gemm_args args = {.m = 512,
                              .n = 320,
                              .k = 2048,
@@ -258,9 +224,9 @@ static void recorded_choices_give_the_same_bits(void **state)
     char *text = cuda_gemm_choices_text(&g->s), name[96];
     assert_non_null(text);
     assert_string_equal(cuda_gemm_text(&g->s, &(struct gemm_args){.m = 3}, name, sizeof name), "none");
-    gpu_close(g);
+    gpu_set_close(g);
 
-    g = gpu_open(0);
+    g = gpu_set_open((size_t)192 << 20, 0);
     assert_int_equal(cuda_gemm_choices_load(&g->s, text), STATUS_OK);
     char *before = cuda_gemm_choices_text(&g->s); /* not used yet, not lost either */
     void *second = work_run(g, &w);
@@ -276,13 +242,13 @@ static void recorded_choices_give_the_same_bits(void **state)
     free(after);
     free(text);
     work_close(&w);
-    gpu_close(g);
+    gpu_set_close(g);
 }
 
 static void a_capture_never_searches(void **state)
 {
     (void)state;
-    struct gpu *g = gpu_open(0);
+    struct gpu *g = gpu_set_open((size_t)192 << 20, 0);
     struct gemm_args args = {
         .m = 64, .n = 48, .k = 40, .a = {.dt = DTYPE_F32}, .b = {.dt = DTYPE_F32}, .cdt = DTYPE_F32};
     struct work w;
@@ -314,7 +280,7 @@ static void a_capture_never_searches(void **state)
     free(eager);
     free(replayed);
     work_close(&w);
-    gpu_close(g);
+    gpu_set_close(g);
 }
 
 int main(void)

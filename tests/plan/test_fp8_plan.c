@@ -21,6 +21,25 @@ static void every_part(struct model_spec *m, int k)
     m->moe_experts = 8, m->moe_top_k = 2, m->moe_size = 64, m->moe_shared_size = 128;
 }
 
+/* Case i: of each pattern, with each policy, on each of `count` shapes. */
+struct laid {
+    struct spec s;
+    struct mesh_variant v;
+    char what[64];
+};
+static struct laid laid_case(const struct mesh_shape *shapes, int count, int i)
+{
+    struct laid c = {
+        .s = spec_of("nano", 64, 32),
+        .v = {.mesh = shapes[i % count], .recompute = (enum recompute)(i / count % 3), .micro_batch = 4}};
+    c.v.mesh.shard = c.v.mesh.dp;
+    if (c.v.mesh.chunks == 0) c.v.mesh.chunks = 1, c.v.mesh.schedule = PIPELINE_1F1B;
+    every_part(&c.s.model, i / count / 3);
+    c.s.run.train_recompute = (int)c.v.recompute, c.s.run.train_micro_batch = 4;
+    snprintf(c.what, sizeof c.what, "%s, case %d", c.s.model.layers, i);
+    return c;
+}
+
 /* Codes of weights are whole on every rank; the codes of the stream's gradient have a place of their own without a pipeline, and belong to
  * each linear in one. */
 static void fp8_is_laid_out_as_a_run_does(void **state)
@@ -35,19 +54,10 @@ static void fp8_is_laid_out_as_a_run_does(void **state)
         {.pp = 2, .dp = 2, .tp = 1, .zero = 2}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0] };
     for (int i = 0; i < 3 * 3 * SHAPES; i++) {
-        struct mesh_variant v = {
-            .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
-        struct spec s = spec_of("nano", 64, 32);
-        struct model_spec *m = &s.model;
-        char what[64];
-        v.mesh.shard = v.mesh.dp;
-        if (v.mesh.chunks == 0) v.mesh.chunks = 1, v.mesh.schedule = PIPELINE_1F1B;
-        every_part(m, i / SHAPES / 3);
-        m->mtp_depth = v.mesh.pp == 1 && v.mesh.tp == 1;
-        s.run.train_precision = PRECISION_FP8;
-        s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
-        snprintf(what, sizeof what, "%s, case %d", m->layers, i);
-        laid_out_as_a_run_does(&s, &v, what);
+        struct laid c = laid_case(shapes, SHAPES, i);
+        c.s.model.mtp_depth = c.v.mesh.pp == 1 && c.v.mesh.tp == 1;
+        c.s.run.train_precision = PRECISION_FP8;
+        laid_out_as_a_run_does(&c.s, &c.v, c.what);
     }
 }
 
@@ -71,21 +81,12 @@ static void current_is_laid_out_as_a_run_does(void **state)
                  {PRECISION_NVFP4, 0}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0], KINDS = 4 };
     for (int i = 0; i < 3 * 3 * SHAPES; i++) {
-        struct mesh_variant v = {
-            .mesh = shapes[i % SHAPES], .recompute = (enum recompute)(i / SHAPES % 3), .micro_batch = 4};
-        struct spec s = spec_of("nano", 64, 32);
-        struct model_spec *m = &s.model;
-        char what[64];
-        v.mesh.shard = v.mesh.dp;
-        if (v.mesh.chunks == 0) v.mesh.chunks = 1, v.mesh.schedule = PIPELINE_1F1B;
-        every_part(m, i / SHAPES / 3);
-        m->mtp_depth = v.mesh.pp == 1 && v.mesh.zero == 0;
-        s.run.train_precision = (int)kinds[i % KINDS].precision,
-        s.run.fp8_recipe = (int)kinds[i % KINDS].recipe;
-        s.run.train_recompute = (int)v.recompute, s.run.train_micro_batch = 4;
-        if (v.mesh.pp == 1 && i % 4 == 3) s.run.optim_name = OPTIM_MUON;
-        snprintf(what, sizeof what, "%s, case %d", m->layers, i);
-        laid_out_as_a_run_does(&s, &v, what);
+        struct laid c = laid_case(shapes, SHAPES, i);
+        c.s.model.mtp_depth = c.v.mesh.pp == 1 && c.v.mesh.zero == 0;
+        c.s.run.train_precision = (int)kinds[i % KINDS].precision;
+        c.s.run.fp8_recipe = (int)kinds[i % KINDS].recipe;
+        if (c.v.mesh.pp == 1 && i % 4 == 3) c.s.run.optim_name = OPTIM_MUON;
+        laid_out_as_a_run_does(&c.s, &c.v, c.what);
     }
 }
 

@@ -1,7 +1,7 @@
 #include "data/shard/manifest.h"
 
-#include "base/hash.h"
 #include "base/io.h"
+#include "base/seal.h"
 #include "base/utf8.h"
 #include "data/text/array.h"
 
@@ -16,20 +16,13 @@ enum { MANIFEST_BYTES_MAX = 256 << 20 };
 #define SEAL_TAIL "\",\n"
 enum { SEAL_AT = sizeof SEAL_HEAD - 1, SEAL_BYTES = SEAL_AT + 64 + sizeof SEAL_TAIL - 1 };
 
-static void seal_of(const char *body, size_t bytes, char out[SEAL_BYTES + 1])
-{
-    char hex[65];
-    sha256_hex_of(body, bytes, hex);
-    snprintf(out, SEAL_BYTES + 1, SEAL_HEAD "%s" SEAL_TAIL, hex);
-}
-
 /* A text without a seal is of an older ingot, or was edited. If the right digits are in their place, it is not: the key
  * before them is damaged. */
 static status check_seal(const char *path, const char *text, size_t bytes, bool has_key)
 {
     char seal[SEAL_BYTES + 1];
     if (bytes < SEAL_BYTES) return has_key ? FAIL(STATUS_DATA, "%s: cut short", path) : STATUS_OK;
-    seal_of(text + SEAL_BYTES, bytes - SEAL_BYTES, seal);
+    seal_write(text + SEAL_BYTES, bytes - SEAL_BYTES, SEAL_HEAD, SEAL_TAIL, seal);
     if (memcmp(text, seal, SEAL_BYTES) == 0) return STATUS_OK;
     if (!has_key && memcmp(text + SEAL_AT, seal + SEAL_AT, 64) != 0) return STATUS_OK;
     return FAIL(
@@ -408,7 +401,7 @@ status manifest_write(const struct manifest *m, const char *path)
     memcpy(sealed + SEAL_BYTES, body, length);
     sealed[SEAL_BYTES + length - 1] = '\n';
     char seal[SEAL_BYTES + 1];
-    seal_of(sealed + SEAL_BYTES, length, seal);
+    seal_write(sealed + SEAL_BYTES, length, SEAL_HEAD, SEAL_TAIL, seal);
     memcpy(sealed, seal, SEAL_BYTES);
     status st = io_write_file(path, sealed, SEAL_BYTES + length);
     free(sealed);
