@@ -276,6 +276,11 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
+    if (mesh_cp(m) > 1 && model->engram_layers[0])
+        return FAIL(STATUS_CONFIG,
+                    "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
+                    "1, or set machine.device to cpu",
+                    mesh_cp(m));
     if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
         m->schedule == PIPELINE_ZB_H1)
         return FAIL(

@@ -68,6 +68,8 @@ status spike_check(const struct trainer *t, bool gpu)
                        : gpu && r->memory_offload_optimizer
                            ? "memory.offload_optimizer on a GPU, whose copies cross "
                              "the step,"
+                       : gpu && t->mesh.shape.zero == 3
+                           ? "parallel.zero 3 on GPUs, whose gathers cross the step,"
                            : NULL;
     if (with == NULL) return STATUS_OK;
     return FAIL(STATUS_CONFIG, "train.on_spike=skip does not work with %s; take warn, rewind or stop", with);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes spike pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -307,17 +307,6 @@ if part hrm; then # the same layers many times
     two hrm.ep "${mixed[@]}" --parallel.expert=2
     near "hierarchical reasoning, halves of the experts" 1e-5 runs/hrm.moe runs/hrm.ep
 fi
-if part context_engram; then # tables of n-grams: each half reads its own rows
-    grams=(--model.engram_layers=1,3 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --data.packing=documents)
-    one grams "${grams[@]}" --train.precision=fp32
-    two cp.grams "${grams[@]}" --train.precision=fp32 --parallel.context=2
-    near "tables of n-grams in halves" 1e-5 runs/grams runs/cp.grams
-    two cp.grams.2 "${grams[@]}" --train.precision=fp32 --parallel.context=2 --train.graph=false --train.recompute=full
-    equal "tables of n-grams in halves, no graph, everything computed twice" runs/cp.grams runs/cp.grams.2
-    one grams.rows "${grams[@]/400/5000}" --train.precision=fp32
-    two cp.rows "${grams[@]/400/5000}" --train.precision=fp32 --parallel.context=2 --parallel.zero=1
-    near "rows of tables of n-grams in halves, ZeRO 1" 1e-5 runs/grams.rows runs/cp.rows
-fi
 if part fp8_axes; then # the amax of a tensor is that of both halves
     narrow=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
     one narrow "${narrow[@]}"
@@ -342,7 +331,7 @@ if part spike; then # with such a limit noise is a spike, too: some updates are 
     echo "     $(left_out left) of 24 updates are left out"
     one left.eager "${nervous[@]}" --train.graph=false
     equal "updates left out, no graph" runs/left runs/left.eager
-    for way in zero=0 zero=1 zero=3 pipeline=2; do
+    for way in zero=0 zero=1 pipeline=2; do
         two left.$way "${nervous[@]}" --parallel.$way
         equal "updates left out, $way" runs/left runs/left.$way
     done
