@@ -14,10 +14,10 @@ latent=("--model.layers=mla/moe;mla" --model.moe_experts=4 --model.moe_top_k=1 -
 numbers() { # numbers KEY DIR: of each step
     grep '"kind":"step"' "$2/metrics.jsonl" | grep -o "\"$1\":[-+.eE0-9]*" | sed 's/.*://'
 }
-close() { # close NAME KEY DIR DIR: 20 values each, within 1e-5
+close() { # close NAME KEY DIR DIR [BOUND]: 20 values each, within BOUND (1e-5: fp32)
     paste <(numbers "$2" "$3") <(numbers "$2" "$4") |
-        awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 1e-5 * ($1 < 0 ? -$1 : $1))) bad = 1 } END { exit bad || NR != 20 }' ||
-        fail "$1: $2 differs by more than 1e-5"
+        awk -v bound="${5:-1e-5}" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= bound * ($1 < 0 ? -$1 : $1))) bad = 1 } END { exit bad || NR != 20 }' ||
+        fail "$1: $2 differs by more than ${5:-1e-5}"
 }
 
 # experts MODEL EP DP TP PP ZERO KEYS...: losses, norms and loads are those of one rank; ZeRO 1 changes no bit of the same mesh without it, nor ZeRO 3

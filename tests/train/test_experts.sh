@@ -44,10 +44,11 @@ experts modules 2 2 1 2 3 --parallel.schedule=zb_h1
 experts cycles 4 4 1 1 1
 experts cycles 2 2 2 1 0
 cp=2 experts cycles 4 2 1 1 0
-# In FP8 experts stay in bf16, and linears read codes by the amax of all ranks.
+# In FP8 linears and experts read codes by the amax of all ranks. Four ranks add in another order, so the last bit of a bf16 value differs, and by
+# it a code: the bound is FP8's, as beside other axes (test_context.sh, gpu_multi.sh). 1e-5 held on one kind of CPU by luck.
 run 0 train mesh.yaml --run.dir=runs/fp8 "${moe[@]}" --train.precision=fp8 --fp8.warmup=3
 train 4 --run.dir=runs/fp8-4 "${moe[@]}" --train.precision=fp8 --fp8.warmup=3 --parallel.expert=4 --parallel.zero=1
-close "fp8 on 4 ranks" loss runs/fp8 runs/fp8-4
+close "fp8 on 4 ranks" loss runs/fp8 runs/fp8-4 2e-2
 check "codes are read" grep -q 'from step 4 on GEMMs of .* read FP8 codes' runs/fp8-4/log.txt
 
 # Two runs are equal, and so are those of any recompute policy.
