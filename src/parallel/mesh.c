@@ -281,13 +281,15 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
                     "1, or set machine.device to cpu",
                     mesh_cp(m));
-    if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
-        m->schedule == PIPELINE_ZB_H1)
-        return FAIL(
-            STATUS_CONFIG,
-            "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
-            "far: use 1f1b, or set machine.device to cpu",
-            mesh_cp(m));
+    const bool exchanged = model_mixer_count(model, MIXER_GDN) > 0 ||
+                           model_mixer_count(model, MIXER_MAMBA2) > 0 ||
+                           model_mixer_count(model, MIXER_MLA) > 0;
+    if (mesh_cp(m) > 1 && exchanged)
+        return FAIL(STATUS_CONFIG,
+                    "layers of gdn, mamba2 or mla beside parallel.context %d are built for CPU ranks so far: "
+                    "set it to "
+                    "1, or set machine.device to cpu",
+                    mesh_cp(m));
     if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
                     "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "

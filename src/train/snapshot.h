@@ -1,7 +1,7 @@
 /* snapshot: copies of a GPU's state to pinned host memory, made beside the next step. Its forward and backward only
  * read weights and moments; its optimizer waits until they are copied.
  *
- *   trainer     snapshot_begin │ batch │ snapshot_ready, launch │ forward, backward │ snapshot_hold │ optimizer
+ *   trainer   snapshot_begin │ batch │ snapshot_ready, launch │ forward, backward │ snapshot_hold │ optimizer
  *   a thread    queues copies on the side stream ─► snapshot_queued │ waits for them, goes on with the copy
  *
  * The optimizer's wait is the GPU's own, in a CUDA graph too: the host waits only until the copies are queued, which

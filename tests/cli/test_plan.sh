@@ -57,7 +57,7 @@ mixture=(plan --model.preset=7b --model.layers=gqa/moe --model.moe_experts=64 --
 run 0 "${mixture[@]}" --machine 64xH100 --parallel.tensor=2 --parallel.pipeline=4 --parallel.expert=8 --parallel.zero=1 --train.recompute=full
 check "experts that ranks share out" grep -q '^dp 8 (ep 8) x tp 2 x pp 4, 1f1b, ZeRO 1 over 8' out
 check "what ep costs" grep -qE '^  ep +8 ranks' out
-run 0 "${mixture[@]}" --machine 64xH100 --parallel.tensor=2 --parallel.pipeline=2 --parallel.context=2 --parallel.expert=2 --parallel.zero=1 --parallel.shard=4
+run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.pipeline=2 --parallel.context=2 --parallel.expert=2 --parallel.zero=1 --parallel.shard=4
 check "more groups than GPUs have are noted" grep -q '^note .* is in 12 groups of ranks, and in at most 8 on GPUs' out
 run 0 "${mixture[@]}" --machine 64xH100
 check "the search has a column of them" grep -qE '^   dp  ep .* ep$' out

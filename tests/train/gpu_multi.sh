@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -147,13 +147,13 @@ if part tensor; then
     equal "two slices, by NCCL" runs/tp.bf16 runs/tp.nccl
     two tp.full --parallel.tensor=2 --train.recompute=full
     equal "two slices, everything computed twice" runs/tp.bf16 runs/tp.full
-    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+   ="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
         --model.mla_kv_rank=64 --model.mla_q_rank=96
         --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
         --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64"
     # shellcheck disable=SC2086
     {
-        one mixers $mixers --train.precision=fp32
+        one $mixers --train.precision=fp32
         two tp.mixers $mixers --train.precision=fp32 --parallel.tensor=2
         near "two slices of every mixer" 1e-5 runs/mixers runs/tp.mixers
     }
@@ -193,18 +193,6 @@ if part context; then # each sequence in two parts: other sums, of the same term
     rm -rf runs/cp.fp32/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
     near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
-fi
-if part mixers; then
-    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
-        --model.mla_kv_rank=64 --model.mla_q_rank=96
-        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
-        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
-    # shellcheck disable=SC2086
-    {
-        one cp.mixers.1 $mixers --train.precision=fp32
-        two cp.mixers $mixers --train.precision=fp32 --parallel.context=2
-        near "every mixer in halves" 1e-5 runs/cp.mixers.1 runs/cp.mixers
-    }
 fi
 if part expert; then # experts on both ranks: rows of other micro-batches in their sums
     experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
@@ -429,6 +417,15 @@ if part refused; then
     CUDA_VISIBLE_DEVICES=0 "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/same >out 2>err
     [ $? -eq 2 ] || fail "two ranks on one GPU: another exit code"
     grep -q 'have the same GPU' err || fail "two ranks on one GPU: $(cat err)"
+    # What did not hold on GPUs, in one line.
+    no() { # no WORDS KEYS...
+        "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/no "${@:2}" >out 2>err
+        [ $? -eq 2 ] || fail "$1: another exit code"
+        grep -q "$1" err || fail "$1: $(cat err)"
+    }
+    no 'layers of gdn, mamba2 or mla' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
+    no 'model.engram_layers beside' --model.engram_layers=1 --model.engram_dim=16 --model.engram_base=400 --parallel.context=2
+    no 'parallel.zero 3 on GPUs' --train.on_spike=skip --parallel.zero=3
 fi
 [ $failed -eq 0 ] && echo "all passed"
 exit $failed

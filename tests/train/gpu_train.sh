@@ -317,10 +317,10 @@ if part errors; then
     slow="train r.yaml $gpu --model.layer_count=8 --model.hidden_size=512 --model.ffn_size=1536 --model.head_count=8 --model.head_count_kv=8
         --model.head_dim=64 --model.context_length=1024 --train.sequence_length=1024 --train.batch_tokens=16Ki --train.steps=1 --optim.warmup_steps=0"
     # shellcheck disable=SC2086
-    run 0 $slow --run.dir=runs/e4 --train.micro_batch=1
+    run 0 $slow --run.dir=runs/slow-1 --train.micro_batch=1
     grep -q 'train.micro_batch 1: .* ms per step; [0-9]* would take .* --train.micro_batch=auto' err || fail "no word of a slow micro-batch: $(cat err)"
     # shellcheck disable=SC2086
-    run 0 $slow --run.dir=runs/e5 --train.micro_batch=auto
+    run 0 $slow --run.dir=runs/slow-auto --train.micro_batch=auto
     ! grep -q "would take" err || fail "the plan's own micro-batch is warned about: $(cat err)"
     for hidden in '' -1; do
         export CUDA_VISIBLE_DEVICES=$hidden

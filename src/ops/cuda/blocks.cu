@@ -352,7 +352,8 @@ template <typename T> status launch(const struct quantize_blocks_args *a, dev_st
     const int64_t tiles = ((a->rows + TILE - 1) / TILE) * ((a->n + TILE - 1) / TILE);
     const bool alone = bytes_alone(a);
     const auto kernel = alone ? bytes_kernel<T> : blocks_kernel<T>;
-    const int bytes = (int)(!alone ? sizeof(tile_smem) : a->columns ? sizeof(bytes_smem<T>) : offsetof(bytes_smem<T>, x));
+    const size_t codes = a->columns ? sizeof(bytes_smem<T>) : offsetof(bytes_smem<T>, x);
+    const int bytes = (int)(alone ? codes : sizeof(tile_smem));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (block_tensor_scale(a->format)) {
         amax_launch<T>(a, (unsigned)tiles, s);
