@@ -60,7 +60,7 @@ check "what ep costs" grep -qE '^  ep +8 ranks' out
 run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.pipeline=2 --parallel.context=2 --parallel.expert=2 --parallel.zero=1 --parallel.shard=4
 check "more groups than GPUs have are noted" grep -q '^note .* is in 12 groups of ranks, and in at most 8 on GPUs' out
 run 0 "${mixture[@]}" --machine 64xH100
-check "the search has a column of them" grep -qE '^   dp  ep .* ep$' out
+check "the search has a column of them" grep -qE '^   dp  ep .* ep( +cp)?$' out
 run 0 "${mixture[@]}" --machine 64xH100 --why tp2.pp4.ep8
 check "why this one" grep -q '^mesh         dp 8 (ep 8) x tp 2 x pp 4' out
 check "what half of them changes" grep -qE '^  expert 8 -> 4 ' out
