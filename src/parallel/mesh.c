@@ -290,6 +290,14 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "set it to "
                     "1, or set machine.device to cpu",
                     mesh_cp(m));
+    const bool experts_fp8 = s->run.train_precision == PRECISION_FP8 &&
+                             s->run.fp8_recipe == FP8_RECIPE_BOUND && model->moe_experts > 0;
+    if (experts_fp8 && (mesh_ep(m) > 1 || mesh_cp(m) > 1))
+        return FAIL(STATUS_CONFIG,
+                    "train.precision fp8 of experts beside parallel.%s %d is built for CPU ranks so far: use "
+                    "bf16, or "
+                    "set machine.device to cpu",
+                    mesh_ep(m) > 1 ? "expert" : "context", mesh_ep(m) > 1 ? mesh_ep(m) : mesh_cp(m));
     if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
                     "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "
