@@ -91,10 +91,11 @@ fi
 [ "$(uname -m)" != x86_64 ] || beside arm64_emulated
 step "tests under sanitizers"
 # Of train.meshes, whose eight ranks at a time take minutes with sanitizers, this has the pairs of axes (train.meshes_mpi) and each axis
-# for itself. The golden set is bits of the optimised build. cli.demo trains a dozen times, minutes with sanitizers: what it calls is tested
+# for itself. train.context and train.experts are five minutes each with them: what they call is tested under them by model.context,
+# model.experts, train.experts_mpi (which trains with context parallelism, too) and train.expert_kills; `slow` has them. The golden set is bits of the optimised build. cli.demo trains a dozen times, minutes with sanitizers: what it calls is tested
 # under them by itself. plan.published plans a hundred published runs and compares numbers: what it calls is tested under them by plan.plan,
 # plan.mesh_plan, plan.mesh_axes, plan.machine and cli.plan.
-but='^golden\.|^train\.meshes$|^cli\.demo$|^plan\.published$'
+but='^golden\.|^train\.(meshes|context|experts)$|^cli\.demo$|^plan\.published$'
 [ "$mode" = full ] || but='^golden\.'
 ctest --preset asan -j "$tests" -E "$but"
 [ -z "$aside" ] || joined
