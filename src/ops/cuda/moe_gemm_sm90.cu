@@ -53,13 +53,10 @@ using pipe = pipeline<out_smem::END, STAGES>;
 enum { BYTES = pipe::END };
 enum { REGISTERS_LOAD = 40, REGISTERS = 232 };
 
-__host__ __device__ constexpr bool is_fp8(int pass) { return pass >= FWD_F8; }
 __host__ __device__ constexpr bool by_rows(int pass)
 {
     return pass == FWD || pass == DGRAD || pass == FWD_F8 || pass == DGRAD_F8;
 }
-// Of the sum, in a stage.
-__host__ __device__ constexpr int depth_of(int pass) { return is_fp8(pass) ? 2 * K : K; }
 
 struct grouped {
     const int *offsets, *counts, *source;
@@ -75,6 +72,10 @@ struct grouped {
 #ifdef TILE90
 
 // ---- Shared by producers and consumers.
+
+__device__ constexpr bool is_fp8(int pass) { return pass >= FWD_F8; }
+// Of the sum, in a stage.
+__device__ constexpr int depth_of(int pass) { return is_fp8(pass) ? 2 * K : K; }
 
 // One tile: `row` and `column` of C; `steps` of K; `expert`; `first` of its sorted rows, and `valid` rows from
 // there (0: only the other block has a tile, and this one follows along). shared: the other block's B is the same.
