@@ -26,6 +26,7 @@ static_assert(offsetof(struct step_scalars, hits) ==
               "the losses that ranks sum are contiguous");
 
 static enum comm_step comm_step_kind(enum step_mode mode);
+static void begin_stage(struct trainer *t, int micro_count);
 static status exec_step(struct trainer *t, int micro_count);
 static status capture_step(struct trainer *t, int micro_count);
 static status queue_step(struct trainer *t, int micro_count);
@@ -45,6 +46,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     SCOPE("train.step", t->step);
     CHECK(b->step == t->step, "data of step %lld at step %lld", (long long)b->step, (long long)t->step);
     TRY(fp8_run_before(t));
+    begin_stage(t, b->micro_count);
     const bool timed =
         t->exec.stream == NULL || t->mode != STEP_FIRST; /* a GPU's first step loads libraries */
     struct step_counts counts;
@@ -72,14 +74,20 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     return STATUS_OK;
 }
 
+/* A stage of train.batch_schedule begins as a run does: it has other collectives (comm/health/call_list.h), and on a GPU
+ * GEMMs whose algorithm is not chosen yet (the first stage with two micro-batches adds to gradients). */
+static void begin_stage(struct trainer *t, int micro_count)
+{
+    if (t->mode != STEP_FIRST && micro_count != t->stage_micro_count) {
+        step_graphs_close(t);
+        t->mode = STEP_FIRST;
+    }
+    t->stage_micro_count = micro_count;
+}
+
 /* A GPU runs its first step op by op (libraries load, algorithms are chosen), captures the second and replays it from then on. */
 static status exec_step(struct trainer *t, int micro_count)
 {
-    if (t->mode == STEP_REPLAY && micro_count != t->captured) { /* train.batch_schedule: another stage */
-        step_graphs_close(t);
-        t->mode = STEP_CAPTURE;
-    }
-    t->captured = micro_count;
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
         TRY(save_queued(t));

@@ -44,7 +44,7 @@ struct trainer {
     struct rank_state rank; /* gradient sums, ZeRO, optimizer offload */
     struct feed feed;
     struct context context; /* of the feed: this rank's part of a micro-batch */
-    struct fp8_run fp8;    /* of train.precision=fp8 */
+    struct fp8_run fp8;     /* of train.precision=fp8 */
 
     /* How a step runs. */
     struct exec exec;
@@ -54,12 +54,14 @@ struct trainer {
     struct pipeline pipeline;
     struct graph graph;        /* of a step; with train.on_spike=skip up to its gradients */
     struct graph graph_update; /* then the rest */
-    enum step_mode mode; /* of the next step */
-    int captured;        /* micro-batches of the graph's step */
+    enum step_mode mode;       /* of the next step */
+    int stage_micro_count;     /* micro-batches of the last step */
     struct trainer_pause pause;
     struct verifier *verify; /* train.verify (train/verify.h); NULL: off */
-    struct snapshot *snapshot; /* copies of a GPU's state beside a step (train/snapshot.h); NULL: there are none */
-    struct save *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
+    struct snapshot
+        *snapshot; /* copies of a GPU's state beside a step (train/snapshot.h); NULL: there are none */
+    struct save
+        *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
 
     /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what
      * its checkpoint says. NULL: not known. Owned. */
@@ -77,10 +79,10 @@ struct trainer {
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
-    struct health health; /* of the steps done */
-    struct spike spike;   /* train/spike.h; of the steps done */
+    struct health health;   /* of the steps done */
+    struct spike spike;     /* train/spike.h; of the steps done */
     struct lineage lineage; /* what was left out on the way here */
-    bool told_unsound;    /* the log says that checkpoints are not sound */
+    bool told_unsound;      /* the log says that checkpoints are not sound */
 };
 
 /* Opens the spec's device and op set and reserves all memory: for training as the spec says (`args` NULL), or for
@@ -89,7 +91,8 @@ struct trainer {
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
 /* One of several ranks, for training. STATUS_COMM when ranks have different specs. */
-status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm) WARN_UNUSED;
+status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa,
+                         struct comm *comm) WARN_UNUSED;
 /* Master weights alone, to read or write files: on the host, for any device, precision or backend of the spec;
  * t->spec stays as given. */
 status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
@@ -102,16 +105,16 @@ struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* over all ranks; loss: mean nats per valid token */
     double mtp_loss;                               /* mean over the MTP modules; NaN without them */
     double z_loss;                                 /* train.z_loss: its term, not part of loss; NaN without */
-    double halt_loss;                              /* of the halting head, per document and segment; NaN without */
-    double aux_loss, load_max, load_min;           /* of moe layers; else 0 */
-    double moe_dropped;                            /* share of their slots; NaN without model.moe_capacity */
-    double bubble;                                 /* of a pipeline: fraction of time without compute; else NaN */
-    int64_t tokens, targets, padding;              /* of the step; in the loss; of no document */
+    double halt_loss;                    /* of the halting head, per document and segment; NaN without */
+    double aux_loss, load_max, load_min; /* of moe layers; else 0 */
+    double moe_dropped;                  /* share of their slots; NaN without model.moe_capacity */
+    double bubble;                       /* of a pipeline: fraction of time without compute; else NaN */
+    int64_t tokens, targets, padding;    /* of the step; in the loss; of no document */
     /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the
      * largest element and the largest code, over inputs and over gradients. */
-    enum spike_kind spike;                         /* what the step is beside those before it, */
-    bool left_out;                                 /* whether its update was left out, */
-    char spike_why[SPIKE_WHY];                     /* and why */
+    enum spike_kind spike;     /* what the step is beside those before it, */
+    bool left_out;             /* whether its update was left out, */
+    char spike_why[SPIKE_WHY]; /* and why */
     double fp8_saturated, fp8_headroom_x, fp8_headroom_dy;
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
