@@ -17,7 +17,7 @@ struct pipeline_order {
     int depth;                        /* mailbox capacity: pipeline_schedule_depth */
     int count, most;                  /* number of actions so far, and in all; equal after pipeline_order_make */
     struct pipeline_ordered *actions; /* [count], owned */
-    struct pipeline_pair *ended;      /* [count + 1]: when each action ends; the last entry is time 0; owned */
+    struct pipeline_pair *ended;      /* [count + 1]: when each action ends; the last entry means "no message"; owned */
     double *seconds;                  /* [stages][PIPELINE_PASSES], owned */
 };
 
