@@ -1,5 +1,5 @@
-/* call: the description of one collective or message: what is moved, its name and number, and its text in errors. Used by every file of
- * comm/; calls none of them. */
+/* call: describes one collective or message: what it moves, its name and number, and its text in errors. Every file of
+ * comm/ uses it; it calls none of them. */
 #ifndef INGOT_COMM_CALL_H
 #define INGOT_COMM_CALL_H
 #include "comm/comm_int.h"
@@ -11,17 +11,17 @@ const char *comm_op_text(enum comm_op op);
 const char *comm_rank_text(const struct comm *c, int rank, char text[COMM_TEXT]);
 /* "collective 7, all-gather 'weights'" or "collective 7 of 'tensor', all-gather 'weights'"; "message 7 ...". */
 const char *comm_call_text(const struct comm *c, const struct comm_call *call, char text[COMM_TEXT]);
-/* The rank of c that a message goes to, or comes from. */
+/* The rank of c to which a message goes, or from which it comes. */
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
-/* The rank of c that a shift takes from. */
+/* The rank of c from which a shift receives. */
 static inline int comm_shift_source(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
 /* What ranks send and receive in a call. */
 enum comm_pattern {
-    COMM_PATTERN_NONE,          /* no collective moves data: a barrier, messages */
+    COMM_PATTERN_NONE,          /* not a collective that moves data: a barrier, a message */
     COMM_PATTERN_ONE,           /* each rank receives the data of one rank */
-    COMM_PATTERN_ALL,           /* of each rank for all: ranks that receive have room for [ranks][bytes] */
-    COMM_PATTERN_SPLIT,         /* of each rank for each: send is [ranks][bytes], too */
-    COMM_PATTERN_SUM            /* SPLIT, and what is received is added up */
+    COMM_PATTERN_ALL,           /* each rank sends the same data to all: receivers have room for [ranks][bytes] */
+    COMM_PATTERN_SPLIT,         /* each rank sends different data to each: send is [ranks][bytes], too */
+    COMM_PATTERN_SUM            /* as SPLIT, and the received data are added up */
 };
 /* A switch without a default: a new op does not compile before its pattern is here. */
 static inline enum comm_pattern comm_op_pattern(enum comm_op op)
@@ -47,21 +47,22 @@ static inline bool comm_op_one(enum comm_op op) { return comm_op_pattern(op) == 
 static inline bool comm_op_sums(enum comm_op op) { return comm_op_pattern(op) == COMM_PATTERN_SUM; }
 static inline bool comm_op_splits(enum comm_op op) { return comm_op_pattern(op) >= COMM_PATTERN_SPLIT; }
 
-/* What a rank says about a call: all must say the same. */
+/* A rank's description of a call. All ranks must give the same one. */
 struct comm_header {
     uint64_t sequence, bytes;
     uint64_t counts;            /* hash of comm_call.counts; 0: none */
     int32_t op;
     char name[COMM_NAME];
 };
-enum { COMM_LINE = 64 };    /* a message's data begin behind its header, on a line of their own */
+enum { COMM_LINE = 64 };    /* cache line: a message's data begin on the line after its header */
 static_assert(sizeof(struct comm_header) <= COMM_LINE, "a header is at most a line");
 void comm_header_fill(struct comm_header *h, const struct comm *c, const struct comm_call *call);
-/* Of an all-to-all with counts: rows that rank i has for the ranks before j, or, of rows to j, those of ranks before i. */
+/* For an all-to-all with counts: number of rows that rank i sends to the ranks before j; number of rows that rank j
+ * receives from the ranks before i. */
 int64_t comm_rows_sent_before(const struct comm *c, const struct comm_call *call, int i, int j);
 int64_t comm_rows_received_before(const struct comm *c, const struct comm_call *call, int i, int j);
-/* STATUS_COMM with both calls when they differ. */
+/* Returns STATUS_COMM, whose message names both calls, if they differ. */
 status comm_header_check(const struct comm *c, const struct comm_header *a, int rank_a, const struct comm_header *b, int rank_b) WARN_UNUSED;
-/* STATUS_COMM when a message is not what was asked for. */
+/* Returns STATUS_COMM if a message is not the expected one. */
 status comm_message_check(const struct comm *c, const struct comm_header *sent, const struct comm_call *call) WARN_UNUSED;
 #endif

@@ -1,16 +1,16 @@
 /* comm: the ranks of one job, groups of them, collectives and messages between them. docs/COMM.md.
  *
- * A rank is a process. Every rank of a communicator calls the same collectives in the same order with the same
- * sizes. Each call sends its name
- * and size to the others; a mismatch is an error that names both calls: never a hang, never mixed data.
+ * A rank is a process. Every rank of a communicator calls the same collectives in the same order with the same sizes.
+ * Each call sends its name and size to the others; a mismatch is an error that names both calls: never a hang, never
+ * mixed data.
  *
- * Waits end. If a rank dies, its heartbeat stops for COMM_SILENCE_S seconds, or it fails, all others return
- * STATUS_COMM with one line that
- * names the rank, the call and its number.
+ * Every wait ends. If a rank dies, fails, or its heartbeat stops for COMM_SILENCE_S seconds, all others return
+ * STATUS_COMM with one line that names the rank, the call and its number.
  *
- * A NULL comm is one rank alone: collectives copy what they would have copied, and cost nothing else.
+ * A NULL comm is a single rank: collectives then only copy input to output.
  *
- * Transports (comm/transport.h): shared memory of one host, and Open MPI between hosts. GPUs: comm/gpu/device_comm.h. */
+ * Transports (comm/transport.h): shared memory of one host, and Open MPI between hosts. GPUs:
+ * comm/gpu/device_comm.h. */
 #ifndef INGOT_COMM_COMM_H
 #define INGOT_COMM_COMM_H
 #include "base/status.h"
@@ -23,11 +23,12 @@ struct comm;
 struct stream; /* dev/dev.h */
 
 enum { COMM_RANKS_MAX = 512, COMM_NAME = 32, COMM_TEXT = 512 };
-/* Communicators that a rank can be in, including the world; those whose calls may have a stream, which are the first. */
+/* COMM_GROUPS limits the communicators of a rank, including the world; only the first COMM_DEVICE_GROUPS of them may
+ * run GPU collectives. */
 enum { COMM_GROUPS = 12, COMM_DEVICE_GROUPS = 8 };
-#define COMM_SILENCE_S 4.0  /* heartbeats come four times a second */
-#define COMM_STUCK_S 8.0    /* all ranks wait at once for so long: a deadlock */
-#define COMM_DEADLINE_S 3600.0  /* timeout of one wait, for a live rank that is busy: an evaluation, a checkpoint */
+#define COMM_SILENCE_S 4.0  /* a rank is lost if its heartbeat, sent four times a second, stops for this long */
+#define COMM_STUCK_S 8.0    /* if every rank has been waiting for this many seconds, the job is declared deadlocked */
+#define COMM_DEADLINE_S 3600.0  /* timeout of one wait for a rank that is alive but busy: an evaluation, a checkpoint */
 
 /* Reads this process's rank from the environment: of `ingot launch` (INGOT_RANK, INGOT_RANKS, INGOT_COMM), of
  * Open MPI's mpirun (OMPI_COMM_WORLD_RANK, _SIZE), of srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; srun
@@ -38,44 +39,44 @@ struct comm_env {
     int rank, ranks;
     int local_rank;     /* index on this host */
     enum comm_launcher by;
-    int fd;             /* COMM_BY_LAUNCH: of the shared memory; -1: none */
+    int fd;             /* COMM_BY_LAUNCH: file descriptor of the shared memory; -1: none */
 };
 status comm_env_read(struct comm_env *e) WARN_UNUSED;
 
-/* *out is NULL for one rank. Collective: waits for all ranks, a minute at most. */
+/* Opens the world. Collective: waits for all ranks, at most one minute. *out is NULL for one rank. */
 status comm_open(struct comm **out, const struct comm_env *e) WARN_UNUSED;
-/* Closes the world and every group. `st`: this rank's result. Any error aborts the waits of the others with
- * this thread's message. NULL: nothing. */
+/* Closes the world and every group. `st`: this rank's result. If it is an error, it aborts the other ranks' waits with
+ * this thread's message. Does nothing for NULL. */
 void comm_close(struct comm *c, status st);
-/* Splits `parent`: the group of ranks with the same color, ordered by key (then by rank in parent).
- * Collective over parent. A group of one rank is *out = NULL. A group lives until the world is closed. Its
- * calls are watched like all others; errors name the group, and a rank by its number in the world and in the
- * group. STATUS_CONFIG: a rank is in COMM_GROUPS communicators already. */
+/* Splits `parent` into groups: ranks with the same color form a group, ordered by key (then by rank in parent).
+ * Collective over parent. *out is NULL for a group of one rank. A group lives until the world is closed. Its calls are
+ * monitored like all others; errors name the group, and a rank by its number in the world and in the group.
+ * STATUS_CONFIG if a rank is in COMM_GROUPS communicators already. */
 status comm_split(struct comm *parent, const char *name, int color, int key, struct comm **out) WARN_UNUSED;
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 int comm_local_rank(const struct comm *c);   /* on this host */
-/* Time that this rank has waited for others in calls on host memory, without waits of microseconds. NULL: 0. */
+/* Seconds that this rank has waited for others in calls on host memory; waits of microseconds do not count. NULL: 0. */
 double comm_wait_s(const struct comm *c);
-/* The rank that the others wait for in a call on host memory: the lowest that is in none, while this rank is in one.
- * -1: nobody, or this rank does not wait. Any thread may ask. */
+/* The straggler of a call on host memory: the lowest rank that is in no such call, while this rank is in one. -1: there
+ * is none, or this rank does not wait. Any thread may call this. */
 int comm_awaited(const struct comm *world);
 /* Placement of a job's ranks. NULL: one rank. */
 struct comm_job {
-    int ranks, here;    /* in all; on this host */
-    bool memory;        /* transport_shm; else Open MPI */
+    int ranks, here;    /* number of ranks: of the job; on this host */
+    bool memory;        /* true: transport_shm, the ranks share memory; false: Open MPI */
 };
 struct comm_job comm_job(const struct comm *world);
-/* Memory of communication in addition to the caller's buffers: heartbeats and flags, buffers, mailboxes.
- * Shared memory counts 1/n per rank. Host pages that are never written cost nothing. comm_memory predicts it
- * for a plan; comm_memory_used is what this rank has allocated. Not counted: lists of a few bytes per call,
- * and what MPI and NCCL allocate. */
+/* Memory that communication needs in addition to the caller's buffers: heartbeats and flags, buffers, mailboxes. Shared
+ * memory counts 1/n per rank. Host pages that are never written cost nothing. comm_memory predicts it for a plan;
+ * comm_memory_used is what this rank has allocated. Not counted: lists of a few bytes per call, and what MPI and NCCL
+ * allocate. */
 struct comm_memory { size_t device, host; };
 struct comm_memory_args {
     struct comm_job job;
     bool devices;
-    int groups;         /* communicators of the rank, including the world */
-    size_t mail_bytes;  /* comm_mail_open; mail_depth 0: none */
+    int groups;         /* number of communicators of the rank, including the world */
+    size_t mail_bytes;  /* arguments of comm_mail_open; mail_depth 0: no mailboxes */
     int mail_depth, mail_ranks;
 };
 struct comm_memory comm_memory(const struct comm_memory_args *a);
@@ -86,30 +87,31 @@ struct comm_memory comm_memory_used(const struct comm *world);
  *
  * comm_devices_open: once, collective, after the groups were made. s: a stream of this rank's GPU; from then on
  * dev_sync
- *   checks the other ranks while it waits. NULL world or stream: nothing. STATUS_CONFIG if two ranks have one GPU.
- *   GPUs of one host with peer access read and write each other's memory, and time their algorithms (tuner.h). All other
- *   calls use NCCL, and all calls with COMM_DEVICES_NCCL; STATUS_DEVICE if NCCL is missing.
- * comm_devices_register: collective; an arena in GPU memory, with the same use on all ranks. Buffers outside
- * registered
- *   memory use NCCL.
- * comm_devices_deregister: collective, before the arena is freed while others stay; no call that uses it is in flight. */
+ *   checks the other ranks while it waits. Does nothing if world or stream is NULL. STATUS_CONFIG if two ranks have the
+ *   same GPU. GPUs of one host with peer access read and write each other's memory, and time their algorithms (tuner.h).
+ *   All other calls use NCCL; with COMM_DEVICES_NCCL every call does. STATUS_DEVICE if NCCL is missing.
+ * comm_devices_register: collective; registers an arena in GPU memory, which all ranks use alike. Calls with buffers
+ *   outside registered memory use NCCL.
+ * comm_devices_deregister: collective; call it before the arena is freed while others stay, and while no call that uses
+ *   it is in flight. */
 enum comm_transport { COMM_DEVICES_AUTO, COMM_DEVICES_NCCL };
 status comm_devices_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
 status comm_devices_register(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
 status comm_devices_deregister(struct comm *world, void *base) WARN_UNUSED;
 
-/* Collectives. `name` (a literal) says in errors what was sent. Sizes in bytes. */
+/* Collectives. `name` (a literal) says in errors what was sent. Sizes are in bytes. */
 /* recv[r] [bytes] = rank r's send[this rank]; send and recv are [ranks][bytes] and must not overlap. */
 status comm_all_to_all(struct comm *c, const char *name, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
-/* The same with as many rows of `bytes` as each pair of ranks has. counts[i * ranks + j]: rows from rank i to rank j, the
- * same array on all ranks, where the data are. send: the rows for rank 0, then those for rank 1, ...; recv: the rows of
- * rank 0, of rank 1, ... They must not overlap. On the host the counts' hashes are compared. With a stream the host reads
- * no count; the ranks must reach each other's memory (STATUS_CONFIG), and `bytes` is even. */
+/* The same with a number of rows of `bytes` for each pair of ranks (all-to-all-v). counts[i * ranks + j]: number of
+ * rows from rank i to rank j; the same array on all ranks, in the same memory as the data. send: the rows for rank 0,
+ * then those for rank 1, ...; recv: the rows from rank 0, from rank 1, ... They must not overlap. On the host the
+ * counts' hashes are compared. With a stream the host reads no count; the ranks must have access to each other's memory
+ * (STATUS_CONFIG), and `bytes` must be even. */
 status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *counts, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* all[r] [bytes] = rank r's `mine`, which may be all + rank * bytes. */
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
-/* recv [bytes] = `send` of rank - by; this rank's goes to rank + by, modulo ranks; 0 < by < ranks. Successive
- * shifts make an all-gather or an all-to-all in steps, which compute can overlap. c must not be NULL. */
+/* Ring shift: recv [bytes] = `send` of rank - by; this rank's `send` goes to rank + by, modulo ranks; 0 < by < ranks.
+ * Successive shifts make an all-gather or an all-to-all in steps, which compute can overlap. c must not be NULL. */
 status comm_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* Gathers on rank 0 only; on the others `all` is scratch. */
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
@@ -117,66 +119,65 @@ status comm_gather(struct comm *c, const char *name, const void *mine, void *all
 status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
 
-/* Sums over ranks, in an order that depends only on their number: the sum of ranks 0, 2, 4, ... by this rule,
- * plus the sum of ranks 1, 3, 5, ... by this rule. So each rank may itself contribute a sum in this order,
- * and the result does not depend on how many ranks share it (powers of two). F32, F64, or BF16, which is
- * added in F32 and rounded once. */
-/* x [count] = the sum of all x: every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned to 64. */
+/* Sums over ranks, in an order that depends only on their number: the sum of ranks 0, 2, 4, ... by this rule, plus the
+ * sum of ranks 1, 3, 5, ... by this rule. So each rank may itself contribute a sum in this order, and the result does
+ * not depend on how many ranks compute it (powers of two). F32, F64, or BF16, which is added in F32 and rounded
+ * once. */
+/* All-reduce: x [count] = the sum of all x; every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned
+ * to 64. */
 size_t comm_sum_scratch(int ranks, int64_t count, dtype dt);
 status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
-/* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`: comm_reduce_scratch bytes. */
+/* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`:
+ * comm_reduce_scratch bytes. */
 size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
-/* Finishes a reduce-scatter whose data arrived by shifts: x[r] is from rank r; this rank's part is `own`, and
- * its slot in x is unused. */
+/* Finishes a reduce-scatter whose data arrived by shifts, by adding the terms: x[r] is from rank r; this rank's term is
+ * `own`, and its slot in x is unused. */
 status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
 status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
 
-/* Messages on the ring of a communicator: rank 0 follows the last rank. Each direction is a channel of its own,
- * also between two ranks. One rank alone must not send; comm_mail_open(NULL) is allowed.
+/* Messages on the ring of a communicator: rank 0 follows the last rank. Each direction is a channel of its own, even
+ * between two ranks. A single rank must not send; comm_mail_open(NULL) is allowed.
  *
- * comm_mail_open: once, collective; capacity: `depth` unread messages of at most `bytes_max` per direction and
- * rank. With a
- *   stream, mailboxes are in GPU memory, and all messages are on GPUs.
+ * comm_mail_open: once, collective; each mailbox holds `depth` unread messages of at most `bytes_max` per direction and
+ *   rank. With a stream, mailboxes are in GPU memory, and all messages are on GPUs.
  * comm_send: data may be overwritten after it returns (on a GPU: by later work of the stream). It waits only while
- * `depth`
- *   messages of that direction are unread (over MPI: not sent yet).
- * comm_recv: the oldest message that travels in direction `way` to this rank; COMM_NEXT: what the previous rank
- * sent. Name
- *   and bytes must be those of comm_send, or all ranks fail and name both. */
+ *   `depth` messages of that direction are unread (over MPI: not sent yet).
+ * comm_recv: receives the oldest message that travels in direction `way` to this rank; COMM_NEXT: from the previous
+ *   rank. Name and bytes must be those of comm_send, or all ranks fail and name both. */
 enum comm_way { COMM_NEXT, COMM_PREV };
 status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
-/* After the last message of a step, when all have been received: the next messages may be in another CUDA
+/* Call after the last message of a step, when all have been received: the next messages may be in another CUDA
  * graph. */
 void comm_mail_settle(struct comm *c);
 
-/* Brackets the calls of a training step on c (the world) and its groups, including messages: they must be the
- * same in every step. The first step records the list; at its end the ranks of each communicator compare (a
- * collective), and queued calls are compared one by one before they are queued. REPLAY: queued calls repeat
- * inside a graph. STATUS_COMM names the first different call, before it is made. NULL: nothing. */
+/* Brackets the calls of a training step on c (the world) and its groups, including messages: they must be the same in
+ * every step. The first step records the list; at its end the ranks of each communicator compare their lists (a
+ * collective), and queued calls are compared one by one before they are queued. REPLAY: queued calls repeat inside a
+ * graph. STATUS_COMM names the first call that differs, before it is made. Does nothing for NULL. */
 enum comm_step { COMM_STEP_FIRST, COMM_STEP_REPEAT, COMM_STEP_REPLAY };
 void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
-/* Calls between the two are not part of the list: not every step makes them. On all ranks, and on host memory alone. */
+/* Call it with true, then with false, on all ranks: calls in between are not part of the list, because not every step
+ * makes them. They must be on host memory. */
 void comm_step_aside(struct comm *c, bool begins);
-/* Instead of comm_step_end, on all ranks: the step ends here, and no other follows. */
+/* Call it instead of comm_step_end, on all ranks: the step is dropped, and no other follows. */
 void comm_step_drop(struct comm *c);
 
-/* The flight recorder's directory: after an abort the last 64 calls of each rank are written to comm-flight.txt
- * there. Without a directory the
- * last call of each rank goes to stderr. Any rank may set it. */
+/* Sets the flight recorder's directory: after an abort the last 64 calls of each rank are written to comm-flight.txt
+ * there. Without a directory the last call of each rank goes to stderr. Any rank may set it. */
 void comm_flight_recorder_dir(struct comm *c, const char *run_dir);
 
 /* ---- for the process that starts the ranks (`ingot launch`, tests) */
-/* Shared memory of a job of `ranks`, as a file descriptor that children inherit. Nothing remains after all
- * have exited. */
+/* Creates the shared memory of a job of `ranks`, as a file descriptor that children inherit. Nothing of it remains
+ * after all have exited. */
 status comm_job_create(int ranks, int *fd) WARN_UNUSED;
-/* Aborts all waits with a message, on behalf of a rank that cannot any more. */
+/* Aborts all waits with a message, on behalf of a rank that no longer can. */
 void comm_job_abort(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Why the job was aborted; "": it was not. */
+/* Gets the reason why the job was aborted; "": it was not. */
 void comm_job_abort_reason(int fd, char text[COMM_TEXT]);
 /* Writes the last calls of each rank. */
 void comm_job_write_flight(int fd, const char *reason);

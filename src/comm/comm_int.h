@@ -24,28 +24,30 @@ struct comm_call {
     enum comm_op op;
     const char *name;
     const void *send;
-    void *recv;         /* of sums: the terms, [ranks][bytes] */
-    size_t bytes;       /* of an all-reduce, on GPUs only: bytes of a rank's slice */
-    void *out;          /* of sums on GPUs: a reduce-scatter's [bytes]; an all-reduce's [ranks][bytes], which is `send` */
-    dtype dt;           /* of sums on GPUs */
-    enum comm_way way;  /* of a message */
-    int by;             /* of a shift */
-    const int64_t *counts; /* of an all-to-all: rows of `bytes` from each rank to each, [ranks][ranks], where the data are; NULL: one */
+    void *recv;         /* reductions: the terms, [ranks][bytes] */
+    size_t bytes;       /* all-reduce, on GPUs only: bytes of a rank's slice */
+    void *out;          /* GPU reductions only. Reduce-scatter: output, `bytes` long. All-reduce: output [ranks][bytes],
+                           equal to `send` */
+    dtype dt;           /* GPU reductions only */
+    enum comm_way way;  /* messages only */
+    int by;             /* shifts only */
+    const int64_t *counts; /* all-to-all: number of rows of `bytes` from each rank to each, [ranks][ranks], in the same
+                              memory as the data; NULL: one row */
     struct stream *stream; /* data are on GPUs; NULL: in host memory */
-    volatile unsigned char *mark; /* of a queued call: set to 1 when it is done; NULL: none */
+    volatile unsigned char *mark; /* a queued call sets it to 1 when it is done; NULL: none */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its direction; from 1 */
 };
 
-/* Calls since the GPUs were last known to be idle, or of the replayed step. World only. */
+/* Calls queued since the GPUs were last known to be idle, or calls of the replayed step. World only. */
 struct device_calls {
     struct device_call_entry *list;    /* owned */
     int count, room;
-    int step;                   /* the first ones are the step's, which may be replayed */
-    volatile unsigned char *done; /* [DEVICE_FLAGS] in host memory that GPUs write; owned by the driver */
+    int step;                   /* the first `step` calls belong to the step, which may be replayed */
+    volatile unsigned char *done; /* [DEVICE_FLAGS] completion flags, in host memory; the driver owns them */
 };
-enum { DEVICE_FLAGS = 1 << 15 };  /* later calls have no flag */
+enum { DEVICE_FLAGS = 1 << 15 };  /* calls beyond this number have no flag */
 
-enum { DEVICE_PAGE = 2 << 20 };   /* GPUs map whole pages of each other */
+enum { DEVICE_PAGE = 2 << 20 };   /* GPUs map whole pages of each other's memory */
 static inline size_t device_pages(size_t bytes) { return (bytes + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE; }
 
 struct device_comm_ops; /* device_comm.h */
@@ -54,11 +56,12 @@ struct device_state;    /* device_comm_cuda.c */
 struct shm;   /* shm.c */
 struct mpi;     /* mpi.c */
 struct mail {
-    size_t bytes_max, room;     /* of a message; with its header, whole cache lines */
+    size_t bytes_max, room;     /* maximum bytes of a message; the same with its header, in whole cache lines */
     unsigned depth;
-    bool on_device;               /* kept by the GPUs' driver */
-    uint64_t sent[2], taken[2]; /* messages by direction, so far */
-    char *memory;               /* shm.c: the channels; mpi.c: copies of messages in flight, [2][depth][room], and one of the received */
+    bool on_device;               /* the mailboxes are in GPU memory */
+    uint64_t sent[2], taken[2]; /* number of messages so far, by direction */
+    char *memory;               /* shm.c: the channels; mpi.c: copies of messages in flight, [2][depth][room], and one
+                                   received message */
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
 };
@@ -66,29 +69,29 @@ struct mail mail_of(size_t bytes_max, int depth);
 struct comm {
     char name[COMM_NAME];       /* "": the world */
     int rank, ranks;
-    int *members;               /* [ranks] numbers in the world; owned */
-    struct comm *world;         /* the world; its own is itself */
+    int *members;               /* [ranks]: the members' ranks in the world; owned */
+    struct comm *world;         /* the world; the world's is itself */
     struct comm *groups[COMM_GROUPS];   /* world only; owned */
     int group_count;
-    uint32_t planes;            /* world only; bit p: number p is used by a communicator of this rank */
-    int plane;
-    uint64_t sequence;          /* collectives so far */
-    unsigned barriers;          /* shm.c: so far */
+    uint32_t planes;            /* world only; bit p: a communicator of this rank has number p */
+    int plane;                  /* number of this communicator */
+    uint64_t sequence;          /* number of collectives so far */
+    unsigned barriers;          /* shm.c: number of barriers so far */
     void *handle;               /* mpi.c: its MPI_Comm */
     struct mail mail;           /* room is 0 before comm_mail_open */
-    const struct transport *transport; /* of the host: shm or mpi; the same in all groups */
-    struct shm *local;        /* its state: one of the two */
-    struct mpi *mpi;
-    struct watch *watch;        /* world only: its monitor (heartbeat.h) */
+    const struct transport *transport; /* host transport: shm or mpi; the same in all groups */
+    struct shm *local;          /* state of transport_shm; NULL with mpi */
+    struct mpi *mpi;            /* state of transport_mpi; NULL with shm */
+    struct watch *watch;        /* world only: this rank's monitor (heartbeat.h) */
     struct flight_recorder *flight;      /* world only: in heartbeat memory */
     struct call_list *calls;        /* world only: owned */
     int local_rank, local_ranks; /* world only */
     struct comm_memory room;      /* world only: allocated so far */
-    const struct device_comm_ops *driver; /* world only: NULL without GPUs */
+    const struct device_comm_ops *driver; /* world only: GPU functions; NULL without GPUs */
     struct device_calls device_calls;/* world only */
-    struct device_state *device;        /* the driver's, of this communicator; NULL before it needs one */
+    struct device_state *device;        /* GPU state of this communicator; NULL before it is needed */
 };
 
-/* comm.c: one collective; assigns its number. On the host a reduce-scatter only moves data: the caller adds. */
+/* comm.c: runs one collective and assigns its number. On the host a reduce-scatter only moves data: the caller adds. */
 status comm_carry(struct comm *c, struct comm_call call) WARN_UNUSED;
 #endif

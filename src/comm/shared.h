@@ -1,13 +1,13 @@
-/* shared: memory that all ranks of a host map. For what goes between them without a collective, such as by threads. */
+/* shared: memory that all ranks of a host map, to exchange data without a collective, for example from threads. */
 #ifndef INGOT_COMM_SHARED_H
 #define INGOT_COMM_SHARED_H
 #include "comm/comm.h"
 
-/* Collective over the world, whose ranks are on one host (comm_job(world).memory). *base [bytes], zeroed, on all ranks
- * the same memory; it is reserved, so that a later access cannot fail. On all ranks alike STATUS_FIT when it is
- * refused. It goes away when the last rank has unmapped it or ended. */
+/* Collective over the world, whose ranks must be on one host (comm_job(world).memory). *base [bytes] is zeroed memory,
+ * the same on all ranks. It is reserved, so a later access cannot fail. If it is refused, all ranks return STATUS_FIT.
+ * The memory is freed when the last rank has unmapped it or ended. */
 status comm_shared_open(struct comm *world, size_t bytes, void **base) WARN_UNUSED;
 void comm_shared_close(void *base, size_t bytes); /* NULL is fine */
-/* Whether the ranks end because of an error of one of them; on any thread. NULL: no. */
+/* True if an error of one rank has aborted the job; may be called on any thread. NULL: false. */
 bool comm_aborted(const struct comm *world);
 #endif

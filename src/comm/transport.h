@@ -1,7 +1,9 @@
-/* transport: what moves data between ranks through host memory. Two tables: shared memory of one host, and Open MPI between hosts.
+/* transport: moves data between ranks through host memory. There are two tables of functions: shared memory on one
+ * host, and Open MPI between hosts.
  *
- * A collective or message is synchronous: its data are there when the function returns. Every wait ends: STATUS_COMM when a rank dies, hangs
- * or aborts (health/heartbeat.h). To add a transport: a file in host/ with such a table, and a case in comm_open (comm.c). */
+ * A collective or message is synchronous: its data have arrived when the function returns. Every wait ends: STATUS_COMM
+ * when a rank dies, hangs or aborts (health/heartbeat.h). To add a transport, add a file to host/ with such a table,
+ * and a case to comm_open (comm.c). */
 #ifndef INGOT_COMM_TRANSPORT_H
 #define INGOT_COMM_TRANSPORT_H
 #include "comm/comm_int.h"
@@ -9,22 +11,23 @@
 struct transport {
     const char *name;
     status (*open)(struct comm *world, const struct comm_env *e);
-    /* May not return after a failure: mpi ends the job, having said why. */
+    /* May not return after a failure: mpi logs the reason and ends the job. */
     void (*close)(struct comm *world, status st);
     status (*collective)(struct comm *c, const struct comm_call *call);
     status (*message)(struct comm *c, const struct comm_call *call);
-    /* Collective over parent; c: the group of this rank, NULL: it is in none. */
+    /* Collective over parent; c: the group of this rank; NULL: this rank is in no group. */
     status (*split)(struct comm *parent, struct comm *c, int key);
     status (*mail_open)(struct comm *c);
     void (*mail_close)(struct comm *c);         /* after close: messages may be in flight until then */
-    /* For plans: bytes of a rank in a job of `ranks`, `here` of them on its host, that is in so many communicators; and of its mail. */
+    /* For the planner: transport memory of one rank, given job size, ranks on its host, and its number of
+     * communicators. mail_bytes: the same for the mailboxes. */
     size_t (*bytes)(int ranks, int here, int groups);
     size_t (*mail_bytes)(const struct mail *m, int ranks);
 };
 extern const struct transport transport_shm, transport_mpi;
-/* The file of shared memory that transport_shm needs. */
+/* Bytes of the shared-memory file that transport_shm needs. */
 size_t transport_shm_bytes(int ranks);
 
-/* An all-gather through host memory that is no part of a step's list of calls. */
+/* An all-gather through host memory that is not part of a step's list of calls. */
 status transport_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 #endif

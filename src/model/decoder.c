@@ -200,14 +200,14 @@ static struct tensor norm_output_lay(struct quantized *q, const struct norm_bloc
     return y;
 }
 
-/* The FP8 form of G for the linear that reads it next; none: it makes its own. */
+/* The FP8 form of G for `reader`, the linear that reads it next; empty: that linear makes its own. */
 static struct quantized dout_quantized(const struct linear *reader, const struct lay *l)
 {
     if (!l->codes_dout || reader == NULL) return (struct quantized){0};
     return linear_quantized(reader, FP8_DY, l->dout_codes, l->dout_codes_t, l->params);
 }
 
-/* What a branch finds: whether y and dout bring their codes. */
+/* Layout options for a branch: whether its input and its output gradient already carry FP8 codes. */
 static struct lay branch_lay(const struct lay *l, const struct tensor *y, const struct linear *dout_reader)
 {
     struct lay branch = *l;
@@ -259,7 +259,7 @@ bool activations_stream_codes(const struct decoder *d, const struct lay *l)
            l->shares <= 1 && l->sets == 0 && d->hrm == NULL;
 }
 
-/* One place for the codes of G, for all layers. */
+/* All layers share one FP8 buffer for the residual-stream gradient G. */
 static struct lay stream_codes_lay(const struct decoder *d, const struct lay *l)
 {
     struct lay blocks = *l;

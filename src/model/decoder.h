@@ -43,9 +43,9 @@ struct block_saved {
     struct ffn_saved ffn;
     struct engram_saved engram;
     struct sp whole;
-    /* FP8: of y1 and y2; of G where the feed-forward part and the mixer read it, before their backward */
+    /* FP8 forms of y1 and y2, and of G as the feed-forward part and the mixer read it in backward */
     struct quantized y1_q, y2_q, ffn_dout_q, mixer_dout_q;
-    size_t act_mixer, act_end;    /* offsets in the activation arena: the end of engram and mixer, and of the block */
+    size_t act_mixer, act_end;    /* offsets in the activation arena: where the mixer ends, and where the block ends */
 };
 /* Generation: the caches of a batch of sequences in a block. */
 struct block_cache {
@@ -94,12 +94,12 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, its norm, gradient of the norm's output */
     struct norm_saved norm;
     struct head_saved head;
-    struct sp ends;       /* of embedding and head */
+    struct sp ends;       /* sequence parallelism of embedding and head */
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training only */
     struct stages *stages;   /* owned, with lay.sets: replaces blocks */
     struct hrm_saved *hrm;   /* owned; NULL: no HRM */
-    struct tensor workspace; /* of the op set */
-    size_t act_front;        /* offset in the activation arena: end of the tensors before the blocks, which are live
+    struct tensor workspace; /* the op set's workspace */
+    size_t act_front;        /* offset in the activation arena where the tensors before the blocks end; these are live
                                 until the last backward */
 };
 
@@ -108,12 +108,12 @@ struct activations {
 status decoder_init(struct decoder *d, const struct model_spec *spec, const struct mesh *mesh) WARN_UNUSED;
 void decoder_fini(struct decoder *d);
 
-/* Allocates weights (and gradients, moments) and the RoPE tables for `positions`; the arenas count or are real. */
+/* Allocates weights (and gradients, moments) and the RoPE tables for `positions`, from counting or real arenas. */
 struct decoder_lay_args {
     dtype dt, moment_dt;
     int with_grad, moments;
     int64_t positions;
-    struct stream *stream; /* of the arenas' device; NULL: the host */
+    struct stream *stream; /* a stream of the arenas' device; NULL: the host */
     struct params_arenas arenas;
 };
 status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;
@@ -124,8 +124,8 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
 void activations_fini(struct activations *a);
 bool activations_stream_codes(const struct decoder *d, const struct lay *l); /* FP8: norms write the codes of G */
 
-/* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; and
- * the loss of args.y. This rank holds its rows of args.y and args.dy. */
+/* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; from
+ * args.y to the loss. This rank holds its own rows of args.y and args.dy. */
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                          const struct exec *r) WARN_UNUSED;
 status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -136,12 +136,12 @@ status decoder_head(const struct decoder *d, struct activations *a, const struct
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be less than the allocated n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                    const struct exec *r) WARN_UNUSED;
-/* Loss only: run.scalars->loss_sum and hits += over valid targets. */
+/* Loss only: exec.scalars->loss_sum and hits += over valid targets. */
 status decoder_loss(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                     const struct exec *r) WARN_UNUSED;
 /* Forward and backward. loss_sum += over all segments (model_segments), mtp_loss_sum += over the MTP modules.
- * Parameter gradients are those of loss_sum * run.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or +=
- * (run.accum), the rest += (params.h: `stored`). */
+ * Parameter gradients are those of loss_sum * exec.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or +=
+ * (exec.accum), the rest += (params.h: `stored`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct exec *r) WARN_UNUSED;
 

@@ -56,12 +56,12 @@ status hrm_begin(const struct decoder *d, struct activations *a, const struct ex
 /* The input of pass k (spec.h: model_pass): the residual stream and the branch to add. */
 status hrm_enter(const struct decoder *d, struct activations *a, int64_t k, struct block_io *io,
                  const struct exec *r) WARN_UNUSED;
-/* From the residual stream after L's last block to z_L; and the gradient of z_L to that of the residual stream, in
- * place. */
+/* Forward: from the residual stream after L's last block to z_L. Backward: from the gradient of z_L to that of the
+ * residual stream, in place. */
 status hrm_low_fwd(const struct decoder *d, struct activations *a, const struct block_io *io,
                    const struct exec *r) WARN_UNUSED;
 status hrm_low_bwd(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;
-/* a->grad: from the gradient of x to that of the embedding. */
+/* Changes a->grad from the gradient of x to that of the embedding. */
 status hrm_begin_bwd(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;
 /* Training, before the first segment: computes which documents take part in which segments. It overwrites the states;
  * pass 0 resets them. */
@@ -71,8 +71,8 @@ status hrm_look(const struct decoder *d, struct activations *a, const struct bat
 const int32_t *hrm_targets(const struct decoder *d, const struct activations *a, const struct batch *b,
                            int64_t segment);
 static inline bool hrm_halts(const struct decoder *d) { return d->hrm && d->hrm->halt >= 0; }
-/* The halting head's loss after a segment: run.scalars->halt_sum +=; a->dy and parameter gradients += of halt_sum *
- * halt_scale. */
+/* The halting head's loss after a segment: exec.scalars->halt_sum +=; a->dy and parameter gradients += those of
+ * halt_sum * halt_scale. */
 status hrm_halt_bwd(const struct decoder *d, struct activations *a, const struct batch *b, int64_t segment,
                     const struct exec *r) WARN_UNUSED;
 #endif

@@ -30,7 +30,7 @@ struct mtp {
 };
 struct mtp_saved {
     struct tensor tokens, targets;      /* [N] I32: shifted by k */
-    struct tensor ahead;                /* I32, scratch: context parallelism: of the rows of all ranks */
+    struct tensor ahead;                /* I32, scratch; context parallelism: shifted ids of the rows of all ranks */
     struct tensor embedded, e, h, s, y; /* [N, D]: embedding, its norm, the residual stream's norm; sum after the
                                            block, its norm */
     struct norm_saved enorm, hnorm, norm;
@@ -43,7 +43,7 @@ status mtp_init(struct decoder *d) WARN_UNUSED;
 status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
 /* Forward and backward of all modules. Call it after decoder_fwd and before the head's loss, with the units of
- * embedding and head entered for backward. `stream`: the last block's sum. run.scalars->mtp_loss_sum +=; parameter
+ * embedding and head entered for backward. `stream`: the last block's sum. exec.scalars->mtp_loss_sum +=; parameter
  * gradients of mtp_loss_sum * mtp_scale as in decoder_fwd_bwd; a->grad = the gradient of `stream`. Overwrites a->x and
  * a->branch. */
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, struct tensor stream,

@@ -28,7 +28,7 @@ struct attn {
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
     int64_t heads, heads_kv, hd, window;
     bool gate;
-    bool rope_alone;                /* only RoPE of whole heads is between projection and attention */
+    bool rope_alone;                /* nothing but RoPE of whole heads is between projection and attention */
     double eps, scale, shift;       /* shift: added to the weights of the QK-norm */
 };
 struct attn_saved {
@@ -36,11 +36,11 @@ struct attn_saved {
     struct tensor dqkv, do_;                /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd; /* sized by the op set */
     struct linear_saved qkv_saved, out_saved;
-    /* context parallelism (nn/attn_context.h): all_gather: [k heads | v heads]; ulysses: of this rank's heads */
-    struct context_rows kv;
-    struct context_heads exchange;
-    struct tensor heads_qkv, heads_o, heads_do, heads_dqkv;
-    struct tensor ring_kv, ring_dkv, ring_terms; /* ring: [n, 2K hd] of one other rank; [N, 2K hd] */
+    /* Context parallelism (nn/attn_context.h) */
+    struct context_rows kv;                      /* all_gather: rows are [k heads | v heads] */
+    struct context_heads exchange;               /* ulysses */
+    struct tensor heads_qkv, heads_o, heads_do, heads_dqkv; /* ulysses: all rows of this rank's heads */
+    struct tensor ring_kv, ring_dkv, ring_terms; /* ring: kv and dkv [n, 2K hd] of one other rank; terms [N, 2K hd] */
 };
 
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */

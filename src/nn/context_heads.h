@@ -1,11 +1,11 @@
-/* context_heads: exchange between context-parallel ranks (parallel/context.h) of rows against heads, by one all-to-all
- * (DeepSpeed Ulysses, arXiv:2309.14509):
+/* context_heads: context-parallel ranks (parallel/context.h) exchange rows for heads, by one all-to-all (DeepSpeed
+ * Ulysses, arXiv:2309.14509):
  *
  *     [n, W]   this rank's rows, all heads  --- CONTEXT_TO_HEADS -->  [N, W / cp]   all rows, this rank's heads
  *                                            <-- CONTEXT_TO_ROWS ----
  *
  * N = n cp, in the order of sequences. What needs a whole sequence, such as a recurrence, then runs as without context
- * parallelism. Columns are parts (q, k, v ...): each is divided by itself, part r of each goes to rank r. */
+ * parallelism. Columns consist of parts (q, k, v ...); each part is divided over the ranks separately. */
 #ifndef INGOT_NN_CONTEXT_HEADS_H
 #define INGOT_NN_CONTEXT_HEADS_H
 #include "parallel/context.h"
@@ -14,13 +14,13 @@
 struct context_heads {
     struct tensor sent, received; /* [N, W / cp], scratch; not allocated: no exchange */
 };
-/* Columns of all heads in `rows` from `at` on, and this rank's in `all` from `all_at` on. */
+/* One part: `rows` has the columns of all heads from `at` on, `all` has those of this rank's heads from `all_at` on. */
 struct context_part {
     struct tensor rows;
     int64_t at;
     struct tensor all;
     int64_t all_at;
-    int64_t width;                /* of all heads */
+    int64_t width;                /* number of columns of all heads */
 };
 enum context_way { CONTEXT_TO_HEADS, CONTEXT_TO_ROWS };
 

@@ -39,7 +39,7 @@ struct engram {
     struct linear k, v;
     struct norm_block k_norm, h_norm, u_norm;
     int table, conv;
-    int64_t d, width, rows; /* width: of this rank's table rows; rows: of the table */
+    int64_t d, width, rows; /* width: elements of a table row on this rank; rows: number of table rows */
     struct ngram_hash hash;
     const int32_t *map;     /* [vocab], in the op set's memory; NULL: ids are hashed directly */
 };
@@ -48,7 +48,7 @@ struct engram_saved {
     struct norm_saved k_norm, h_norm, u_norm;
     struct tensor dx, dk, dh, dv, de;   /* scratch of backward; every rank has all rows of dx */
     struct linear_saved k_saved, v_saved;
-    /* Context parallelism, scratch: ids of all rows; of them this rank's channels of x, of the output or its gradient,
+    /* Context parallelism, scratch, for all rows: ids, and this rank's channels of x, of the output or its gradient,
      * and of dx. */
     struct tensor all_ids, all_x, all_y, all_dx;
     struct context_heads exchange;
@@ -58,7 +58,7 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
 /* Declares the table, in a unit of its own: call it after all other units. `block`: the unit of engram_init. */
 void engram_table_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int block);
 void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l);
-/* Sets `rows` of all ranks, and this rank's `part` of the residual stream. */
+/* Sets the number of rows: `rows` of all ranks, `part` of this rank's part of the residual stream. */
 void engram_rows(struct engram_saved *s, int64_t rows, int64_t part);
 /* Adds the memory to the residual stream x + branch (data NULL: x). The result is s->sum + s->out; the next norm adds
  * them. w: buffers of the sequence-parallel collectives. */
@@ -71,10 +71,10 @@ status engram_recompute(const struct engram *m, struct engram_saved *s, enum rec
 status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
                   const struct sp *w, const struct exec *r) WARN_UNUSED;
 
-/* Rows before the current one that the convolution reads. */
+/* Number of rows before the current one that the convolution reads. */
 static inline int64_t engram_look_back(const struct engram *m) { return (ENGRAM_CONV - 1) * m->hash.order; }
 
-/* Generation (engram_cache.c): of each sequence the last N-1 tokens, and the earlier rows that the convolution
+/* Generation (engram_cache.c): for each sequence, the last N-1 tokens and the earlier rows that the convolution
  * reads. */
 struct engram_cache {
     struct tensor tokens, before;

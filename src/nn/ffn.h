@@ -2,7 +2,7 @@
  *
  *   X_init, X_lay, X_rows, X_fwd, X_bwd   as in a mixer (nn/mixer.h)
  *   X_recompute   recomputes from y what `policy` did not keep, before X_bwd
- *   X_in, X_out   the linear that alone reads the values of y, or dout; NULL: others read them
+ *   X_in, X_out   the linear that is the only reader of the values of y, or of dout; NULL: there are others
  *   X_adds        true if X_fwd supports a sink with a sum
  *   X_traits      as in a mixer */
 #ifndef INGOT_NN_FFN_H
@@ -34,7 +34,8 @@ struct ffn_saved {
 
 void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, const struct model_spec *spec,
               int64_t layer);
-/* With expert parallelism, after the units of all blocks: declares experts as a unit; `of`: the block's unit. */
+/* With expert parallelism, call it after the units of all blocks: declares the block's experts as a unit; `of`: the
+ * block's unit. */
 void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_name, int of);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
@@ -48,6 +49,6 @@ const struct linear *ffn_in(const struct ffn_block *m);
 const struct linear *ffn_out(const struct ffn_block *m);
 /* True if ffn_fwd supports a sink with a sum. */
 bool ffn_adds(const struct ffn_block *m, const struct exec *r);
-/* SP_OVERLAP: only its linears read and write y, out, dout and dy. */
+/* SP_OVERLAP if only linears of this part read and write y, out, dout and dy. */
 enum sp_mode ffn_how(const struct ffn_block *m);
 #endif

@@ -27,7 +27,7 @@ struct gdn {
     int conv, a_log, dt_bias, norm; /* parameter rows */
     int64_t heads_k, heads, dk, dv, width;
     double eps;
-    int share, shares;              /* gdn_part: the heads are this part of the parameters'; 0 shares: all of them */
+    int share, shares;              /* gdn_part: which part of the parameters' heads this is; 0 shares: all heads */
 };
 struct gdn_saved {
     struct tensor in, conv, g, beta, saved, o, rstd, gated;
@@ -35,8 +35,9 @@ struct gdn_saved {
     struct tensor scratch_fwd, scratch_bwd;
     bool conv_kept;                             /* conv and gated are kept in act */
     struct linear_saved in_saved, out_saved;
-    /* With context parallelism the tensors above, but for `gated`, have all rows and this rank's heads
-     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `do_` and `gated`. */
+    /* With context parallelism the tensors above except `gated` have all rows and this rank's heads
+     * (nn/context_heads.h), and the next four have this rank's rows. Otherwise the next four are `in`, `din`, `do_` and
+     * `gated`. */
     struct tensor rows_in, rows_din, rows_do, all_gated;
     struct context_heads heads;
     int ranks;
@@ -63,8 +64,8 @@ status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn
 status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
-/* The part of forward that generation shares. `before`: rows before the first row of the convolution; state_in,
- * state_out: may be NULL. Of each document. */
+/* The part of forward that generation shares. For each document: `before`: rows before the first row of the
+ * convolution; state_in, state_out: may be NULL. */
 struct gdn_carry {
     const void *before;
     const void *state_in;

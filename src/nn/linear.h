@@ -11,11 +11,11 @@
  * nothing.
  *
  * With RECIPE_FP8 the GEMMs of a weight with param.fp8 read codes, if params.fp8.use says so and N is a multiple of 16
- * (fp8_reads). The codes of x and dy are those that the tensor brings (tensor.q), made by the op that wrote it. A
- * tensor without them takes a pass of the op `quantize`, into memory of this linear:
+ * (fp8_reads). The op that wrote x or dy may have written its codes too (tensor.q). If not, the op `quantize` writes
+ * them into memory of this linear:
  *   codes of x, then their transpose    [N, in], [in, N]      scratch
  *   codes of dy, their transpose        [N, out], [out, N]    scratch
- * While a linear computes in bf16, the pass measures amax alone.
+ * While a linear computes in bf16, `quantize` only measures amax.
  *
  * With RECIPE_CURRENT the GEMMs of a weight with param.current read x, W and dy rounded to codes whose scales come from
  * themselves (tensor/current_linears.h): the op `quantize_blocks` writes the decoded codes in bf16, once for each GEMM,
@@ -25,18 +25,20 @@
 #include "parallel/exec.h"
 
 struct linear {
-    int64_t out, in;    /* of this rank's shard */
+    int64_t out, in;    /* widths of this rank's shard */
     int w, b;           /* parameter rows; b = -1: no bias */
     int adds;           /* this rank adds the bias: true for the first rank of a sum over ranks */
 };
-/* Memory of one linear from forward to backward: operands in another form than the tensors. Plain: none. */
+/* Memory of one linear from forward to backward, for operands whose form differs from the tensor's. Plain: none. */
 struct linear_saved {
-    void *x, *dy, *dy_t;        /* FP8: codes, NULL where the tensor brings its own; x: of forward, then transposed */
-    const void *made;           /* the dy whose codes dgrad or wgrad, whichever came first, has left for the other; */
-    enum gemm_pass by;          /* the one that came first */
-    bool by_blocks;             /* dgrad made codes of blocks of rows: their transpose is still to be made */
+    void *x, *dy, *dy_t;        /* FP8: codes; NULL if the tensor carries its own. x: forward's codes, then their
+                                   transpose */
+    const void *made;           /* the dy data whose FP8 codes are cached. The pass in `by` made them; the other pass
+                                   consumes them */
+    enum gemm_pass by;          /* GEMM_DGRAD or GEMM_WGRAD */
+    bool by_blocks;             /* dgrad quantized dy block by block: wgrad must still make the transposed codes */
 };
-/* Tensors that bring their FP8 form (tensor.q), so that a linear needs no memory for it. */
+/* Which tensors carry their FP8 form (tensor.q), so that a linear needs no memory for it. */
 enum linear_given { LINEAR_NONE, LINEAR_X = 1, LINEAR_DY = 2 };
 
 enum bias { BIAS_NONE, BIAS_ADD };
@@ -49,15 +51,16 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
 static inline int linear_given_y(const struct lay *l) { return l->codes_y ? LINEAR_X : LINEAR_NONE; }
 static inline int linear_given_dout(const struct lay *l) { return l->codes_dout ? LINEAR_DY : LINEAR_NONE; }
-/* Allocates what the recipe keeps of this linear; the planner counts it like every X_lay. `given`: bits of enum
- * linear_given. */
+/* Allocates the memory that the recipe needs for this linear; the planner counts it like every X_lay. `given`: bits of
+ * enum linear_given. */
 void linear_lay(const struct linear *m, struct linear_saved *s, int given, const struct lay *l);
-/* True if forward and dgrad read codes for so many rows; if all three GEMMs do: then nothing reads the values of x. */
+/* linear_fp8: true if forward and dgrad read codes when there are so many rows. linear_fp8_all: true if all three GEMMs
+ * do; then nothing reads the values of x. */
 bool linear_fp8(const struct linear *m, int64_t rows, const struct exec *r);
 bool linear_fp8_all(const struct linear *m, int64_t rows, const struct exec *r);
-/* True if GEMMs of so many rows read operands of RECIPE_CURRENT: then linear_gemm is not for it. */
+/* True if GEMMs of so many rows read operands of RECIPE_CURRENT. linear_gemm must not be called then. */
 bool linear_current(const struct linear *m, int64_t rows, const struct exec *r);
-/* The FP8 form of its x or dy, for the op that writes that tensor; none if its GEMMs never read codes. */
+/* The FP8 form of the linear's x or dy, for the op that writes that tensor; empty if its GEMMs never read codes. */
 struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, void *codes, void *codes_t,
                                   const struct params *p);
 
@@ -77,9 +80,9 @@ status linear_wgrad(const struct linear *m, struct linear_saved *s, struct tenso
                     const struct exec *r) WARN_UNUSED;
 
 static inline bool linear_codes(struct tensor t) { return t.q && t.q->codes; }
-/* The GEMM of forward or dgrad (pass), with bias, not launched: for a caller that adds an epilogue after asking
- * ops.gemm_supports. in and out are x and y, or dy and dx. With linear_fp8 `in` brings its codes. Not for
- * sequence-parallel ranks: their rows arrive in blocks. */
+/* Returns the GEMM of forward or dgrad (pass), with bias, without launching it: for a caller that adds an epilogue
+ * after it has asked ops.gemm_supports. in and out are x and y, or dy and dx. With linear_fp8, `in` must carry its
+ * codes. Not for sequence-parallel ranks, whose rows arrive in blocks. */
 struct gemm_args linear_gemm(const struct linear *m, enum gemm_pass pass, struct tensor in, struct tensor out,
                              const struct exec *r);
 

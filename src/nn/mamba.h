@@ -31,8 +31,8 @@ struct mamba {
     int conv, conv_bias, a_log, dt_bias, skip, norm; /* parameter rows */
     int64_t heads, d, groups, state, width;          /* d: head width P; state: S; heads and groups of this rank */
     double eps;
-    int share, shares;                               /* mamba_part: heads and groups are this part of the parameters';
-                                                        0 shares: all of them */
+    int share, shares;                               /* mamba_part: which part of the parameters' heads and groups this
+                                                        is; 0 shares: all of them */
 };
 struct mamba_saved {
     struct tensor in, conv, step, g, v, saved, o, gated, rstd, normed;
@@ -40,8 +40,9 @@ struct mamba_saved {
     struct tensor scratch_fwd, scratch_bwd;
     bool kept;                                       /* conv, v, gated and normed are kept in act */
     struct linear_saved in_saved, out_saved;
-    /* With context parallelism the tensors above, but for `normed`, have all rows and this rank's heads
-     * (nn/context_heads.h), and these have this rank's rows; else they are `in`, `din`, `ds` and `normed`. */
+    /* With context parallelism the tensors above except `normed` have all rows and this rank's heads
+     * (nn/context_heads.h), and the next four have this rank's rows. Otherwise the next four are `in`, `din`, `ds` and
+     * `normed`. */
     struct tensor rows_in, rows_din, rows_ds, all_normed;
     struct context_heads heads_moved;
     int ranks;
@@ -68,8 +69,8 @@ status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, stru
 status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
                   const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
-/* From `in` to `normed`, shared with generation. `before`: rows before the first row of the convolution; state_in,
- * state_out: may be NULL. Of each document. */
+/* Computes `normed` from `in`; shared with generation. For each document: `before`: rows before the first row of the
+ * convolution; state_in, state_out: may be NULL. */
 struct mamba_carry {
     const void *before;
     const void *state_in;

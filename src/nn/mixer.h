@@ -3,7 +3,7 @@
  * docs/howto/mixer.md.
  *
  *   X_init         declares its parameters under NAME
- *   X_in           the linear that alone reads the values of y
+ *   X_in           the linear that is the only reader of the values of y
  *   X_lay          allocates memory for forward and backward from the arenas (parallel/exec.h)
  *   X_rows         sets the rows of its views: a batch may be shorter than the allocation
  *   X_fwd          y [N, D] -> out [N, D], with linear_last of its `out`

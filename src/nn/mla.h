@@ -41,9 +41,9 @@ struct mla_saved {
     struct tensor scratch_fwd, scratch_bwd;                     /* sized by the op set */
     bool kept;                                                  /* q, k and v are kept in act */
     struct linear_saved in_saved, q_saved, kv_saved, out_saved;
-    /* Context parallelism: ranks exchange [c_normed | k_rope], and each computes keys and values of all rows: kv, k,
-     * dkv and dk have N rows and are scratch, as are `latents` [N, R], the c of all rows, and its gradient. Else these
-     * are c_normed and dc_normed. */
+    /* Context parallelism: ranks exchange [c_normed | k_rope], and each computes keys and values of all rows. kv, k,
+     * dkv and dk then have N rows and are scratch, as are `latents` [N, R] (c_normed of all rows) and its gradient.
+     * Without context parallelism these two are c_normed and dc_normed. */
     struct context_rows exchange;
     struct tensor latents, dlatents;
 };
@@ -72,8 +72,8 @@ status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla
 status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
-/* The parts of forward that generation shares: the queries of the rows of `in` with rotated tails, and the norm of c,
- * written to `to` [rows, R]. */
+/* The parts of forward that generation shares: mla_form_queries computes the queries of the rows of `in`, with rotated
+ * tails; mla_norm_c writes the norm of c to `to` [rows, R]. */
 struct mla_view { void *data; int64_t stride; };
 struct mla_view mla_queries(const struct mla *m, const struct mla_saved *s);
 struct mla_view mla_tail(const struct mla *m, const struct mla_saved *s);   /* k_rope in `in` */

@@ -16,8 +16,8 @@ struct mlp { enum activation act; int64_t f; struct linear up, down; };
 struct mlp_saved {
     struct tensor up, m;
     struct linear_saved up_saved, down_saved;
-    /* FP8 with SwiGLU: codes that its forward and backward write: of m [N, F], in backward transposed; of the gradient
-     * of up [N, 2F] and its transpose. Scratch */
+    /* FP8 with SwiGLU, scratch: the codes that SwiGLU's forward and backward write: of m [N, F] (in backward the
+     * transpose), of up's gradient [N, 2F], and its transpose */
     void *m_codes, *up_codes, *up_codes_t;
     struct quantized m_q, up_q;
 };

@@ -42,7 +42,7 @@ struct moe {
     struct route_rule rule;
     int64_t d, f;
     int bias, up, down;             /* parameter rows */
-    int ranks;                      /* that share out the experts; 1: none do */
+    int ranks;                      /* number of expert-parallel ranks */
     enum route_aux aux_kind;
     double aux, z, capacity;        /* capacity: 0: dropless */
     struct linear router, gate;     /* gate.w = -1: none */
@@ -52,26 +52,27 @@ struct moe_saved {
     struct tensor logits, expert, weight, place, source, offsets, counts, demand, up, m, sorted;
     struct moe_codes codes;         /* FP8: nn/moe_fp8.h */
     struct dispatch dispatch;       /* with m->ranks > 1 */
-    struct context_rows choices;    /* context parallelism: what is counted over the micro-batch; own = expert */
+    struct context_rows choices;    /* context parallelism: the choices of the whole micro-batch, to be counted; own =
+                                       expert */
     struct mlp_saved shared;
     struct tensor shared_out, gate;
     struct tensor wide, dweight, dlogits, cost, dgate;      /* scratch of backward */
     struct tensor scratch_fwd, scratch_bwd, scratch_gemm; /* sized by the op set */
     int64_t align, experts, top_k;
-    bool apart;                     /* experts are on several ranks */
+    bool apart;                     /* expert parallelism: experts are on several ranks */
     bool train;                     /* allocated for backward */
     struct linear_saved router_saved, gate_saved;
 };
 
-/* Transposed codes of sorted rows: elements from row to row. */
+/* Elements from row to row of the transposed codes of sorted rows. */
 static inline int64_t moe_codes_ld(const struct moe_saved *s) { return quantized_ld(s->sorted.shape[0]); }
 
 extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);
-/* With expert parallelism: declares the experts, which moe_init leaves out, in a unit of their own; `of` as
+/* With expert parallelism: declares the experts in a unit of their own; moe_init does not. `of` as in
  * params_experts. */
 void moe_experts_init(struct moe *m, struct params *p, const char *name, int of);
-/* None: router and experts read y, and dout. */
+/* There is no such linear: both router and experts read y and dout. */
 static inline const struct linear *moe_in(const struct moe *m) { (void)m; return NULL; }
 static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);

@@ -32,38 +32,39 @@
 
 struct dispatch_shape {
     int ranks;
-    int64_t experts, top_k, d;  /* experts of all ranks */
-    int64_t n;                  /* tokens of this rank */
-    int context;                /* ranks that share a micro-batch, which the capacity is of; 0: 1 */
+    int64_t experts, top_k, d;  /* experts: number on all ranks */
+    int64_t n;                  /* number of tokens of this rank */
+    int context;                /* number of context-parallel ranks, whose micro-batch the capacity refers to; 0: 1 */
     double capacity;            /* model.moe_capacity; 0: dropless */
 };
 struct dispatch {
     struct dispatch_shape shape;
     struct tensor every, pairs, source, place, offsets, counts, weight, rows, back, sent, tokens, sent_weight, dweight;
 };
-/* What routing has decided about this rank's tokens, with align 1. */
+/* The routing of this rank's tokens, with align 1. */
 struct dispatch_route {
     const int32_t *source, *place, *counts;
     const void *weight;         /* [N, k] A */
     int64_t slots;              /* N k */
 };
 
-/* S. */
+/* S, the number of rows that may arrive. */
 int64_t dispatch_rows_max(const struct dispatch_shape *s);
-/* S': sorted rows, of which each expert's begin at multiples of `align`. */
+/* S', the number of sorted rows if each expert's rows begin at a multiple of `align`. */
 int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align);
 void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l);
-/* Rows that have arrived, after dispatch_begin, or where the host does not know them, those that may. */
+/* Number of rows that arrive, after dispatch_begin. If the host does not know it: the number that may arrive. */
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r);
-/* Exchanges the counts and the weights; all others follow it. */
+/* Exchanges the counts and the weights. Call it before all functions below. */
 status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, const struct exec *r) WARN_UNUSED;
-/* x [N, D]: its rows to the experts, into `to`, which is s->rows or s->back. `name` as in comm.h. */
+/* Sends the rows of x [N, D] to the experts, into `to`, which is s->rows or s->back. `name` as in comm.h. */
 status dispatch_rows(const struct dispatch *s, const struct dispatch_route *route, const char *name, struct tensor x,
                      struct tensor to, const struct exec *r) WARN_UNUSED;
-/* sorted [S, D]: the experts' rows back to their tokens, into s->sent, in the slots' order. Overwrites s->back. */
+/* Sends the experts' rows, sorted [S, D], back to their tokens, into s->sent, in the slots' order. Overwrites
+ * s->back. */
 status dispatch_return(const struct dispatch *s, const char *name, struct tensor sorted,
                        const struct exec *r) WARN_UNUSED;
-/* s->dweight back to their slots, into to [N, k]; of dropped slots 0. */
+/* Sends s->dweight back to the slots, into to [N, k]; dropped slots get 0. */
 status dispatch_return_weights(const struct dispatch *s, const struct dispatch_route *route, void *to,
                                const struct exec *r) WARN_UNUSED;
 #endif

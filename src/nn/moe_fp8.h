@@ -19,7 +19,7 @@
 struct moe;
 struct moe_saved;
 struct moe_codes { void *y, *dout, *m, *dup, *dup_t; };
-/* What the experts of this rank read: its own tokens, or rows that have arrived. */
+/* Input of this rank's experts: its own tokens, or rows that have arrived. */
 struct expert_rows {
     struct tensor y, dout;      /* dout: in backward */
     const void *weight;
@@ -28,20 +28,22 @@ struct expert_rows {
     int64_t rows, top_k, experts;
 };
 
-/* `tokens`, `sorted`: rows of y and of s->sorted. */
+/* `tokens`, `sorted`: number of rows of y and of s->sorted. */
 void moe_codes_lay(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted, const struct lay *l);
-/* Bytes that s->sorted must have. */
+/* Number of bytes that s->sorted must have. */
 size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct lay *l);
-/* What GEMMs of `row`, m->up or m->down, read of its matrices. */
+/* The weight operand of the GEMMs of `row`, which is m->up or m->down. */
 struct operand moe_matrices(int row, enum gemm_pass pass, const struct exec *r);
-/* What they read of a tensor by token: t FP8_X, y of up; FP8_DY, dout of down. */
+/* Their operand that has a row per token: t = FP8_X: y, for up; FP8_DY: dout, for down. */
 status moe_tokens(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, const struct expert_rows *x,
                   struct operand *out, const struct exec *r) WARN_UNUSED;
-/* The same of sorted rows: t FP8_X, m of down; FP8_DY, dup of up, which makes the codes for wgrad, too. */
+/* Their operand that has sorted rows: t = FP8_X: m, for down; FP8_DY: dup, for up; the latter also makes the codes for
+ * wgrad. */
 status moe_sorted(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, const struct expert_rows *x,
                   struct operand *out, const struct exec *r) WARN_UNUSED;
-/* The transposed codes that wgrad reads instead of dy and x: after moe_tokens of dout and moe_sorted of dup. False: it
- * reads values. The operands are valid until the next call. */
+/* moe_wgrad makes the transposed codes that wgrad reads instead of dy and x; call it after moe_tokens for dout and
+ * moe_sorted for dup. If moe_wgrad_reads is false, wgrad reads the values. The operands are valid until the next
+ * call. */
 bool moe_wgrad_reads(int row, const struct exec *r);
 status moe_wgrad(const struct moe *m, const struct moe_saved *s, int row, const struct expert_rows *x,
                  struct operand *dy, struct operand *in, const struct exec *r) WARN_UNUSED;

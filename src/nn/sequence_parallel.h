@@ -28,18 +28,18 @@
 #include "parallel/side_stream.h"
 
 struct sp {
-    int shares;                 /* ranks */
+    int shares;                 /* number of ranks */
     struct tensor in, out;      /* [N, D] dt, scratch: not allocated with one rank */
     struct tensor parts;        /* [N, D] the other ranks' partial sums of this rank's rows. Separate from `in` if
                                    backward still reads that; else the same memory */
 };
 
-/* The layout of this rank's rows of the residual stream; `l` is of the full micro-batch. */
+/* The layout for this rank's rows of the residual stream, given that for the full micro-batch. */
 struct lay sp_local_lay(const struct lay *l);
 void sp_lay(struct sp *w, int64_t d, const struct lay *l);
 void sp_rows(struct sp *w, int64_t rows);
 
-/* *all: the rows of all ranks, in `to` (w->in or w->out); with one rank, `part` itself. */
+/* Gathers the rows of all ranks in `to` (w->in or w->out). *all is `to`; with one rank, `part` itself. */
 status sp_all_gather(struct tensor to, struct tensor part, struct tensor *all, const struct exec *r) WARN_UNUSED;
 /* Where a branch stores its output before the reduction to `part`. */
 static inline struct tensor sp_out(const struct sp *w, struct tensor part) { return w->out.rank ? w->out : part; }
@@ -55,15 +55,15 @@ status sp_all_gather_in_place(struct tensor all, const char *name, const struct 
 
 /* ---- overlap with GEMMs */
 
-/* State of the transfers between the begin and the end of a branch. */
+/* State of the transfers while a branch runs. */
 enum { SP_RANKS_MAX = 32 };  /* larger groups do not overlap */
 struct sp_overlap {
     struct side_stream *side_stream;
     int rank, ranks;
     struct sp_gather {
         struct tensor all, part;    /* all.data NULL: no gather is active */
-        int begun;                  /* steps that were started: rows of rank - 1, rank - 2, ..., and this rank's own */
-        struct event came[SP_RANKS_MAX];     /* by step: the rows have arrived */
+        int begun;                  /* number of steps started: rows of rank - 1, rank - 2, ..., and this rank's own */
+        struct event came[SP_RANKS_MAX];     /* for each step: its rows have arrived */
     } coming[2];
     const struct sp *leaving;    /* its `out` is sent as it is computed; NULL: no reduction is active */
     int formed;                     /* number of computed blocks */
@@ -71,7 +71,7 @@ struct sp_overlap {
 /* With one rank, or more than SP_RANKS_MAX, this does nothing and w->side_stream stays NULL. */
 status sp_overlap_open(struct sp_overlap *w, struct side_stream *side, const struct comm *tp) WARN_UNUSED;
 void sp_overlap_close(struct sp_overlap *w);
-/* Drops all queued transfers; none is active afterwards. */
+/* Discards all queued transfers; none is active afterwards. */
 void sp_overlap_reset(struct sp_overlap *w);
 
 /* The two collectives of a branch. With SP_OVERLAP, only nn/linear.h may read *all and write the tensor that

@@ -57,10 +57,11 @@ enum epilogue_kind {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,              /* c = a b + bias */
     EPILOGUE_ADD,               /* c = a b + add: the residual add; ACCUM_STORE only */
-    EPILOGUE_SWIGLU_FWD,        /* c = gu = a b and m = swiglu_fwd(gu). b: weight of `up` [2f, d], trans */
-    EPILOGUE_SWIGLU_BWD,        /* dm = a b is not stored; gu, dm -> dgu, m as in swiglu_bwd. b: weight of `down`
-                                   [d, f]; c NULL */
-    EPILOGUE_ROPE               /* c = qkv = a b; heads of q and k rotated as in rope_fwd. b: weight of qkv, trans */
+    EPILOGUE_SWIGLU_FWD,        /* c = gu = a b, and act = swiglu(gu). b: weight of `up` [2f, d], trans */
+    EPILOGUE_SWIGLU_BWD,        /* dact = a b is not stored; computes dgu and act from gu and dact, as swiglu_bwd. b:
+                                   weight of `down` [d, f]; c NULL */
+    EPILOGUE_ROPE               /* c = qkv = a b, with the heads of q and k rotated as in rope_fwd. b: weight of qkv,
+                                   trans */
 };
 struct epilogue_swiglu {
     const void *gu;             /* BWD: [m, 2f] dt, from forward */
@@ -95,21 +96,21 @@ struct epilogue {
  * Sums are in A for every operand dtype, and are rounded once. (On a GPU the library may round a BF16 result before
  * it adds the bias.) */
 struct gemm_args {
-    struct operand a, b;    /* both plain of dtype dt, or both FP8 with SCALES_TENSOR: see below */
+    struct operand a, b;    /* both plain with dtype dt, or both codes: see below */
     void *c;                /* cdt */
     struct epilogue epilogue;
     int64_t m, n, k;
     enum accum accum;       /* ACCUM_ADD: only with cdt == A, and epilogue NONE or BIAS */
-    dtype cdt;              /* dt or A; of FP8: BF16 or F32 */
+    dtype cdt;              /* dt or A; with codes: BF16 or F32 */
     bool fast_accum;        /* FP8: the set may keep sums in the 14 bits of Hopper's tensor core */
 };
-/* FP8 (a.dt, b.dt: F8_E4M3 or F8_E5M2, not both E5M2): c = (a_codes b_codes) a.scale b.scale, with a not transposed and
- * b.trans: both operands are contiguous along k. k and n are multiples of 16. On a GPU m is, too, or the GEMM is slow.
- * Epilogues: NONE, BIAS, ADD, and SWIGLU_FWD where gemm_supports says so. */
+/* FP8 with SCALES_TENSOR (a.dt, b.dt: F8_E4M3 or F8_E5M2, not both E5M2): c = (a_codes b_codes) a.scale b.scale. a is
+ * not transposed and b is, so that both operands are contiguous along k. k and n are multiples of 16. On a GPU m should
+ * be one too, or the GEMM is slow. Epilogues: NONE, BIAS, ADD, and SWIGLU_FWD where gemm_supports says so.
+ *
+ * SCALES_BLOCKS (where ops.reads_blocks says so): both operands are contiguous along k and have the same format. */
 
-/* SCALES_BLOCKS (ops.reads_blocks): both operands are contiguous along k, in the same format. */
-
-/* True for codes; false: both operands are plain. */
+/* True if the operands are codes; false if they are plain. */
 static inline bool gemm_fp8(const struct gemm_args *g)
 {
     switch (g->a.scales) {
@@ -124,7 +125,7 @@ static inline bool gemm_fp8(const struct gemm_args *g)
 static inline dtype gemm_dt(const struct gemm_args *g) { return operands_dt(g->a, g->b); }
 /* The dtype of a bias. */
 static inline dtype gemm_bias_dt(const struct gemm_args *g) { return gemm_fp8(g) ? DTYPE_BF16 : g->a.dt; }
-/* The bias or the addend of a GEMM; NULL: none. */
+/* The bias and the addend of a GEMM; NULL: none. */
 static inline const void *gemm_bias(const struct gemm_args *g)
 {
     return g->epilogue.kind == EPILOGUE_BIAS ? g->epilogue.bias : NULL;
@@ -143,16 +144,15 @@ struct bias_bwd_args {
 };
 
 /* x[t] = table[token[t]] (+ pos_table[position[t]]). The loader has checked the token ids; an id outside [0, ids)
- * other than TOKEN_NONE aborts on the CPU. A vocabulary shard (the other ids are on other ranks) returns zeros for
- * the other ids. */
+ * other than TOKEN_NONE aborts on the CPU. If the table is a vocabulary shard, x is zero for the ids of other ranks. */
 struct embed_fwd_args {
     const int32_t *tokens;      /* [rows] */
     const int32_t *positions;   /* [rows]; read only with pos_table */
-    const void *table;          /* [vocab, d] dt: rows of ids `first`, first + 1, ... */
+    const void *table;          /* [vocab, d] dt: rows of the ids `first`, first + 1, ... */
     const void *pos_table;      /* [pos_count, d] dt; NULL: none */
     void *x;                    /* [rows, d] dt */
     int64_t rows, d, vocab, pos_count;
-    int64_t first, ids;         /* ids of the full table; 0: the table is not sharded */
+    int64_t first, ids;         /* ids: number of ids of the full table; 0: the table is not sharded */
     dtype dt;
 };
 /* dtable[token[t]] += dx[t] and dpos[position[t]] += dx[t], summed in token order t = 0, 1, ...: deterministic. */
@@ -255,28 +255,30 @@ struct rope_bwd_args {
 /* Causal attention over packed documents, grouped query heads, optional sliding window (docs/MODELS.md: scores
  * s<q,k>, softmax, PV). Heads of q and k have width hd, heads of v and o width hd_v. Row t of document d attends to
  * row u iff u is in d, u <= t and (window == 0 or t - u < window). Query head h reads kv head h / (heads/heads_kv).
- * Online softmax in blocks: no [T, T] matrix is stored (Dao, arXiv:2307.08691). */
-/* Queries and keys of different rows, for sequences that lie on several ranks (parallel/context.h): a document's keys
- * and the one or two runs of its queries that are here. Query row + i attends to key key + j iff 0 <= j < keys,
- * j <= i + shift, and (window == 0 or i + shift - j < window). A query without keys has o = 0 and lse = -infinity. */
+ * Online softmax in blocks: no [T, T] matrix is stored (Dao, arXiv:2307.08691).
+ *
+ * Context parallelism (parallel/context.h) has queries and keys in different rows. struct attn_doc is one document's
+ * keys, and the one or two contiguous ranges of its queries that this rank owns. Query row + i attends to key key + j
+ * iff 0 <= j < keys, j <= i + shift, and (window == 0 or i + shift - j < window). A query without keys has o = 0 and
+ * lse = -infinity. */
 struct attn_queries { int32_t row, rows, shift; };
 struct attn_doc { int32_t key, keys; struct attn_queries part[2]; };    /* the second part may have no rows */
-/* A GPU's kernels search such a list, so there it is sorted: documents by key, and their parts, taken in that order, by
- * row; the first row is 0, and every query sees a key. Unused documents come last, with .key = keys of the call and
- * .part[1].row = rows of the call. */
+/* A GPU's kernels search the list of documents, so there it is sorted: documents by key, and their parts, in that
+ * order, by row. The first row is 0, and every query sees a key. Unused documents come last, with .key = keys of the
+ * call and .part[1].row = rows of the call. */
 
 struct attn_fwd_args {
     const void *q, *k, *v;              /* dt, rows of heads x hd (v: hd_v); row strides below */
     void *o;                            /* [rows, heads*hd_v] dt contiguous */
-    void *lse;                          /* heads*rows of A: log sum exp of the scaled scores; [heads, rows] on the
-                                           CPU, in the order of the backend on a GPU; NULL: not saved */
+    void *lse;                          /* heads*rows of A: log-sum-exp of the scaled scores; [heads, rows] on the
+                                           CPU, in the backend's own order on a GPU; NULL: not saved */
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
-    const struct attn_doc *split;       /* [docs] instead of cu_seqlens: each query in one part, no key in two
-                                           documents; `rows` counts queries, `keys` rows of k and v. NULL: cu_seqlens */
-    int64_t keys;                       /* with split, on a GPU */
-    bool more;                          /* with split: o and lse hold attention to other keys, which is taken in. CPU
-                                           alone */
+    const struct attn_doc *split;       /* [docs], replaces cu_seqlens: each query is in one part, no key is in two
+                                           documents; `rows` is the number of queries. NULL: cu_seqlens applies */
+    int64_t keys;                       /* with split, on a GPU: number of rows of k and v */
+    bool more;                          /* with split, CPU only: o and lse already hold partial attention over other
+                                           keys; the new result is merged into them */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
                                            are equal */
@@ -287,37 +289,38 @@ struct attn_fwd_args {
 struct attn_bwd_args {
     const void *q, *k, *v, *o, *do_, *lse;  /* o, do_: [rows, heads*hd_v] contiguous */
     void *dq, *dk, *dv;                     /* dt, =; strides below */
-    const struct rotation *rope;            /* epilogue: dq and dk are rotated back in A, as in rope_bwd; needs
-                                               ops.attn_bwd_supports; NULL: none */
+    const struct rotation *rope;            /* fuses rope_bwd: dq and dk are rotated back in A; only where
+                                               ops.attn_bwd_supports says so; NULL: not fused */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
-    const struct attn_doc *split;           /* as in attn_fwd_args; dk and dv of keys of no document are left alone, or
-                                               on a GPU may become 0; so may, there, those that no query sees */
+    const struct attn_doc *split;           /* as in attn_fwd_args. dk, dv of keys outside every document are
+                                               unspecified: the CPU keeps them, a GPU may write 0. A GPU may also write
+                                               0 for keys that no query attends to */
     int64_t keys;
-    bool more;                              /* with split: dq, dk, dv +=. CPU alone */
+    bool more;                              /* with split, CPU only: dq, dk, dv += */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
-    void *scratch;                          /* attn_scratch(ATTN_BWD) bytes of a shape that is at least as large as
-                                               this call's */
-    size_t scratch_bytes;                   /* GPU: bytes of `scratch`; a smaller call that would need more takes a
-                                               path that needs less */
+    void *scratch;                          /* attn_scratch(ATTN_BWD) bytes for a shape at least as large as this
+                                               call's */
+    size_t scratch_bytes;                   /* GPU: bytes of `scratch`. A smaller shape can need more scratch; the call
+                                               then takes a path that needs less */
     dtype dt;
 };
-/* Scratch that attention needs depends on the set: the CPU stores delta = <do, o> [heads, rows] for backward, cuDNN
- * has a workspace. `docs` is the maximum number of documents. Pure: the planner calls it for machines that it does
- * not run on. */
+/* The shape for ops.attn_scratch. How much scratch attention needs depends on the set: the CPU stores delta = <do, o>
+ * [heads, rows] for backward, cuDNN has a workspace. `docs` is the maximum number of documents. attn_scratch depends on
+ * its arguments alone: the planner calls it for machines that it does not run on. */
 enum attn_pass { ATTN_FWD, ATTN_BWD };
 enum { HEAD_CUDA_MAX = 576 };   /* largest head on a GPU: DeepSeek's compressed latent cache has 512 + 64 */
 struct attn_shape {
     int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
     dtype dt;
-    int64_t keys;               /* with split: rows of k and v; else 0 */
+    int64_t keys;               /* with split: number of rows of k and v; else 0 */
 };
 
 /* One new token per sequence against its cache (generation). q is [batch, heads, hd]; the caches are [batch,
  * capacity] rows of heads_kv x hd (v: hd_v). Each has `lengths` valid rows including the newest token, and the window
  * counts back from that token. Values may be a part of the key rows (multi-head latent attention). A GPU's bits depend
- * on batch and capacity (how keys are shared out to blocks), not on the other sequences. */
+ * on batch and capacity (they decide how keys are divided over thread blocks), not on the other sequences. */
 struct attn_decode_args {
     const void *q, *k_cache, *v_cache;
     void *o;                                /* [batch, heads*hd_v] contiguous */
@@ -380,7 +383,7 @@ struct gate_bwd_args {
 };
 
 /* Cross-entropy of a chunk of rows, with the gradient in the same pass. target == IGNORE: no loss, zero gradient.
- *   lse = logsumexp(z); loss[t] = lse - z[target] + z_loss lse^2, the last term apart in z_term if that is given
+ *   lse = logsumexp(z); loss[t] = lse - z[target] + z_loss lse^2; with z_term the last term goes there instead
  *   dz = grad_scale ((1 + 2 z_loss lse) softmax(z) - onehot(target))
  * Columns [vocab_used, vocab) are padding: they are not in the softmax, and their dz is 0. */
 enum { TARGET_IGNORE = -100 };
@@ -393,12 +396,12 @@ struct xent_args {
     int64_t rows, vocab, vocab_used;
     const double *grad_scale;   /* one value, in the set's memory; read only with dlogits */
     double z_loss;
-    double cap;             /* > 0: the logits come from softcap, and dlogits is the gradient of what it read */
+    double cap;             /* > 0: the logits are softcap's output, and dlogits is the gradient of its input */
     dtype dt, ldt;          /* ldt: A or dt (the set's logits_dt) */
 };
 
-/* z = cap tanh(z / cap), in place: the soft-cap of Gemma 2 (arXiv:2408.00118, section 2). Its slope is 1 - (z / cap)^2
- * of the new z, which xent and xent_join multiply by. */
+/* z = cap tanh(z / cap), in place: the soft-cap of Gemma 2 (arXiv:2408.00118, section 2). Its derivative is
+ * 1 - (z / cap)^2 with the new z; xent and xent_join multiply by it. */
 struct softcap_args {
     void *z;                /* [count] dt */
     int64_t count;
@@ -406,7 +409,7 @@ struct softcap_args {
     dtype dt;
 };
 
-/* hits[t] = 1 if the target's logit is above all others, else 0 (also for ties); 0 for ignored rows. */
+/* hits[t] = 1 if the target's logit is greater than all others, else 0 (also on ties); 0 for ignored rows. */
 struct hits_args {
     const void *logits;     /* [rows, vocab] ldt; columns from vocab_used on are padding */
     const int32_t *targets; /* [rows] */
@@ -431,18 +434,19 @@ struct step_scalars {
     double mtp_scale;                               /* multi-token prediction: grad_scale weight / depth */
     double halt_scale;                              /* halting heads: 1 / (documents of the step * losses of each) */
     double lr, correction1, correction2;            /* optimizer: c1 = 1 - b1^t, c2 = 1 - b2^t */
-    double loss_sum;                                /* set to 0 by the trainer, += by the head */
-    double aux_sum;                                 /* the same, += by routers: auxiliary losses */
-    double mtp_loss_sum;                            /* the same, of multi-token prediction */
-    double halt_sum;                                /* the same, of halting heads */
-    double z_sum;                                   /* the same, of the z-loss: its terms, which loss_sum leaves out */
-    double dropped_sum[2];                          /* the same, += by routers: slots dropped by capacity, all slots */
-    double hits;                                    /* the same, of evaluation: targets that were the argmax */
-    double grad_squares;                            /* sum of g^2 over the whole model, for UPDATE_RULE */
+    /* The trainer sets these sums to 0 before a step: */
+    double loss_sum;                                /* += by the head */
+    double aux_sum;                                 /* += by routers: auxiliary losses */
+    double mtp_loss_sum;                            /* += by the MTP modules */
+    double halt_sum;                                /* += by halting heads */
+    double z_sum;                                   /* += by the head: z-loss terms, which loss_sum leaves out */
+    double dropped_sum[2];                          /* += by routers: slots dropped by capacity, all slots */
+    double hits;                                    /* += by the head in evaluation: targets that were the argmax */
+    double grad_squares;                            /* sum of g^2 over the whole model, read by UPDATE_RULE */
     double grad_norm, clip_factor;                  /* outputs of `update` */
     double load_max, load_min;                      /* outputs of `balance` */
     double fp8_overflow;                            /* set to 0 by the trainer, += by `fp8_scales` */
-    uint64_t step;                                  /* counts from 0: a seed of stochastic rounding */
+    uint64_t step;                                  /* number of the step, from 0: seeds stochastic rounding */
 };
 
 /* The optimizer step over flat arrays: norm of all gradients, clip factor, AdamW or Lion; one launch on a GPU.
@@ -453,9 +457,9 @@ struct step_scalars {
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u
  *     m = b2 m + (1-b2) g'
  *   then w = bf16(p), rounded as in ops/rounding.h, and g = 0 with UPDATE_ZERO.
- * With `low` there is no p: w and low are the split master weights (ops/rounding.h), joined before the rule and split
- * after it. With neither p nor low, w is the only copy: it is read before the rule and rounded stochastically after
- * it.
+ * With `low` there is no p: w and low are the split master weights (ops/rounding.h), which the op joins before the rule
+ * and splits after it. With neither p nor low, w is the only copy: the op reads it before the rule and rounds it
+ * stochastically after it.
  *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', then g = g' + momentum m (Nesterov); g is the input of
  *     Muon (ops_muon.h)
  * If the norm is not finite, no array changes: grad_norm returns it and clip_factor is 0.
@@ -464,10 +468,10 @@ struct step_scalars {
  * their exact values. The random bits depend on seed, step, the row's key and the element's index in the full row.
  * They are therefore equal for every set, every division into chunks and every way to shard the row.
  *
- * Sharded gradients take two passes: UPDATE_SQUARES, whose sums are added over the ranks in chunk order, then
- * UPDATE_RULE with that sum. On the CPU the bits equal those of UPDATE_WHOLE; a GPU's fused launch adds in another
- * order. State that passes through the device in parts takes UPDATE_NORM over all chunks, then UPDATE_RULE over some
- * at a time: the bits of UPDATE_WHOLE. */
+ * Sharded gradients need two passes: UPDATE_SQUARES, whose sums the ranks add in chunk order, then UPDATE_RULE with
+ * that sum. On the CPU the bits equal those of UPDATE_WHOLE; a GPU's fused launch adds in another order. State that
+ * passes through the device in parts (optim/offload.h) needs UPDATE_NORM over all chunks, then UPDATE_RULE over some
+ * chunks at a time: the bits equal those of UPDATE_WHOLE. */
 enum { UPDATE_CHUNK = 16384 };  /* elements, maximum */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
@@ -475,7 +479,7 @@ enum update_flag {
     UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16. No token of the step read
                                    a row whose gradient is all zeros: its weights and moments do not change. The
                                    other rows use lr row_rate */
-    UPDATE_COPY = 8,            /* a copy whose norm another rank counts: UPDATE_SQUARES writes 0 */
+    UPDATE_COPY = 8,            /* a replica, which another rank counts in the norm: UPDATE_SQUARES writes 0 */
     UPDATE_MOMENTUM = 16,       /* apply only the momentum: writes m and g; p, w and v do not change */
     UPDATE_WIDTH = 256,
 };
@@ -484,15 +488,15 @@ struct update_chunk {
                                    8-bit moments, where a chunk must end with a block or with its array */
     int32_t count;
     uint32_t flags;
-    int64_t no_v;               /* elements before it that have no v: element i has v[i - no_v]; a multiple of the
-                                   same size */
-    uint64_t key;               /* of the parameter row that contains the chunk */
-    int64_t first, stride;      /* element k of the chunk is element first + k of the full row or, if the rows of a
-                                   slice have `width` > 0 elements, element first + (into + k) / width stride + (into
-                                   + k) % width */
-    int32_t width, into;        /* all are multiples of 4 if moments or weights are rounded */
+    int64_t no_v;               /* number of elements before the chunk that have no v: element i has v[i - no_v]; a
+                                   multiple of 16, or of QUANT_BLOCK with 8-bit moments */
+    uint64_t key;               /* key of the parameter row that contains the chunk: seeds stochastic rounding */
+    int64_t first, stride;      /* element k of the chunk is element first + k of the full row or, if the row is a
+                                   slice whose rows have `width` > 0 elements, element
+                                   first + (into + k) / width stride + (into + k) % width */
+    int32_t width, into;        /* first, stride, width, into are multiples of 4 if moments or weights are rounded */
 };
-/* `count` elements of a chunk, from its element `at` on. */
+/* The part of a chunk with `count` elements from element `at` on. */
 static inline struct update_chunk update_part(const struct update_chunk *c, int64_t at, int32_t count)
 {
     struct update_chunk part = *c;
@@ -515,8 +519,8 @@ struct update_args {
     enum update_rule rule;
     enum update_half half;
     float *p, *g;                       /* weights, gradients; p NULL: the weights are w and low, or w alone */
-    void *m, *v;                        /* sdt; Lion has no v */
-    float *m_scale, *v_scale;           /* U8: element i of an array has scale [i / QUANT_BLOCK]; not with
+    void *m, *v;                        /* moments, sdt; Lion has no v */
+    float *m_scale, *v_scale;           /* scales of 8-bit moments: element i has scale [i / QUANT_BLOCK]; not with
                                            UPDATE_ROWS */
     bf16 *w;                            /* p in bf16; NULL in F32 training */
     uint16_t *low;                      /* residuals of split master weights; NULL: p has all bits or, without p, w
@@ -541,12 +545,12 @@ struct update_args {
 struct rows_update_args {
     struct update_args of;      /* rule, arrays except g, constants, scalars; sdt F32 or BF16 */
     const int32_t *rows;        /* [slots], ascending, then TOKEN_NONE: from rows_unique */
-    float *sums;                /* [slots, width] */
-    int64_t slots, width;       /* a multiple of 16 */
-    int64_t from, to;           /* rows of this rank: row r is elements [begin + (r - from) width, ... + width) of
-                                   the arrays; v begins no_v earlier */
+    float *sums;                /* [slots, width]: gradients */
+    int64_t slots, width;       /* width: a multiple of 16 */
+    int64_t from, to;           /* this rank's rows [from, to): row r is elements [begin + (r - from) width, ... +
+                                   width) of the arrays; v begins no_v earlier */
     int64_t begin, no_v;        /* multiples of 16 */
-    uint64_t key;               /* for rounding, as in update_chunk: key of the table; */
+    uint64_t key;               /* key of the table, as in update_chunk */
     int64_t first, stride;      /* element k of row r is element first + r stride + k of the full table; multiples of
                                    4 */
 };
@@ -562,7 +566,7 @@ struct fold_args {
 
 /* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, first + i / width * stride + i % width): base/rng.h. A slice of
  * a matrix therefore gets the values of the full matrix. Devices agree up to the last bit of logarithm and cosine in
- * f64. BF16: x is the upper part of the F32 numbers, as split master weights (ops/rounding.h). */
+ * f64. With BF16, x gets the upper part of the F32 numbers and `low` the residuals (ops/rounding.h). */
 struct normal_args {
     void *x;                /* [count] dt (F32, F64 or BF16) = */
     uint16_t *low;          /* [count] =; BF16 only; NULL: the residuals are dropped */
@@ -594,23 +598,23 @@ struct ops {
 #define X(op) op##_fn *op;
     OPS(X)
 #undef X
-    /* True if the set fuses this epilogue into this call and fusion is faster. gemm: always true for NONE and BIAS;
-     * EPILOGUE_ADD is answered without shapes. */
+    /* True if the set fuses this epilogue into this call and fusion is faster. Always true for NONE and BIAS. For
+     * EPILOGUE_ADD the m, n, k fields may be unset. */
     bool (*gemm_supports)(const struct gemm_args *a, dev_stream s);
-    bool (*attn_bwd_supports)(const struct attn_bwd_args *a, dev_stream s);        /* attn_bwd with `rope`; NULL:
-                                                                                      never */
-    /* True if GEMMs of this size read codes of the format: as operands with SCALES_BLOCKS, of formats without blocks
-     * with SCALES_TENSOR. NULL: never; then they read decoded values. */
+    bool (*attn_bwd_supports)(const struct attn_bwd_args *a, dev_stream s);        /* true if attn_bwd fuses `rope`;
+                                                                                      NULL: never */
+    /* True if GEMMs of this size read codes of the format, as operands with SCALES_BLOCKS, or with SCALES_TENSOR for
+     * formats without blocks. False, or NULL: they read decoded values. */
     bool (*reads_blocks)(enum block_format f, int64_t m, int64_t n, int64_t k, dev_stream s);
     /* Traits. */
     size_t (*attn_scratch)(const struct attn_shape *shape, enum attn_pass pass);
     size_t (*delta_bytes)(const struct delta_shape *shape, enum delta_memory what);
     size_t (*moe_scratch)(const struct moe_shape *shape, enum moe_memory what);
-    int64_t expert_align;                   /* sorted rows of an expert begin at multiples of this */
+    int64_t expert_align;                   /* the sorted rows of an expert begin at a multiple of this */
     size_t (*workspace)(int64_t tokens);    /* bytes shared by all ops of a stream, for micro-batches of `tokens`
                                                tokens */
     dtype (*logits_dt)(dtype dt);           /* preferred type of logits in xent: A or dt */
-    int64_t logits_max;                     /* elements of a chunk of logits; each chunk costs one pass over the
+    int64_t logits_max;                     /* maximum number of logits in a chunk; each chunk costs one pass over the
                                                gradient of the head */
 };
 
@@ -618,7 +622,7 @@ void ops_oracle(struct ops *o);
 /* The fast set for this processor. STATUS_DEVICE below x86-64-v3. `isa_max`: NULL for the best, or a cpu_isa_name() as
  * an upper limit (tests, comparisons). STATUS_CONFIG: the machine lacks that ISA. */
 status ops_cpu(struct ops *o, const char *isa_max) WARN_UNUSED;
-/* Instruction set number `index` of this architecture, from the least to the best; NULL behind the last. */
+/* Name of instruction set `index` of this architecture, from the least to the best; NULL after the last. */
 const char *cpu_isa_name(int index);
 status ops_check(const struct ops *o) WARN_UNUSED;    /* the error names every NULL slot */
 #endif

@@ -33,10 +33,11 @@
 
 /* Marks the rows that Muon updates (param.ortho), and lists their matrices. Call before params_lay. */
 status muon_claim(struct params *p) WARN_UNUSED;
-/* Elements of the largest matrix; of the largest slab on a tensor-parallel rank; the longest of all shorter sides. */
+/* Number of elements of the largest matrix, and of the largest slab on a tensor-parallel rank; the longest of all
+ * matrices' shorter sides. */
 struct muon_most { int64_t count, slab, side; };
 struct muon_most muon_most(const struct params *p);
-/* Bytes of the work area on a rank. `piece`: elements of a slab's largest ZeRO shard; 0: not sharded. */
+/* Bytes of the work area on a rank. `piece`: number of elements of a slab's largest ZeRO shard; 0: not sharded. */
 struct muon_ranks { int ranks, slices; int64_t piece; };
 size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by);
 /* Allocates params.work, from counting or real arenas. mesh NULL: one rank. */
@@ -44,8 +45,8 @@ void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
 /* The elements of `master` of the k-th matrix that this rank updates. muon_step uses this order. */
 struct muon_span { int64_t master, count; };
 struct muon_span muon_span(const struct params *p, int64_t k);
-/* Queues the updates of all matrices, after `update` has written u over their gradients. `o`: copies master weights
- * that are in host memory; NULL: they are not. */
+/* Queues the updates of all matrices. Before, `update` must have written u over their gradients. `o` copies master
+ * weights that are in host memory; NULL: they are on the device. */
 status muon_step(const struct exec *r, const struct run_spec *spec, const struct mesh *mesh,
                  struct offload *o) WARN_UNUSED;
 #endif

@@ -29,50 +29,52 @@
 enum { OFFLOAD_SLOTS = 3, OFFLOAD_ARRAYS = 5 };
 /* Elements of a piece, at most: 32 MiB of an fp32 array. Small models use smaller pieces, to have several. */
 enum { OFFLOAD_PIECE = 1 << 23, OFFLOAD_PIECES = 16 };
-enum offload_what { OFFLOAD_MASTER, OFFLOAD_FIRST, OFFLOAD_SECOND }; /* a scale belongs to its moment */
+enum offload_what { OFFLOAD_MASTER, OFFLOAD_FIRST, OFFLOAD_SECOND }; /* scales have the kind of their moment */
 struct offload_array {
     enum offload_what what;
     char *host, *slots;         /* slots: [OFFLOAD_SLOTS][slot_bytes] on the device */
-    size_t slot_bytes, bytes;   /* bytes: of an entry */
-    int64_t block;              /* elements of a parameter per entry: 1, or PARAM_ALIGN for scales */
+    size_t slot_bytes, bytes;   /* bytes: size of one entry */
+    int64_t block;              /* number of parameter elements per entry: 1, or PARAM_ALIGN for scales */
 };
-enum offload_use { OFFLOAD_RULE, OFFLOAD_MOMENTUM, OFFLOAD_STEP }; /* all arrays; the first moment; master weights */
+/* Which arrays a piece copies: all; the first moment; master weights. */
+enum offload_use { OFFLOAD_RULE, OFFLOAD_MOMENTUM, OFFLOAD_STEP };
 struct offload_piece {
     enum offload_use use;
-    int64_t chunk, chunk_count; /* of params.chunks; of a STEP none */
+    int64_t chunk, chunk_count; /* range of params.chunks; empty for a STEP piece */
     int64_t begin, end;         /* elements of the flat arrays; under ZeRO of the sharded arrays */
-    int64_t no_v;               /* subtract from these in second moments */
+    int64_t no_v;               /* second moments begin this many elements earlier */
     int unit;                   /* under ZeRO: the one unit that the piece belongs to (optim_shift) */
 };
 struct offload {
     bool on;
-    int64_t capacity;           /* elements of a slot */
+    int64_t capacity;           /* number of elements of a slot */
     int array_count;
     struct offload_array arrays[OFFLOAD_ARRAYS];
     struct offload_piece *pieces; /* [piece_count], owned; those of use STEP come last */
     int64_t piece_count, step_first;
     int64_t step;               /* the piece that offload_acquire returns next */
-    struct stream up, down;     /* of a GPU: host to device, device to host */
+    struct stream up, down;     /* copy streams of a GPU: host to device, device to host */
     struct event step_begun, uploaded[OFFLOAD_SLOTS], updated[OFFLOAD_SLOTS], downloaded[OFFLOAD_SLOTS];
 };
 
-/* Allocates the slots, from counting or real arenas, after params_lay. Nothing without host_state. */
+/* Allocates the slots, from counting or real arenas, after params_lay. Does nothing without host_state. */
 void offload_lay(struct offload *o, const struct params *p, struct arena *a);
-/* Cuts params.chunks (a host copy, in ascending order) into pieces, and, after muon_claim, its matrices. */
+/* Cuts params.chunks (a host copy, in ascending order) and Muon's matrices (after muon_claim) into pieces. */
 status offload_cut(struct offload *o, const struct params *p, const struct update_chunk *table) WARN_UNUSED;
 /* Opens the copy streams and events for a step's stream; NULL on the host. */
 status offload_open(struct offload *o, struct stream *s) WARN_UNUSED;
 void offload_close(struct offload *o);
 
-/* At the beginning of a step: queues the copies of the first pieces to the GPU. */
+/* Call at the beginning of a step: queues the copies of the first pieces to the GPU. */
 status offload_prefetch(struct offload *o, const struct exec *r) WARN_UNUSED;
 /* Queues UPDATE_RULE for all pieces; `all` describes the flat arrays. The step's stream waits for the last copy back,
  * including STEP's. */
 status offload_update(struct offload *o, const struct exec *r, const struct update_args *all) WARN_UNUSED;
-/* Then for each STEP piece in order. acquire: *master becomes the device address of the weights that start at *master
- * on the host, *count how many of them are there. release: after their update is queued, queues the copy back. */
+/* Call both for each STEP piece in order, after offload_update. acquire: changes *master from a host address to the
+ * device address of the same weights, and sets *count to their number. release: queues the copy back; call it once the
+ * update of the weights is queued. */
 status offload_acquire(struct offload *o, const struct exec *r, float **master, int64_t *count) WARN_UNUSED;
 status offload_release(struct offload *o, const struct exec *r) WARN_UNUSED;
-/* Bytes per step, each way. */
+/* Bytes copied per step in each direction. */
 double offload_bytes(const struct offload *o);
 #endif

@@ -7,21 +7,21 @@
 #include "optim/offload.h"
 #include "optim/grad_norm.h"
 
-/* Moments per parameter: 2 (AdamW) or 1 (Lion). Their dtype, by optim.state. */
+/* Number of moments per parameter: 2 (AdamW) or 1 (Lion). Their dtype, by optim.state. */
 int optim_moments(enum optim kind);
 dtype optim_moment_dt(enum optim_state state);
 
 /* Allocates the tables of chunks and of routers (params.chunks, params.balance), from counting or real arenas. */
 void optim_lay(struct params *p, struct arena *a);
-/* Fills them, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms and
- * biases do not; optim.decay_scale and optim.lr_scale change that by group (rates.h). Gradients that are not `stored`
- * are zeroed by the step, unless they overlay activations (params.overlaid). N-gram tables are updated row by row, at
- * optim.table_rate. `o`: also cut into pieces, if the state is in host memory; NULL: it is not. STATUS_CONFIG when a
- * factor names no weight. */
+/* Fills these tables, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms
+ * and biases do not; optim.decay_scale and optim.lr_scale change that by group (rates.h). The step zeroes gradients
+ * that are not `stored`, unless they overlay activations (params.overlaid). N-gram tables are updated row by row, at
+ * optim.table_rate. `o` is given if the state is in host memory: the chunks are then cut into its pieces. STATUS_CONFIG
+ * when a factor names no weight. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 
-/* Under ZeRO, chunks are indexed in the sharded arrays. Offsets the pointers of arrays that are whole, for the chunks
- * of a unit. */
+/* Under ZeRO, chunks are indexed in the sharded arrays. This offsets the pointers of unsharded arrays, so that the
+ * chunks of one unit fit them. */
 void optim_shift(const struct params *p, struct update_args *a, int unit);
 
 /* The scalars of step `step` (from 0) that the host computes: bias corrections and the step's number. */
@@ -32,14 +32,15 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
  * balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
 status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
                   double balance_rate) WARN_UNUSED;
-/* The same in two parts, between which exec.scalars->grad_squares is there to be judged. optim_leave_out in place of
- * the second, or before one that finds grad_squares not finite: the gradients are used up, and nothing else changes. */
+/* The same step in two calls, so that the host can inspect exec.scalars->grad_squares in between. Call optim_leave_out
+ * instead of optim_update to discard the gradients; call it before an optim_update that finds grad_squares not finite,
+ * too. It changes nothing but the gradients. */
 struct optim_rest { double balance_rate; bool has_norm; /* optim_norm ran */ };
 status optim_norm(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm) WARN_UNUSED;
 status optim_update(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
                     const struct optim_rest *rest) WARN_UNUSED;
 status optim_leave_out(const struct exec *r) WARN_UNUSED;
-/* After such a step: STATUS_NUMERIC that names the first parameter, over all ranks, whose gradient is not finite. Waits
- * for the device; collective over `world` (NULL: one rank). */
+/* Call after a step that found the norm not finite. Returns STATUS_NUMERIC, whose message names the first parameter,
+ * over all ranks, whose gradient is not finite. Waits for the device; collective over `world` (NULL: one rank). */
 status optim_blame(const struct exec *r, struct comm *world) WARN_UNUSED;
 #endif

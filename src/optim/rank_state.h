@@ -1,4 +1,4 @@
-/* rank_state: what a rank keeps for a training step in addition to parameters and activations.
+/* rank_state: the buffers that a rank needs for a training step in addition to parameters and activations.
  *
  * Each member owns buffers in the run's arenas. rank_state_lay() lays out all of them, and is the only function that
  * does: the planner calls it with counting arenas, the trainer with real ones. Opening and closing (streams, events)
@@ -25,13 +25,13 @@ struct rank_state {
 struct rank_state_lay {
     const struct mesh *mesh;        /* NULL: one rank */
     bool train;                     /* false: weights alone (FSDP units under ZeRO 3) */
-    bool muon;                      /* muon's work area, in `scratch`, which forward and backward no longer use then */
+    bool muon;                      /* allocate Muon's work area in `scratch`, which forward and backward share */
     bool verify;                    /* train.verify */
     int64_t gradient_groups;        /* train.gradient_groups */
-    int64_t table_reads;            /* n-gram rows that a micro-batch reads */
-    int64_t step_micros;            /* micro-batches of a step, of all data-parallel ranks */
-    int end, stores;                /* of struct zero_lay, */
-    bool embedding_resident;        /* as this one */
+    int64_t table_reads;            /* number of n-gram rows that a micro-batch reads */
+    int64_t step_micros;            /* number of micro-batches of a step on all data-parallel ranks */
+    int end, stores;                /* passed to zero_lay unchanged, */
+    bool embedding_resident;        /* as is this one */
     struct arena *param, *grad, *optim, *scratch;
 };
 /* Lays out everything, after the parameters and before the activations; also the optimizer's tables in `p`. */

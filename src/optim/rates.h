@@ -9,14 +9,14 @@
 #include "spec/spec.h"
 
 struct update_run {
-    int64_t chunk; /* the first; the run ends where the next begins */
+    int64_t chunk; /* the first chunk; the run ends where the next one begins */
     double rate, decay;
 };
 /* Sets rate and decay of every row. STATUS_CONFIG when an entry names no weight of the model. */
 status rates_set(struct params *p, const struct run_spec *spec) WARN_UNUSED;
-/* After it, makes the runs: `pieces`, how many chunks each row has on this rank. */
+/* Call after rates_set: groups the chunks into runs. pieces[row] is the number of the row's chunks on this rank. */
 status rates_runs(struct params *p, const int64_t *pieces) WARN_UNUSED;
-/* ops->update for a range of the table of chunks: run by run if it applies the rule. `a->chunks` points into
+/* Calls ops->update for a range of the chunk table, once per run if it applies the rule. a->chunks points into
  * params.chunks. */
 status rates_update(const struct exec *r, const struct update_args *a) WARN_UNUSED;
 #endif

@@ -14,17 +14,17 @@
 #include "ops/ops.h"
 #include "spec/spec.h"
 
-/* What a rank's part of a micro-batch says beyond its own rows: batch.context. Keys are rows of the whole micro-batch,
- * queries rows of this rank. Documents without rows of this rank are left out. */
+/* batch.context of a rank's part of a micro-batch: its documents. Keys are rows of the whole micro-batch, queries are
+ * rows of this rank. Documents of which this rank has no rows are omitted. */
 struct context_docs { const struct attn_doc *docs; int64_t count; };
 struct context_batch {
     const struct attn_doc *docs; /* [count] */
     int64_t count;
     int64_t length;              /* T */
-    const struct batch *whole;   /* not owned */
-    /* With CONTEXT_RING [2 ranks]: 2 s + half are the documents whose keys are rank s's chunk `half`, as rows of s. Of this
-     * rank s: half 1 is each chunk's queries with its own keys, half 0 the second chunk's queries with the keys of the
-     * first. */
+    const struct batch *whole;   /* the whole micro-batch; not owned */
+    /* With CONTEXT_RING: [2 ranks]. ring[2 * s + half]: documents whose keys are chunk `half` of rank s, as row indices
+     * of that rank. If s is this rank, half 1 has the queries of both chunks with their own chunk's keys, and half 0
+     * the second chunk's queries with the first chunk's keys. */
     const struct context_docs *ring;
 };
 static inline const struct batch *context_whole(const struct batch *b) { return b->context ? b->context->whole : b; }
@@ -32,20 +32,20 @@ static inline const struct batch *context_whole(const struct batch *b) { return 
 struct context_shape {
     int rank, ranks;
     int64_t length;             /* T, a multiple of 2 ranks */
-    int64_t rows;               /* of this rank in a micro-batch, at most */
-    int micro_count;            /* micro-batches at once */
+    int64_t rows;               /* maximum number of this rank's rows in a micro-batch */
+    int micro_count;            /* maximum number of micro-batches in one call of context_parts */
     enum context_kind kind;
 };
 struct context {
     struct context_shape shape;
-    struct batch *micro;        /* [micro_count] this rank's parts; owned, as all below */
+    struct batch *micro;        /* [micro_count] this rank's parts; owned, as are all arrays below */
     struct context_batch *more; /* [micro_count] */
     struct attn_doc *docs;
     struct context_docs *ring;
     int32_t *columns;
 };
 
-/* Runs of rows of a sequence that one rank holds. */
+/* A contiguous range of a sequence's rows that one rank holds. */
 struct context_chunk { int64_t from, local; }; /* its first row in the sequence, and in the rank's part of it */
 static inline struct context_chunk context_chunk(int rank, int ranks, int64_t length, int half)
 {
@@ -53,15 +53,15 @@ static inline struct context_chunk context_chunk(int rank, int ranks, int64_t le
     return (struct context_chunk){(half ? 2 * ranks - 1 - rank : rank) * chunk, half * chunk};
 }
 
-/* Whether a query in chunk q sees a key in chunk k of so many tokens; window 0: all keys before it. */
+/* Whether any query in chunk q attends to a key in chunk k; a chunk has `chunk` tokens. window 0: no limit. */
 static inline bool context_sees(int q, int k, int64_t chunk, int64_t window)
 {
     return k <= q && (window == 0 || k == q || (q - k - 1) * chunk + 1 < window);
 }
-/* Whether any of the ranks sees a key of the rank that is `step` before it on the ring. */
+/* Whether any rank attends to a key of the rank that is `step` before it on the ring. */
 bool context_step_needed(int ranks, int step, int64_t chunk, int64_t window);
 
-/* With one rank nothing is allocated. STATUS_FIT. */
+/* Allocates the arrays; nothing for one rank. STATUS_FIT if memory is short. */
 status context_open(struct context *c, const struct context_shape *shape) WARN_UNUSED;
 void context_close(struct context *c);
 /* This rank's parts of `count` micro-batches, valid until the next call; with one rank `micro` itself. */

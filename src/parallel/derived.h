@@ -1,7 +1,7 @@
-/* derived: copies of weights in other forms (enum derived), equal to the weights whenever blocks read them.
+/* derived: copies of weights in other forms (enum derived), which equal the weights whenever blocks read them.
  *
- * Whoever changes weights says where the new values are; derived_refresh makes every copy from them. Its switches have no
- * default: a new copy does not compile before every event below has its answer.
+ * Code that changes weights calls derived_refresh and says where the new values are; it remakes every copy from them.
+ * Its switches have no default, so a new kind of copy does not compile until every event below handles it.
  *
  *   event    who                                  new values of
  *   DRAWN    init_weights                         a row, drawn on the device
@@ -11,7 +11,7 @@
  *   STEP     optim_step                           all rows, in this rank's arrays; without ZeRO
  *   GATHER   zero_all_gather_weights              all rows, sharded: after each of the others under ZeRO
  *
- * Biases of routers are updated in their fp32 copy, so STEP and GATHER write them from there to the master weights. */
+ * Router biases are updated in their fp32 copy, so STEP and GATHER write them from there to the master weights. */
 #ifndef INGOT_PARALLEL_DERIVED_H
 #define INGOT_PARALLEL_DERIVED_H
 #include "parallel/exec.h"
@@ -23,14 +23,14 @@ struct derived_refresh {
     const struct ops *ops;
     dev_stream stream;
     int row;                    /* DRAWN, HOST */
-    const float *values;        /* HOST: of the part that params_held names; MASTER: of element 0 of the flat arrays;
-                                   PIECE: of element `begin` */
+    const float *values;        /* new values. HOST: of the part that params_held returns; MASTER: from element 0 of the
+                                   flat arrays on; PIECE: from element `begin` on */
     int64_t begin, end;         /* PIECE */
-    struct comm *shards;        /* GATHER: the ranks that shard one copy, */
-    void *scratch;              /* and [derived_scratch] */
+    struct comm *shards;        /* GATHER: the ranks that shard one copy */
+    void *scratch;              /* GATHER: derived_scratch bytes */
 };
 status derived_refresh(const struct derived_refresh *a) WARN_UNUSED;
-/* Bytes for GATHER; 0 without copies. */
+/* Bytes of scratch for GATHER; 0 without copies. */
 size_t derived_scratch(const struct params *p);
 /* True if this rank has copies. */
 bool derived_any(const struct params *p);

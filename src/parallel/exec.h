@@ -24,48 +24,50 @@ struct exec {
     const struct ops *ops;
     dev_stream stream;
     const struct params *params;
-    struct step_scalars *scalars; /* in the op set's memory; read by the losses */
-    enum accum accum;             /* of weight-gradient GEMMs: STORE in a step's first micro-batch, then ADD */
+    struct step_scalars *scalars; /* in the op set's memory; the losses read them */
+    enum accum accum;             /* how weight-gradient GEMMs write: STORE in a step's first micro-batch, then ADD */
     struct deferred *defer;       /* where linear_wgrad saves its operands for later; NULL: it runs at once */
-    const struct sparse_grad *sparse_grad; /* with params.sparse: where gradients of n-gram tables go, */
-    int64_t micro;                /* for the micro-batch of this index in the step */
-    struct comm *tp;              /* tensor-parallel ranks, with the other slices of weights and sequence; NULL: none */
-    struct comm *cp;              /* context-parallel ranks, with the other rows of each sequence; NULL: none */
-    struct comm *ep;              /* expert-parallel ranks, which have other experts; NULL: none */
-    struct side_stream *side;     /* where rows of context and expert ranks travel beside compute; NULL: the stream */
+    const struct sparse_grad *sparse_grad; /* with params.sparse: receives the gradients of n-gram tables */
+    int64_t micro;                /* index in the step of the micro-batch in progress, for sparse_grad */
+    struct comm *tp;              /* the tensor-parallel ranks, which have the other slices of weights; NULL: none */
+    struct comm *cp;              /* the context-parallel ranks, which have the other rows of sequences; NULL: none */
+    struct comm *ep;              /* the expert-parallel ranks, which have the other experts; NULL: none */
+    struct side_stream *side;     /* carries rows of context and expert ranks while compute runs; NULL: `stream` does */
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 
-/* Where a branch writes: to = output; with `sum` (data not NULL, if the branch can add): to = sum + output, rounded
- * once. */
+/* Where a branch writes its output. If sum.data is NULL: to = output. Else (only if the branch can add): to = sum +
+ * output, the residual add, rounded once. */
 struct sink { struct tensor to, sum; };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved for backward */
 
 struct lay {
-    int64_t n;                  /* tokens of a micro-batch */
-    int shares;                 /* sequence-parallel ranks, with n / shares rows of the residual stream; 0: one */
+    int64_t n;                  /* number of tokens of a micro-batch on this rank */
+    int shares;                 /* number of sequence-parallel ranks (0: one): each has n / shares rows of the residual
+                                   stream */
     enum context_kind context_kind;
-    int context;                /* context-parallel ranks: a micro-batch has n x context tokens; 0: one */
-    int64_t docs_max, len_max;  /* documents of a micro-batch, and the length of the longest, at most */
+    int context;                /* number of context-parallel ranks (0: one): the micro-batch has n x context tokens */
+    int64_t docs_max, len_max;  /* maximum number of documents of a micro-batch, and maximum length of one */
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;
     enum recipe recipe;         /* params.recipe: how GEMMs read activations, nn/linear.h */
     const struct params *params;
-    /* FP8: whether y, and dout, of a branch bring their codes (nn/linear.h); memory for those of dout, of all layers */
+    /* FP8: whether a branch's input y, and its output gradient dout, already carry codes (nn/linear.h); the memory for
+     * the codes of dout, which all layers share */
     bool codes_y, codes_dout;
     void *dout_codes, *dout_codes_t;
     enum lay_mode mode;
     bool sparse;                /* params.sparse */
-    bool z_loss;                /* train.z_loss is not 0: its terms are summed apart */
+    bool z_loss;                /* train.z_loss is not 0: z_sum gets its terms */
     enum recompute recompute;
     struct arena *act, *scratch;
-    /* Of a pipeline rank: sets of activations per chunk, and micro-batches with delayed linear_wgrad. 0, 0: all layers,
-     * once */
+    /* Pipeline rank: number of sets of activations per chunk, and of micro-batches with delayed linear_wgrad. 0, 0: no
+     * pipeline, one set for all layers */
     int sets, stores;
 };
 
-/* The arena of a saved activation: `cheapest` is the first policy that recomputes it. */
+/* The arena of a saved activation. `cheapest` is the cheapest recompute policy that recomputes it. */
 static inline struct arena *lay_place(const struct lay *l, enum recompute cheapest)
 {
     return l->mode == LAY_TRAIN && l->recompute < cheapest ? l->act : l->scratch;

@@ -13,31 +13,31 @@
 #include "parallel/sync.h"
 
 struct grad_overlap {
-    const struct sync *sync;    /* not owned, as the others; NULL: no overlap */
+    const struct sync *sync;    /* not owned, nor are the other pointers; NULL: no overlap */
     struct params *params;
     const struct ops *ops;
     struct side_stream *side_stream;
-    struct unit_hooks hooks;    /* during the last micro-batch */
-    const struct unit_hooks *outer; /* at other times */
+    struct unit_hooks hooks;    /* installed during the last micro-batch */
+    const struct unit_hooks *outer; /* installed at other times */
     const struct sync_sums *sums;
-    int group;                  /* the last one, as sync_fold counts them */
-    bool *summed;               /* [unit_count], owned */
+    int group;                  /* the last group, numbered as in sync_fold */
+    bool *summed;               /* [unit_count]: the unit's all-reduce was queued; owned */
 };
-/* Disables overlap, and owns nothing, on the host, where the backward has collectives (tensor, context,
- * expert, pipeline, ZeRO 2 and 3), and with several segments: a unit is complete after the last segment's backward, which the hooks
- * cannot identify. */
+/* Disables overlap, and owns nothing, in three cases: on the host; where the backward has collectives of its own
+ * (tensor, context, expert, pipeline, ZeRO 2 and 3); and with several segments, because a unit is complete only after
+ * the last segment's backward, which the hooks cannot identify. */
 struct grad_overlap_args {
     const struct sync *sync;
     struct params *params;
     const struct ops *ops;
     struct side_stream *side_stream;
-    int64_t segments;           /* of a micro-batch (model_segments) */
+    int64_t segments;           /* number of segments of a micro-batch (model_segments) */
 };
 status grad_overlap_open(struct grad_overlap *b, const struct grad_overlap_args *a) WARN_UNUSED;
 void grad_overlap_close(struct grad_overlap *b);
-/* Before the last micro-batch of the last group: each unit is all-reduced when its backward ends. */
+/* Call before the last micro-batch of the last group: from now on each unit is all-reduced when its backward ends. */
 void grad_overlap_begin(struct grad_overlap *b, const struct sync_sums *sums);
-/* After that micro-batch: work queued from now on sees all sums. *all false: no overlap; the caller must reduce the
- * gradients. */
+/* Call after that micro-batch: work queued from now on sees all sums. *all false: there was no overlap, and the caller
+ * must reduce the gradients. */
 status grad_overlap_end(struct grad_overlap *b, bool *all) WARN_UNUSED;
 #endif

@@ -30,14 +30,15 @@ enum { PIPELINE_RANKS_MAX = 256 };
 struct pipeline_action {
     enum pipeline_pass what;
     int micro, chunk;
-    int slot;                       /* F, B, BI: which of the rank's sets of activations */
-    int store;                      /* BI, W: which of its stores of operands for delayed weight-gradient GEMMs.
-                                       pipeline_schedule_check assigns both */
+    int slot;                       /* F, B, BI: which of the rank's sets of activations it uses */
+    int store;                      /* BI, W: which of the rank's stores of operands for delayed weight-gradient GEMMs
+                                       it uses. pipeline_schedule_check assigns slot and store */
 };
 struct pipeline_rank {
     struct pipeline_action *actions;    /* [count], owned */
     int count;
-    int slots, stores;              /* most that are in use at once: from F to B or BI; from BI to W */
+    int slots, stores;              /* maximum number in use at once. A slot is in use from F to B or BI, a store from
+                                       BI to W */
 };
 struct pipeline_schedule {
     enum pipeline_kind kind;
@@ -57,21 +58,21 @@ void pipeline_schedule_free(struct pipeline_schedule *s);
  * STATUS_CONFIG names the rank and the action. */
 status pipeline_schedule_check(struct pipeline_schedule *s) WARN_UNUSED;
 
-struct pipeline_stage_time { double forward, dgrad, wgrad; }; /* of a stage; B takes dgrad + wgrad */
+struct pipeline_stage_time { double forward, dgrad, wgrad; }; /* seconds of a stage; B takes dgrad + wgrad */
 struct pipeline_simulate_args {
     const struct pipeline_stage_time *stages; /* [p v] */
     double message;                 /* latency: from the end of an action to the arrival */
     int depth;                      /* capacity of a mailbox: unread messages per direction; 0: unlimited */
-    /* Seconds that this action takes in place of `seconds`, which `stages` say. Called once per action, in each rank's
-     * order; `start`: of the action. NULL: as `stages` say. */
+    /* Returns how long this action takes, given its start time and its duration by `stages`. Called once per action, in
+     * each rank's order. NULL: durations are those of `stages`. */
     double (*takes)(void *ctx, int rank, const struct pipeline_action *a, double start, double seconds);
     void *ctx;
 };
 struct pipeline_simulated {
     double makespan;
     double bubble;                  /* fraction of the ranks' time without compute */
-    double waited[PIPELINE_RANKS_MAX];  /* for messages, for mailbox space, for the others at the end */
-    int unread;                     /* most messages of one direction that were unread at once */
+    double waited[PIPELINE_RANKS_MAX];  /* each rank's wait for messages, mailbox space, and the other ranks' end */
+    int unread;                     /* maximum number of messages of one direction that were unread at once */
 };
 /* Simulates all ranks of a checked schedule. STATUS_CONFIG on deadlock, or when a rank receives a message that it does
  * not expect: names the rank, the action and the message. The result does not depend on times, so one run proves it for

@@ -2,12 +2,12 @@
  *
  * Rules that prevent deadlock:
  *   - All overlapped collectives of a rank use this one stream, and all ranks queue them in the same order. On several
- *     streams two
- *     collectives could wait for each other.
+ *     streams two collectives could wait for each other.
  *   - A collective on the step's stream must follow a side_stream_wait for everything queued here.
  *
- * Collectives here leave the multiprocessors to compute: copy engines move all but small messages
- * (comm/gpu/cuda/p2p_comm.c). Ops may be queued here if they need no workspace; the workspace belongs to the step's stream.
+ * Collectives on this stream leave the multiprocessors to compute: copy engines move all but small messages
+ * (comm/gpu/cuda/p2p_comm.c). An op may be queued on it if it needs no workspace; the workspace belongs to the step's
+ * stream.
  *
  * On the host nothing overlaps: each call runs when it is made. */
 #ifndef INGOT_PARALLEL_SIDE_STREAM_H
@@ -16,18 +16,19 @@
 #include "ops/ops.h"
 
 struct side_stream {
-    dev_stream main;        /* of the step, not owned; NULL: the host */
+    dev_stream main;        /* the step's stream, not owned; NULL: the host */
     struct stream queue;
     struct event forked, joined;
 };
 status side_stream_open(struct side_stream *a, dev_stream main) WARN_UNUSED;
 void side_stream_close(struct side_stream *a);
-/* Returns the side stream in *s. It waits for everything queued on the step's stream so far. */
+/* Sets *s to the side stream, and makes it wait for everything queued on the step's stream so far. */
 status side_stream_fork(struct side_stream *a, dev_stream *s) WARN_UNUSED;
-/* The step's stream waits for everything queued here. While a graph is captured, something must be queued. */
+/* Makes the step's stream wait for everything queued on the side stream. While a graph is captured, something must be
+ * queued there. */
 status side_stream_join(struct side_stream *a) WARN_UNUSED;
-/* Records an event here; lets the step's stream wait for an event. The caller owns events: side_stream_event_open,
- * _close. */
+/* side_stream_record records an event on the side stream; side_stream_wait makes the step's stream wait for it. The
+ * caller owns events: side_stream_event_open, _close. */
 status side_stream_record(struct side_stream *a, struct event *event) WARN_UNUSED;
 status side_stream_wait(struct side_stream *a, const struct event *event) WARN_UNUSED;
 status side_stream_event_open(const struct side_stream *a, struct event *event) WARN_UNUSED;

@@ -5,8 +5,8 @@
  *   - The micro-batches of a step form G groups. Micro-batch i belongs to group i mod G.
  *   - A group adds its micro-batches in order.
  *   - Groups are added as a tree: the even groups (by the same rule) plus the odd groups (by the same rule).
- *   - Rank r of R holds the groups that are r modulo R. It forms its part of the tree (sync_fold); comm_sum forms the
- *     rest.
+ *   - Rank r of R holds the groups that are r modulo R. It computes its part of the tree (sync_fold); comm_sum computes
+ *     the rest.
  *
  * Context-parallel ranks work on the same groups; their sums are a part of the tree over dp x cp ranks.
  *
@@ -28,12 +28,12 @@
 enum { SYNC_LOSSES = 7 };
 struct sync {
     const struct mesh *mesh;    /* not owned; NULL: one rank */
-    int groups;                 /* of this rank: */
-    int levels, trees;          /* trees 2^levels, trees odd */
-    int64_t total;              /* elements of a gradient, or of this rank's shard of it (parallel/zero.h) */
-    float *grads;               /* [sync_pending][total] partial sums: one per level, and one of the trees so far */
-    double *losses;             /* [sync_pending][SYNC_LOSSES] the same of losses, in the op set's memory */
-    void *scratch;              /* of the all-reduce or reduce-scatter of the largest unit */
+    int groups;                 /* number of groups of this rank */
+    int levels, trees;          /* groups == trees * 2^levels, with `trees` odd */
+    int64_t total;              /* number of elements of a gradient, or of this rank's shard of it (parallel/zero.h) */
+    float *grads;               /* [sync_pending][total] partial sums: one per level, and the sum of the trees so far */
+    double *losses;             /* [sync_pending][SYNC_LOSSES] partial sums of losses, in the op set's memory */
+    void *scratch;              /* for the all-reduce or reduce-scatter of the largest unit */
 };
 
 /* Where ranks are added in the tree: last, once per step; or first, in every micro-batch. */
@@ -41,7 +41,7 @@ enum sync_place { SYNC_LAST, SYNC_FIRST };
 /* STATUS_CONFIG when the ranks do not divide G groups (0: one per rank), or the groups do not divide the micro-batches
  * of a step. */
 status sync_check(int64_t groups, int64_t micro_count, int ranks, enum sync_place place) WARN_UNUSED;
-/* Gradients that a rank with so many groups must buffer. */
+/* Number of gradients that a rank with so many groups must buffer. */
 int sync_pending(int64_t groups);
 /* Allocates the buffers, from counting or real arenas, for checked numbers. */
 void sync_lay(struct sync *s, const struct mesh *mesh, int64_t groups, const struct params *p, struct arena *a);
@@ -52,11 +52,11 @@ struct sync_sums {
     float *grad;                /* [total] */
     double *losses;             /* [SYNC_LOSSES]: loss_sum to dropped_sum of the step's scalars */
 };
-/* After the k-th group: adds its sums to the tree. They are zero afterwards, except after the last group: then they are
+/* Call after the k-th group: adds its sums to the tree, and sets them to zero; after the last group it sets them to
  * this rank's totals. */
 status sync_fold(const struct sync *s, int k, const struct sync_sums *sums, const struct ops *ops,
                  dev_stream stream) WARN_UNUSED;
-/* The same for `count` elements of the gradient from `begin` on, with or without (sums->losses NULL) the losses: for
+/* The same for `count` elements of the gradient from `begin` on, and for the losses unless sums->losses is NULL: for
  * parts of a model whose groups end at different times. */
 struct sync_part { int64_t begin, count; };
 status sync_fold_part(const struct sync *s, int k, const struct sync_part *part, const struct sync_sums *sums,

@@ -1,14 +1,14 @@
-/* tp_grad: the all-reduce of gradients over tensor-parallel ranks, for parameters that each rank holds whole but whose
- * gradient it computes in part (norm weights under sequence parallelism, biases).
+/* tp_grad: all-reduces gradients over tensor-parallel ranks, for parameters that every rank holds in full but whose
+ * gradient each rank computes only in part (norm weights under sequence parallelism, biases).
  *
- *   split (params.h)   weight on a rank   gradient on a rank                all-reduce here     counted in the norm
- *   NONE               whole              whole, from the same data         no                  on the first rank
- *   SUM                whole              from its own tokens or heads      yes                 on the first rank
+ *   split (params.h)   weight on a rank   gradient on a rank                all-reduced here    counted in the norm
+ *   NONE               replicated         full, from the same data          no                  on the first rank
+ *   SUM                replicated         from its own tokens or heads      yes                 on the first rank
  *   OUT, IN            a slice            of the slice                      no                  on each rank, its slice
  *   FIRST              both               the first part as OUT, the others as SUM
  *
  * It runs once per step, after the data-parallel reduction. So its input does not depend on the number of data-parallel
- * ranks, and under ZeRO each rank reduces its shard alone. One call covers all rows. */
+ * ranks, and under ZeRO each rank reduces only its shard. One call covers all rows. */
 #ifndef INGOT_PARALLEL_TP_GRAD_H
 #define INGOT_PARALLEL_TP_GRAD_H
 #include "parallel/mesh.h"
@@ -16,8 +16,8 @@
 
 struct tp_grad {
     struct comm *comm;  /* not owned */
-    int64_t count;      /* elements to all-reduce, of the rows that this rank holds; 0: nothing to do */
-    float *flat;        /* [count] all of them, contiguous */
+    int64_t count;      /* number of elements to all-reduce, of the rows that this rank holds; 0: nothing to do */
+    float *flat;        /* [count] these elements, contiguous */
     void *scratch;
 };
 /* Allocates the buffers, from counting or real arenas, after params_lay. mesh NULL: one rank. */
@@ -27,6 +27,6 @@ static inline size_t tp_grad_bytes(int ranks, int64_t count)
 {
     return (size_t)count * sizeof(float) + comm_sum_scratch(ranks, count, DTYPE_F32);
 }
-/* Every rank gets the sums. */
+/* All-reduces the gradients: every rank gets the sums. */
 status tp_grad_all_reduce(const struct tp_grad *s, const struct params *p, struct stream *stream) WARN_UNUSED;
 #endif

@@ -8,9 +8,9 @@
  *
  * An unsharded unit is held in a slot. There is one slot for the embedding, one for the head (the embedding's, if the
  * embedding is not needed again at the end), one for n-gram tables, one for a block's experts (with expert parallelism,
- * where a block and its experts are units apart), and two for blocks and MTP modules. Of these two,
- * one holds the unit that computes; the other holds the next unit, whose weights are prefetched, or the previous one,
- * whose gradient is reduce-scattered.
+ * where a block's experts form their own unit), and two for blocks and MTP modules. Of these two, one holds the unit in
+ * use; the other holds the next unit, whose weights are prefetched, or the previous one, whose gradient is
+ * reduce-scattered.
  *
  *   forward    step's stream   wait w(u) | forward u       | wait w(u + 1) | forward u + 1   | ...
  *              side stream               | gather w(u + 1) |               | gather w(u + 2) | ...
@@ -29,18 +29,19 @@
 #include "parallel/sync.h"
 
 enum { ZERO_SLOTS = 6 };
-/* Which gradients of a block a backward computes: all; or, under schedules that delay the GEMMs of weight gradients
- * (pipeline_schedule.h: BI and W), INPUTS first, whose gradients are saved until WEIGHTS adds the delayed ones. */
+/* Which gradients of a block a backward pass computes: WHOLE: all. Schedules that delay the GEMMs of weight gradients
+ * (pipeline_schedule.h: BI and W) run INPUTS first, whose gradients are saved, and WEIGHTS later, which adds the
+ * delayed ones. */
 enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
     void *data;
-    int unit;                   /* that it holds; -1: none */
-    bool busy;                  /* the side stream reads or writes it until `done` */
+    int unit;                   /* the unit that the slot holds; -1: none */
+    bool busy;                  /* the side stream reads or writes the slot until `done` */
     struct event done;
 };
 struct zero_slots {
     struct zero_slot slot[ZERO_SLOTS]; /* embedding, end, tables, experts, two of blocks */
-    int last;                   /* of the blocks' slots: the one of the unit that computes */
+    int last;                   /* which of the two slots of blocks holds the unit in use */
 };
 struct zero {
     const struct mesh *mesh;    /* not owned, as the others */
@@ -50,16 +51,17 @@ struct zero {
     struct side_stream *side_stream;
     struct zero_slots weights, grads;
     struct unit_hooks hooks;
-    bool losses_busy;           /* the side stream sums them until losses_done */
+    bool losses_busy;           /* the side stream sums the losses until losses_done */
     struct event losses_done;
     bool gathering;             /* the all-gathers of new weights were queued during the optimizer step */
-    int group;                  /* under stages 2 and 3: the current one, as sync_fold counts them */
+    int group;                  /* under stages 2 and 3: the current group, numbered as in sync_fold */
     enum zero_half half;
-    int store;                  /* with INPUTS and WEIGHTS: which of the rank's stores */
-    float *kept;                /* [stores][elements of all rows of blocks that are no weights of linears] */
+    int store;                  /* with INPUTS and WEIGHTS: which of the rank's stores they use */
+    float *kept;                /* [stores][elements]: saved gradients of those parameters of blocks that are not
+                                   weights of linears (norms, biases), one copy per store */
     int end;                    /* the unit that follows the blocks */
     bool embedding_resident;    /* embedding and end have a slot each: both are needed at once (tied head, MTP, HRM) */
-    void *scratch;              /* of derived copies while they are gathered */
+    void *scratch;              /* for derived copies while they are all-gathered */
 };
 
 /* Allocates the slots, from counting or real arenas, after the parameters. mesh NULL: one rank. */
@@ -76,7 +78,7 @@ status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;
 void zero_close(struct zero *z);
 /* Before the first pass of a step: marks all slots as empty. */
 void zero_invalidate(struct zero *z);
-/* Under stages 2 and 3: sums the losses of the current micro-batch over ranks and adds them to the tree, as its
+/* Under stages 2 and 3: sums the losses of the current micro-batch over the ranks, and adds them to the tree as its
  * gradients were. */
 status zero_reduce_losses(struct zero *z, double *losses) WARN_UNUSED;
 /* After the last pass: work queued from now on sees all sums. */

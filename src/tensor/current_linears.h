@@ -7,18 +7,18 @@
 #include "tensor/dtype.h"
 
 struct current_linears {
-    enum block_format x, w, dy; /* of inputs, weights, gradients of outputs */
-    bool square;                /* blocks of weights are squares: both directions have the same codes */
-    bool hadamard;              /* operands of weight gradients are rotated along tokens */
-    bool stochastic;            /* gradients are rounded at random */
+    enum block_format x, w, dy; /* formats of inputs, of weights, and of gradients of outputs */
+    bool square;                /* blocks of weights are squares, so that both GEMM directions read the same codes */
+    bool hadamard;              /* a Hadamard transform rotates the operands of weight gradients along tokens */
+    bool stochastic;            /* gradients are rounded stochastically */
     bool wgrad_bf16;            /* GEMMs of weight gradients read the tensors themselves */
-    double keep;                /* share of the blocks, the last ones, that stay in bf16, and with them all linears
+    double keep;                /* fraction of the blocks, the last ones, that stay in bf16, and with them all linears
                                    outside of blocks; 0: none */
-    uint64_t seed;              /* of random rounding */
-    int count;                  /* claimed linears, param.current; 0: the model computes in another precision */
-    bf16 *a, *b;                /* operands of the GEMM that runs, of all linears; `a_count`, `b_count` elements. Codes
-                                   take a half of that at most, and their scales lie behind them */
+    uint64_t seed;              /* seed of stochastic rounding */
+    int count;                  /* number of linears with param.current; 0: the model computes in another precision */
+    bf16 *a, *b;                /* operands of the GEMM in progress, shared by all linears: `a_count` and `b_count`
+                                   elements. Codes take at most half of that; their scales follow them */
     int64_t a_count, b_count;
-    float *scale;               /* quantize_blocks_args.tensor of a from [3] on, of b from [7] on */
+    float *scale;               /* quantize_blocks_args.tensor: of a from [3] on, of b from [7] on */
 };
 #endif

@@ -4,9 +4,10 @@
  *   E4M3     1, 4, 3                    448   (0x7E)   2^-6,  2^-9                  none   0x7F
  *   E5M2     1, 5, 2                    57344 (0x7B)   2^-14, 2^-16                 0x7C   0x7D to 0x7F
  *
- * Encoding rounds to nearest, ties to even, and saturates: what is too large, and Inf, becomes the largest value. NaN becomes
- * 0x7F. These are the bits of the GPU's cvt.rn.satfinite (tests/ops/gpu_fp8_codes.c compares all 2^32 floats). Every value is exact in
- * bf16, so a product of two is exact in f32. Source: "FP8 Formats for Deep Learning", arXiv 2209.05433, tables 1 and 2. */
+ * Encoding rounds to nearest, ties to even, and saturates: what is too large, and Inf, becomes the largest value. NaN
+ * becomes 0x7F. These are the bits of the GPU's cvt.rn.satfinite (tests/ops/gpu_fp8_codes.c compares all 2^32 floats).
+ * Every value is exact in bf16, so a product of two is exact in f32. Source: "FP8 Formats for Deep Learning", arXiv
+ * 2209.05433, tables 1 and 2. */
 #ifndef INGOT_TENSOR_F8_H
 #define INGOT_TENSOR_F8_H
 #include "base/rng.h"
@@ -35,7 +36,7 @@ RNG_INLINE uint8_t f8_encode(struct f8_format f, float x)
     return (uint8_t)(sign | (code < f.max ? code : f.max));
 }
 
-/* The exponent bits below which a code is subnormal count as emin. */
+/* A code's parts. A subnormal code has exponent emin. */
 struct f8_parts {
     int significand;            /* in units of 2^(exponent - mantissa), with the sign */
     int exponent;

@@ -11,16 +11,16 @@
 #include "tensor/quantized.h"
 
 enum fp8_tensor { FP8_X, FP8_DY, FP8_W, FP8_TENSORS };
-/* The GEMMs of a linear that read codes. BF16: none; maxima are measured all the same. */
+/* Which GEMMs of a linear read codes. BF16: none, but amax is measured all the same. */
 enum fp8_use { FP8_USE_BF16, FP8_USE_WGRAD_BF16, FP8_USE_ALL };
 struct fp8_linears {
     int count;                  /* 0: the model computes in another precision */
     enum fp8_use *use;          /* [count], in host memory, owned */
     int *row;                   /* [count], parameter rows of the weights, owned */
     float *scale, *amax;        /* on the device */
-    float *scale_inv;           /* the same, FP8_SCALE_STRIDE apart */
-    float *history;             /* [2][count][FP8_HISTORY], of X and DY */
-    float *all;                 /* [ranks][2][count]: amax of all ranks; NULL: one rank */
+    float *scale_inv;           /* on the device, FP8_SCALE_STRIDE apart */
+    float *history;             /* [2][count][FP8_HISTORY]: amax of the last steps, of X and DY */
+    float *all;                 /* [ranks][2][count]: amax of X and DY on all ranks; NULL: one rank */
     int ranks;
 };
 

@@ -13,15 +13,15 @@
 enum scales {
     SCALES_NONE,                /* `data` holds the values; scale is NULL */
     SCALES_TENSOR,              /* `data` holds FP8 codes; value = code * scale[0] (quantized.scale_inv) */
-    SCALES_BLOCKS               /* `data` holds codes of `format`; value = code * scale of its block * scale[0] (NULL: 1) */
+    SCALES_BLOCKS               /* `data` holds codes of `format`; value = code * block scale * scale[0] (NULL: 1) */
 };
 struct operand {
     const void *data;           /* dt, row-major */
     dtype dt;
     enum scales scales;
     const float *scale;
-    bool trans;                 /* memory is the transpose of the matrix that the GEMM reads */
-    const void *blocks;         /* SCALES_BLOCKS: scales of blocks along the k of the GEMM: tensor/block_format.h */
+    bool trans;                 /* memory holds the transpose of the matrix that the GEMM reads */
+    const void *blocks;         /* SCALES_BLOCKS: the scales of the blocks along the GEMM's k (tensor/block_format.h) */
     enum block_format format;   /* dt is U8 for E2M1 */
     bool square;
 };

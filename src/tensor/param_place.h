@@ -1,12 +1,12 @@
-/* Where a rank's shard of a row of the parameter table is in the full row. Tensor parallelism slices rows, expert
- * parallelism deals their experts; `place` numbers the combinations: slice + slices * expert rank. */
+/* Maps a rank's slice of a row of the parameter table to the full row. Tensor parallelism slices rows, expert
+ * parallelism shards their experts; `place` numbers the combinations: slice + slices * expert rank. */
 #ifndef INGOT_TENSOR_PARAM_PLACE_H
 #define INGOT_TENSOR_PARAM_PLACE_H
 #include "tensor/param_row.h"
 
 struct params;
 
-/* This rank's place, and that of another one. */
+/* This rank's place, and another rank's. */
 int params_place(const struct params *p);
 int params_place_of(const struct params *p, int slice, int expert_rank);
 

@@ -17,7 +17,7 @@
     X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
     X(NORM,       "norm weight or bias")                                                                               \
     X(BIAS,       "bias of a matrix")                                                                                  \
-    X(BALANCE,    "bias of a router, moved by the loads of its experts, which its gradient counts; not a parameter of the model: `unique`")
+    X(BALANCE,    "router bias for loss-free balancing; its gradient slot counts tokens per expert; not in `unique`")
 enum role {
 #define X(name, text) ROLE_##name,
     ROLE_LIST(X)
@@ -25,17 +25,18 @@ enum role {
     ROLE_COUNT
 };
 
-/* What each rank of a tensor-parallel group stores of a row. */
+/* How the ranks of a tensor-parallel group shard a row. */
 enum split {
-    SPLIT_NONE,                 /* all of it; every rank computes the full gradient from the same data */
-    SPLIT_SUM,                  /* all of it; every rank computes a partial gradient from its own tokens or heads;
-                                   they are all-reduced */
-    SPLIT_OUT,                  /* sharded by rows: an equal share of each part, in every repetition of the parts */
-    SPLIT_FIRST,                /* sharded by rows: an equal share of the first part; the other parts are replicated
-                                   and their gradients all-reduced, as for SUM */
-    SPLIT_IN,                   /* sharded by columns: an equal share of each row, or of every `columns` columns */
+    SPLIT_NONE,                 /* replicated; every rank computes the full gradient from the same data */
+    SPLIT_SUM,                  /* replicated; every rank computes a partial gradient from its own tokens or heads, and
+                                   the partial gradients are all-reduced */
+    SPLIT_OUT,                  /* column-parallel: each rank has an equal share of the rows of each part */
+    SPLIT_FIRST,                /* each rank has an equal share of the rows of the first part; the other parts are
+                                   replicated, and their partial gradients are all-reduced, as for SUM */
+    SPLIT_IN,                   /* row-parallel: each rank has an equal share of the columns, or of every `columns`
+                                   columns */
 };
-/* Copies of master weights in other forms, made anew whenever weights change (parallel/derived.h). */
+/* Copies of master weights in other forms, which are remade whenever weights change (parallel/derived.h). */
 #define DERIVED_LIST(X)                                                                                                \
     X(F32, "weights in fp32")   /* full rows: decay rates, step sizes, router biases (params_exact) */                     \
     X(F8, "weights in fp8")     /* codes [out, in], which forward reads, of linears with param.fp8 */                       \
@@ -48,41 +49,41 @@ enum derived {
 };
 enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
 enum { PARAM_ALIGN = 256 }; /* a block of 8-bit moments belongs to one row */
-struct param_norm { int w, b; float shift; };   /* rows of a norm's weight and bias (-1: none); w + shift is its weight */
+struct param_norm { int w, b; float shift; };   /* rows of a norm's weight and bias (-1: none); it uses w + shift */
 struct param {
     char name[112];             /* "layers.3.attn.qkv.weight" */
     enum role role;
     int rank;
-    int64_t shape[2];           /* of this rank's shard; matrices are [out, in] as in HF's nn.Linear */
-    int64_t global[2];          /* of the full parameter */
-    int64_t count, offset;      /* elements of this rank's shard; params_lay sets offset */
-    int64_t room;               /* allocated elements, zeros after count; 0, or less than count: count */
+    int64_t shape[2];           /* shape of this rank's slice; matrices are [out, in] as in HF's nn.Linear */
+    int64_t global[2];          /* shape of the full parameter */
+    int64_t count, offset;      /* number of elements of this rank's slice; params_lay sets offset, where they begin */
+    int64_t room;               /* number of allocated elements, zeros from `count` on; less than `count` means count */
     int unit;
     enum split split;
-    int part_count;             /* logical matrices stacked in the row: q, k, v; gate, up; 0: one */
-    int64_t parts[PARAM_PARTS]; /* rows of each part, of the full parameter; the list repeats to the end of the rows,
-                                   for example per expert */
+    int part_count;             /* number of logical matrices stacked in the row (q, k, v; gate, up); 0: one */
+    int64_t parts[PARAM_PARTS]; /* number of rows of each part in the full parameter; the list repeats to the end of
+                                   the rows, for example once per expert */
     int64_t columns;            /* SPLIT_IN: every `columns` columns are sharded separately; 0: all columns together */
-    bool rowwise;               /* a matrix whose rows are independent directions: routers, gates */
-    bool ortho;                 /* updated per logical matrix, with a first moment only (optim/muon.h); set before
-                                   params_lay */
-    int64_t no_v;               /* elements of this rank's `ortho` rows before this row; its v begins this much
-                                   earlier than its m */
-    bool stored;                /* a GEMM computes the full gradient and stores it in the first micro-batch of a
-                                   step; for all other rows the optimizer sets gradients to 0 after the step */
+    bool rowwise;               /* the rows of the matrix are independent directions: routers, gates */
+    bool ortho;                 /* Muon updates its logical matrices, with a first moment only (optim/muon.h); set
+                                   before params_lay */
+    int64_t no_v;               /* number of elements of this rank's `ortho` rows before this row; the row's v begins
+                                   this much earlier than its m */
+    bool stored;                /* a GEMM overwrites its gradient in the first micro-batch of a step; for all other
+                                   rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
-    bool all_rows;              /* linear: context-parallel ranks pass the rows of all of them through it */
-    struct param_norm norm;     /* linear: its input is the output of this norm; w = -1: it is another tensor */
-    int fp8;                    /* its number in params.fp8; -1: its GEMMs read plain operands */
-    bool current;               /* its GEMMs read operands of current scaling (params.current) */
-    int64_t experts;            /* number of experts stacked in it; a token uses some of them; 0: no experts */
-    bool dealt;                 /* with expert parallelism: a rank stores an equal share of consecutive experts */
-    bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, besides `weight` */
+    bool all_rows;              /* this linear runs on rows gathered from every context-parallel rank */
+    struct param_norm norm;     /* the norm whose output is the linear's input; w = -1: its input is another tensor */
+    int fp8;                    /* the linear's number in params.fp8; -1: its GEMMs read plain operands */
+    bool current;               /* the linear's GEMMs read operands of current scaling (params.current) */
+    int64_t experts;            /* number of experts stacked in the row, of which a token uses some; 0: no experts */
+    bool dealt;                 /* expert parallelism: each rank stores an equal share of consecutive experts */
+    bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, in addition to `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
-    double rate, decay;         /* factors on optim.lr and optim.weight_decay, by optim/rates.c; decay 0: none */
-    bool zero;                  /* initialised to 0, for every role */
-    float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are normal */
+    double rate, decay;         /* factors on optim.lr and optim.weight_decay, set by optim/rates.c; decay 0: none */
+    bool zero;                  /* initialised to 0, whatever the role */
+    float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are drawn */
 };
 
-struct param_ref { int row; int64_t matrix; };   /* logical matrix number `matrix` of a row */
+struct param_ref { int row; int64_t matrix; };   /* the logical matrix with number `matrix` of a row */
 #endif

@@ -43,29 +43,29 @@
 struct params {
     struct param_ref *ortho;    /* owned: the logical matrices of this rank's `ortho` rows, in the order of
                                    optim/muon.c */
-    int64_t ortho_count, ortho_experts; /* ortho_experts: of them, at the end, those of units of experts */
+    int64_t ortho_count, ortho_experts; /* number of them; how many of the last ones belong to expert units */
     struct param *rows; uint32_t *name_hashes; /* [count] each; owned: params_free */
     int count, capacity;
     struct param_unit *units;   /* owned */
     int unit_count;
-    int slices, slice;          /* ranks that shard `split` rows, and this rank's index; 0 slices: not sharded. Set
-                                   before rows are added */
-    int expert_ranks, expert_rank; /* ranks that share out the experts, and this rank's index; 0 ranks means 1 */
-    int zero, shards, shard;    /* ZeRO stage; ranks that shard a copy, and this rank's index; 0 shards means 1 */
-    int expert_shards, expert_shard; /* the same of experts, with expert_ranks > 1: param_unit.shards */
-    int64_t total, own, total_v; /* elements of the full flat arrays with padding, of sharded arrays, and of v;
-                                    params_lay sets them */
+    int slices, slice;          /* tensor parallelism: number of ranks that shard `split` rows, and this rank's index;
+                                   0 slices: not sharded. Set before rows are added */
+    int expert_ranks, expert_rank; /* expert parallelism: number of ranks, and this rank's index; 0 ranks means 1 */
+    int zero, shards, shard;    /* ZeRO stage; number of ranks that shard a copy (0: 1), and this rank's index */
+    int expert_shards, expert_shard; /* the same for units of experts, with expert_ranks > 1 */
+    int64_t total, own, total_v; /* number of elements of the full flat arrays with padding, of the sharded arrays, and
+                                    of v; params_lay sets them */
     bool sparse;                /* gradients of tables are sparse rows (parallel/sparse_grad.h), not in `grad`; set
                                    before params_lay */
-    int64_t summed, summed_own; /* elements of the full `grad`: all units except sparse tables, which are last; of
-                                   this rank's shards of them; params_lay sets them */
+    int64_t summed, summed_own; /* number of elements of the full `grad` (all units but sparse tables, which are last),
+                                   and of this rank's shards of it; params_lay sets them */
     bool masterless;            /* bf16 weights without master weights (ops/rounding.h), except role BALANCE, which
                                    has a derived F32 copy. Set before params_lay */
     bool overlaid;              /* `grad` reuses the memory of activations: backward finds arbitrary values in it,
                                    not zeros. Set before params_lay */
     const struct unit_hooks *hooks;
-    int64_t unique;             /* parameters of the whole model without BALANCE: the number that people quote */
-    dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: of `weight` */
+    int64_t unique;             /* number of parameters of the whole model, as published: without BALANCE */
+    dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: dtype of `weight` */
     enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_lay */
     struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
@@ -82,10 +82,10 @@ struct params {
     void *work;                 /* memory for the optimizer's GEMMs, valid during its step: optim/muon.h */
 };
 
-/* Begins a new unit, stored on this rank, for the rows added from here on. */
+/* Begins a new unit, stored on this rank, for the rows added from now on. */
 void params_unit(struct params *p);
-void params_table(struct params *p, int of); /* the same, for the table of block `of` */
-void params_experts(struct params *p, int of); /* the same, for its experts, with expert parallelism */
+void params_table(struct params *p, int of); /* begins the unit of the n-gram table of block `of` */
+void params_experts(struct params *p, int of); /* begins the unit of the experts of block `of`: expert parallelism */
 /* The block of a unit: the unit itself, or the block that reads this table or has these experts. */
 static inline int params_block(const struct params *p, int unit)
 {
@@ -94,15 +94,15 @@ static inline int params_block(const struct params *p, int unit)
 /* Adds a row with its full shape; returns its index. Names are unique (CHECK). */
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in /* 0: vector */,
                const char *fmt, ...) PRINTF_LIKE(6, 7);
-/* Sets how ranks shard the row that was added last; `parts` [part_count] or NULL. Shares must be equal (CHECK: the
- * spec was checked before). */
+/* Sets how tensor-parallel ranks shard the row that was added last; `parts` [part_count] or NULL. Shards must be equal
+ * (CHECK: the spec was checked before). */
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
-/* Deals the experts of the row that was added last to the ranks of `expert_ranks`, after params_split. */
+/* Shards the experts of the row that was added last over the expert-parallel ranks. Call it after params_split. */
 void params_deal(struct params *p, int row);
-/* True if the shards differ. Other rows are equal on all ranks of a tensor-parallel group. */
+/* True if tensor-parallel ranks hold different shards of the row. All other rows are equal on these ranks. */
 static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_OUT; }
-int64_t params_summed(const struct params *p, int row); /* The first element of the row from which on gradients are
-                                                           partial sums; the row's end if there is none. */
+int64_t params_summed(const struct params *p, int row); /* The element of the row from which on gradients are partial
+                                                           sums over tensor-parallel ranks; the row's end: none. */
 /* The logical matrices of a full row, consecutive: their number, and one of them, `begin` elements after the start of
  * the row. */
 struct param_matrix { int64_t begin, rows, cols; };
@@ -110,15 +110,15 @@ int64_t params_matrix_count(const struct param *row);
 struct param_matrix params_matrix(const struct param *row, int64_t i);
 int params_find(const struct params *p, const char *name);   /* -1: not found */
 
-/* The elements [from, to) of this rank's shard of a row whose master weights and moments this rank stores. They begin
- * at `at` in the moment arrays (in v: at - no_v), at `master` in `master` or `low`, at `weight` in `weight`. */
+/* This rank stores master weights and moments of the elements [from, to) of its slice of a row. They begin at `at` in
+ * the moment arrays (in v: at - no_v), at `master` in `master` or `low`, at `weight` in `weight`. */
 struct param_held { int64_t from, to, at, master, weight; };
 struct param_held params_held(const struct params *p, int row);
-/* The same for another rank that shards the copy. */
+/* The same for the rank with index `shard` among those that shard the copy. */
 struct param_held params_held_by(const struct params *p, int row, int shard);
 void params_free(struct params *p);
 
-/* Allocates the arrays; the arenas count or are real. `moments`: 2 for AdamW, 1 for Lion, 0 for inference.
+/* Allocates the arrays, from counting or real arenas. `moments`: 2 for AdamW, 1 for Lion, 0 for inference.
  * `with_grad`: 0 without training. */
 struct params_arenas { struct arena *param, *grad, *optim, *host /* NULL: no host_state */; };
 struct params_lay_args {
@@ -129,17 +129,17 @@ struct params_lay_args {
 void params_lay(struct params *p, const struct params_lay_args *a);
 void params_lay_grad(struct params *p, void *grad); /* sets the location of `grad` with `overlaid`; NULL: counting */
 
-/* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: stored elements of `grad`: all,
- * or this rank's shard. */
+/* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: number of elements of `grad` that
+ * this rank stores: all, or its shard. */
 static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0 && !p->units[unit].experts; }
 static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed_own; }
 static inline bool params_host_master(const struct params *p)
 {
     return p->host_state && p->dt == DTYPE_BF16 && !p->masterless;
 }
-/* Split master weights; `low` may be NULL. */
+/* True with split master weights; `low` may be NULL. */
 static inline bool params_halves(const struct params *p) { return p->dt == DTYPE_BF16 && !params_host_master(p); }
-/* False: the master array itself is the F32 copy. */
+/* True if there are derived copies; else the master array itself is the F32 copy. */
 static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; }
 static inline float *params_f32(const struct params *p, int row)
 {
@@ -160,19 +160,19 @@ static inline status params_leave(const struct params *p, int64_t unit)
     return p->hooks ? p->hooks->leave(p->hooks->ctx, (int)unit) : STATUS_OK;
 }
 
-/* NULL if this rank does not store the unit. */
+/* The row's weights in memory; NULL if this rank does not store the unit. */
 static inline void *params_weight(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
     const struct param_unit *u = &p->units[r->unit];
     return u->weight ? (char *)u->weight + (size_t)(r->offset - u->begin) * dtype_bytes(p->dt) : NULL;
 }
-/* A weight [out, in] as operand b of a linear's GEMMs: transposed in y = x W^T, as stored in dx = dy W. */
+/* A weight [out, in] as operand b of a linear's GEMMs: transposed for y = x W^T, as it is stored for dx = dy W. */
 static inline struct operand params_operand(const struct params *p, int row, enum gemm_pass pass)
 {
     return operand_at(params_weight(p, row), p->dt, pass == GEMM_FWD);
 }
-/* The same in FP8, of a row with param.fp8: the codes for forward, and their transpose for dgrad. */
+/* The same in FP8, for a row with param.fp8: the codes for forward, their transpose for dgrad. */
 static inline struct operand params_operand_fp8(const struct params *p, int row, enum gemm_pass pass)
 {
     const struct param *r = &p->rows[row];

@@ -1,7 +1,6 @@
-/* Units of the parameter table (FSDP units): the embedding, each block, the rows after the blocks (final norm, head),
- * each MTP module, with expert parallelism the experts of each block, and last
- * the n-gram table of each block. The rows of a unit are contiguous in every array.
- * Sharding, reductions and all-gathers work per unit. */
+/* Units of the parameter table (FSDP units), in this order: the embedding, each block, the rows after the blocks (final
+ * norm, head), each MTP module, with expert parallelism the experts of each block, and the n-gram table of each block.
+ * The rows of a unit are contiguous in every array. Sharding, reductions and all-gathers work per unit. */
 #ifndef INGOT_TENSOR_UNITS_H
 #define INGOT_TENSOR_UNITS_H
 #include "base/status.h"
@@ -9,28 +8,30 @@
 #include <stdint.h>
 
 struct param_unit {
-    int first, last;            /* rows [first, last) */
-    int of;                     /* for a table, or experts: the unit of the block that reads it; else 0 */
-    bool experts;               /* with expert parallelism: experts, which the ranks of `ep` hold disjointly */
-    int shards, shard;          /* ZeRO: ranks that shard a copy of it, and this rank's index; params_lay sets them */
-    int64_t own;                /* where its shard begins in the sharded arrays; params_lay sets it */
-    bool here;                  /* this rank stores it */
-    bool copy;                  /* another rank stores it too, and counts it in norms and checkpoints */
-    int64_t begin, count, grid; /* its elements in the flat arrays, with padding, and its chunk alignment; params_lay
-                                   sets them */
-    void *weight, *grad;        /* where its arrays begin */
-    int64_t chunk_first, chunk_count; /* its range of `chunks` */
-    int64_t chunk_place;        /* index of its first chunk among the chunks of the whole model */
+    int first, last;            /* the unit's rows are [first, last) */
+    int of;                     /* if it is an n-gram table or a block's experts: the unit of that block; else 0 */
+    bool experts;               /* expert parallelism: it is a block's experts, of which each `ep` rank holds some */
+    int shards, shard;          /* ZeRO: number of ranks that shard one copy, and this rank's index; params_lay sets
+                                   them */
+    int64_t own;                /* where this rank's shard begins in the sharded arrays; params_lay sets it */
+    bool here;                  /* this rank stores the unit */
+    bool copy;                  /* this rank holds a replica; the owner counts it in the gradient norm and saves it */
+    int64_t begin, count, grid; /* first element and number of elements in the flat arrays, with padding, and the
+                                   alignment of its chunks; params_lay sets them */
+    void *weight, *grad;        /* where the unit's arrays begin; NULL: not in memory now */
+    int64_t chunk_first, chunk_count; /* the unit's range of params.chunks */
+    int64_t chunk_place;        /* index of its first chunk among all chunks of the whole model */
 };
 
-/* Hooks around the passes over units whose arrays are sharded. */
+/* Hooks that the passes call for units whose arrays are sharded. */
 enum unit_use { UNIT_FORWARD, UNIT_BACKWARD };
 struct unit_hooks {
     void *ctx;
-    status (*enter)(void *ctx, int unit, enum unit_use use);    /* makes weights available and, for BACKWARD, memory
-                                                                   for gradients */
-    status (*leave)(void *ctx, int unit);                       /* gradients are complete for this micro-batch */
-    status (*moved)(void *ctx, int unit);                       /* the optimizer has updated the weights, or this
+    status (*enter)(void *ctx, int unit, enum unit_use use);    /* before a pass: makes the weights available and, for
+                                                                   BACKWARD, memory for gradients */
+    status (*leave)(void *ctx, int unit);                       /* after a pass: its gradients are complete for this
+                                                                   micro-batch */
+    status (*moved)(void *ctx, int unit);                       /* after the optimizer has updated the weights, or this
                                                                    rank's shard of them */
 };
 #endif

@@ -1,13 +1,15 @@
-/* health: whether a run learns, judged by the losses and gradient norms of its last steps. A checkpoint records the
- * verdict, because weights may be finite and lost all the same: after a divergence one goes back to before it.
+/* health: judges whether a run still learns, from the losses and gradient norms of its last steps. A checkpoint records
+ * the verdict, because weights can be finite and useless all the same: after a divergence one resumes from before it.
  *
- * Not sound is, with the median of the last HEALTH_RECENT steps against the up to HEALTH_STEPS before them:
- *   a loss above the lowest long median by more than a margin: 6 standard deviations (of differences between steps,
- *   by their median), a tenth of it, and 0.25 nats; or above 1.25 times the first loss and 0.5 nats: worse than at the
- *   start
- *   a gradient norm (before clipping) above 10 times the long median
- * and a last step whose loss is above by 3 margins, or above 2 times the first and 1: nobody knows yet what it has
- * done. In the first steps, where little is known, only the comparison with the start counts. */
+ * Recent is the median of the last HEALTH_RECENT steps; long is the median of the up to HEALTH_STEPS steps before them.
+ * A run is unsound if any of these holds:
+ *   (1) The recent loss is above the lowest long loss by more than a margin: the largest of 6 standard deviations
+ *       (estimated from the median difference between steps), a tenth of the lowest long loss, and 0.25 nats.
+ *   (2) The recent loss is above 1.25 times the first loss + 0.5 nats: worse than at the start.
+ *   (3) The loss of the last step is above the lowest long loss by 3 margins, or above 2 times the first loss + 1 nat:
+ *       the damage that such a step has done is not known yet.
+ *   (4) The recent gradient norm (before clipping) is above 10 times the long one.
+ * In the first steps only the comparisons with the first loss apply. */
 #ifndef INGOT_TRAIN_HEALTH_H
 #define INGOT_TRAIN_HEALTH_H
 #include <jansson.h>
@@ -17,17 +19,17 @@
 enum { HEALTH_STEPS = 64, HEALTH_RECENT = 4, HEALTH_WHY = 160 };
 
 struct health {
-    double losses[HEALTH_STEPS], norms[HEALTH_STEPS]; /* rings, of step n at n % HEALTH_STEPS */
-    int64_t steps;                                    /* that were seen */
-    double first, lowest;                             /* the first loss; the lowest long median: NaN without one */
+    double losses[HEALTH_STEPS], norms[HEALTH_STEPS]; /* rings: step n is at n % HEALTH_STEPS */
+    int64_t steps;                                    /* number of steps added */
+    double first, lowest;                             /* the first loss; the lowest long loss, NaN without one */
 };
-/* Adds a step; zeroed: the first. */
+/* Adds a step. A zeroed struct has no steps. */
 void health_step(struct health *h, double loss, double grad_norm);
-/* False: `why` gets what is wrong, in a few words. */
+/* Returns false if the run is unsound; `why` then says what is wrong, in a few words. */
 bool health_sound(const struct health *h, char why[HEALTH_WHY]);
-/* As a checkpoint stores it ("health" in its meta; NULL: no memory), and back; what is not there begins anew. */
+/* Writes and reads "health" of a checkpoint's metadata. What the metadata lack starts empty. NULL: out of memory. */
 json_t *health_json(const struct health *h);
 void health_read(struct health *h, const json_t *meta);
-/* Whether a checkpoint with this meta was saved by a run that learned. One that does not say it counts as such. */
+/* Whether the checkpoint with these metadata was sound when it was saved. One without a verdict counts as sound. */
 bool health_of_meta(const json_t *meta, const char **why);
 #endif

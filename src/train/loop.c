@@ -50,29 +50,29 @@ struct loop {
     bool lead; /* rank 0 */
     struct loader *loader;
     struct observe *observe;
-    struct host_record *host; /* on one rank of each host */
+    struct host_record *host; /* NULL except on one rank of each host */
     struct alerts alerts;
     FILE *log;
     int lock;
-    double start_s;          /* of this process's first step */
+    double start_s;          /* when this process's first step began */
     struct eval_result eval; /* the latest; loss NaN before the first */
     int64_t eval_step;
     double loss, tokens_per_s;
     int64_t start_step, saved_step;
     struct memory_copy *copy; /* NULL: ckpt.memory_every=0 */
-    double restore_s;         /* until the state was there */
+    double restore_s;         /* how long the restore of the state took */
     struct rewind rewind;
-    struct step_result last; /* step */
+    struct step_result last; /* results of the last step */
     struct spike_again again;
     struct ledger *ledger; /* rank 0's */
-    double began;          /* wall clock of this process's begin */
+    double began;          /* wall-clock time at which this process began */
     struct waiting waiting;
     struct stop stop;
     struct rank_times ranks;
-    _Atomic int64_t step_now; /* for the display's thread: the step in progress */
-    atomic_bool drops;        /* the same: a step that lasts may be dropped */
-    bool answered;            /* of that thread: a signal was answered */
-    double predicted_s;       /* of a step, the same on all ranks; NaN: not known */
+    _Atomic int64_t step_now; /* read by the display thread: the step in progress */
+    atomic_bool drops;        /* read by the display thread: a step in progress may be dropped */
+    bool answered;            /* used by the display thread: a signal was answered */
+    double predicted_s;       /* predicted time of a step, the same on all ranks; NaN: not known */
     struct epochs epochs;
     double peak; /* FLOP/s of the GPU, 0 when not known */
     struct breakdown breakdown;
@@ -148,7 +148,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
-/* Weights from the copy in memory or the newest checkpoint, or fresh ones. */
+/* Restores weights from the copy in memory or from the newest checkpoint, or initialises them. */
 static status begin_or_go_on(struct loop *l, const struct loop_options *o)
 {
     bool found = false;
@@ -219,7 +219,7 @@ static void print_banner(const struct loop *l)
              text_count(a, plan_model_flops(&l->spec.model, r->train_sequence_length)));
 }
 
-/* Validation tokens of an evaluation; 0: all. */
+/* Number of validation tokens per evaluation; 0: all. */
 static int64_t eval_tokens(const struct loop *l, bool last)
 {
     const struct run_spec *r = &l->spec.run;
@@ -244,7 +244,7 @@ static int64_t eval_parts(const struct loop *l, bool last)
     return (int64_t)ceil((double)tokens / eval_batch_tokens(l));
 }
 
-/* Durable before the checkpoint is. */
+/* Makes the records durable before the checkpoint is. */
 static void flush_records(void *ctx)
 {
     const struct loop *l = ctx;
@@ -269,7 +269,7 @@ static status save(struct loop *l)
     return STATUS_OK;
 }
 
-/* The same, and returns when it is on disk. */
+/* Saves, and returns when the checkpoint is on disk. */
 static status save_and_wait(struct loop *l)
 {
     TRY(save(l));
@@ -281,7 +281,8 @@ static status save_and_wait(struct loop *l)
     return st;
 }
 
-/* Saves, and says why the run ends: STATUS_STOPPED. `dropped`: what was not finished, "" nothing. */
+/* Saves, and returns STATUS_STOPPED with the reason why the run ends. `dropped` says what was not finished; "":
+ * nothing. */
 static status save_and_stop(struct loop *l, const struct loop_options *o, const char *dropped)
 {
     const struct trainer *t = &l->trainer;
@@ -324,9 +325,9 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
-/* What a step cost. */
+/* Time that a step took. */
 struct step_cost {
-    double seconds, waited; /* waited: for its batch */
+    double seconds, waited; /* waited: time spent waiting for the batch */
 };
 
 static void record_step(struct loop *l, const struct step_result *s, const struct step_cost *cost)
@@ -376,7 +377,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     observe_metrics(l->observe, &m);
 }
 
-/* Data and compute of a step. STATUS_STOPPED: it was dropped. */
+/* Gets a step's batch and computes the step. STATUS_STOPPED: the step was dropped. */
 static status one_step(struct loop *l)
 {
     struct trainer *t = &l->trainer;
@@ -403,7 +404,7 @@ static status one_step(struct loop *l)
     return STATUS_OK;
 }
 
-/* An evaluation that was due at the step of the checkpoint, and that a stop has dropped. */
+/* Makes up for an evaluation that was due at the checkpoint's step but was dropped when the run was stopped. */
 static status make_up_evaluation(struct loop *l, const struct loop_options *o)
 {
     const int64_t every = l->spec.run.eval_every, step = l->trainer.step;
@@ -441,7 +442,7 @@ static status start_loader(struct loop *l)
     return STATUS_OK;
 }
 
-/* train.on_spike=rewind: weights, data and records as of an earlier checkpoint. */
+/* train.on_spike=rewind: resets weights, data and records to an earlier checkpoint. */
 static status go_back(struct loop *l)
 {
     struct trainer *t = &l->trainer;
@@ -472,7 +473,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
     struct trainer *t = &l->trainer;
     const struct run_spec *r = &l->spec.run;
     char dropped[96];
-    if (l->rewind.forks) { /* at once: the checkpoint of this step does not know what is left out */
+    if (l->rewind.forks) { /* save now, so that a checkpoint records the skipped data */
         l->saved_step = -1;
         TRY(save(l));
     }
@@ -511,10 +512,9 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     char keep[1024];
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
-    if (save_end(&l->trainer) != STATUS_OK)
-        log_warn("%s", status_message()); /* a run that failed meanwhile */
+    if (save_end(&l->trainer) != STATUS_OK) log_warn("%s", status_message()); /* the last save failed */
     verify_end(&l->trainer);
-    /* A run that was asked to go on otherwise than it began has ended as it had ended before. */
+    /* If --resume was refused for a config change, keep the earlier exit record. */
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
     if (l->observe) {
         if (l->trainer.step > l->start_step) {
@@ -557,7 +557,7 @@ static void close_all(struct loop *l)
     runlock_release(&l->lock);
 }
 
-/* What rank 0 writes about the run. */
+/* Opens the records that rank 0 writes about the run. */
 static status open_records(struct loop *l)
 {
     const struct trainer *t = &l->trainer;
@@ -628,7 +628,7 @@ static status open_all(struct loop *l, const struct loop_options *o)
     return l->lead ? open_records(l) : STATUS_OK;
 }
 
-/* On the display's thread: answers the first signal. */
+/* Called on the display thread: answers the first signal. */
 static void answer_signal(void *ctx)
 {
     struct loop *l = ctx;
@@ -669,7 +669,7 @@ static void say_times(const struct loop *l, const struct progress_run *p, bool m
              (long long)r->train_batch_tokens, waits);
 }
 
-/* What is known before the first step: its time, how often ranks look at signals, the bar. */
+/* Sets up before the first step: the predicted step time, how often ranks check for signals, and the progress bar. */
 static status look_ahead(struct loop *l, const struct loop_options *o)
 {
     const struct run_spec *r = &l->spec.run;
@@ -695,7 +695,7 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
     return STATUS_OK;
 }
 
-/* The host's record. Without it the run goes on. */
+/* Opens the host's record. If that fails, the run continues without it. */
 static void host_open(struct loop *l)
 {
     const double every = l->spec.run.log_host_every;
@@ -705,7 +705,7 @@ static void host_open(struct loop *l)
         log_warn("%s", status_message());
 }
 
-/* All steps, with trace and breakdown. */
+/* Runs all steps, with trace and breakdown. */
 static status run(struct loop *l, const struct loop_options *o)
 {
     char path[SPEC_TEXT + 64];

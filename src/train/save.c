@@ -54,7 +54,7 @@ static bool no_signal(void)
     return signals_pending() == 0;
 }
 
-/* Says it once when a checkpoint is not sound, and again after sound ones. */
+/* Warns that the checkpoint is not sound, unless the one before it was already unsound. */
 static void tell_health(struct trainer *t, const char *run_dir)
 {
     char why[HEALTH_WHY], stays[96] = "";
@@ -91,24 +91,24 @@ status trainer_save(struct trainer *t, const char *run_dir)
 /* ---- while training goes on ---- */
 
 struct save {
-    struct save_memory memory; /* of the copies */
-    int64_t number;            /* of saves begun while training went on */
-    bool pending;              /* the last of them is not finished (save_finish); the same on all ranks */
-    bool running;              /* the thread is to be joined */
+    struct save_memory memory; /* where the copies of the state are */
+    int64_t number;            /* number of asynchronous saves begun so far */
+    bool pending; /* save_finish has not yet been called for the last of them; the same on all ranks */
+    bool running; /* the writer thread is still to be joined */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the next four fields */
     pthread_cond_t changed;
     bool captured, done;
     status st; /* of the last save, until save_end has returned it */
     char message[1024];
-    /* Of the save being written: constant while the thread runs. */
+    /* The save being written; constant while the thread runs. */
     struct state state;
     json_t *meta;
     char run_dir[SPEC_TEXT];
     int64_t step;
     save_flush_fn *flush;
     void *flush_ctx;
-    double stall_s; /* the trainer's; NaN: no save since it was asked */
+    double stall_s; /* seconds that training has waited; NaN: no save since the last save_stall_ms */
 };
 
 enum { WAIT_SAID_S = 1 }; /* a shorter wait for the save before is not worth a line */
@@ -141,7 +141,7 @@ void save_delay(void)
     if (ms && text_to_int(ms, &n) && n > 0 && n < 10000) usleep((useconds_t)n * 1000);
 }
 
-/* The trainer goes on while the GPU copies; its next update waits for that (snapshot.h). */
+/* Copies the state of a GPU. Training continues meanwhile; its next update waits for the copies (snapshot.h). */
 static status copy_gpu(struct save *s)
 {
     struct trainer *t = s->state.t;
@@ -160,7 +160,7 @@ static status copy_host(struct save *s)
     return state_capture(&s->state);
 }
 
-/* *first: of the tensors of this rank that are not finite. */
+/* Copies this rank's state. *first: its first tensor that is not finite (state_first_bad). */
 static status capture(struct save *s, int64_t *first)
 {
     *first = -1;
@@ -170,7 +170,7 @@ static status capture(struct save *s, int64_t *first)
     return STATUS_OK;
 }
 
-/* This rank's copy is made, and the trainer may go on. */
+/* Reports that this rank's copy is complete: the optimizer may change the state. */
 static void tell_captured(struct save *s, int64_t first)
 {
     if (s->memory.ranks.world) save_ranks_put(&s->memory.ranks, s->number, first);
@@ -211,13 +211,13 @@ static void *writer(void *ctx)
     return NULL;
 }
 
-/* Ranks of one host can share the memory of the copies. */
+/* Whether saves can be asynchronous: all ranks are on one host, where they share the memory of the copies. */
 static bool can_go_on(const struct trainer *t)
 {
     return t->spec.run.ckpt_async && (t->mesh.world == NULL || comm_job(t->mesh.world).memory);
 }
 
-/* Whether a save is written while training goes on; the same on all ranks. */
+/* *on: whether the next save is asynchronous; the same on all ranks. */
 static status goes_on(struct trainer *t, bool *on)
 {
     struct save_memory *m = &t->save->memory;
@@ -365,7 +365,7 @@ status save_finish(struct trainer *t)
     const status mine = save_end(t);
     int32_t all[COMM_RANKS_MAX];
     s->pending = false;
-    TRY(mine); /* this ends the waits of the others */
+    TRY(mine); /* returning the error aborts the other ranks' waits */
     const int32_t st = (int32_t)mine;
     return comm_all_gather(t->mesh.world, "end of a save", &st, all, sizeof st, NULL);
 }

@@ -1,44 +1,49 @@
 /* save: checkpoints that are written while training goes on (ckpt.async).
  *
- *   trainer      save_begin: snapshot │ next step: forward, backward │ save_captured │ optimizer │ ...
- *   the writer                copy of the state, finite check ──────►│ write, fsync, manifest, rename
+ *   trainer   save_begin: snapshot │ next step: forward, backward │ save_captured │ optimizer │ ...
+ *   writer    copies the state, checks that it is finite ────►│ write, fsync, manifest, rename
  *
- * The state changes only in the optimizer, so the writer copies it during the next step's forward and backward; the
- * optimizer waits for the copy, which is rarely anything. The files are those of trainer_save, byte by byte but for
- * times. One save at a time: the next one waits for the one before, and says so. On a GPU the copy, the wait of the
- * optimizer and the memory are those of snapshot.h and save_memory.h. Several ranks of a host copy their parts to
- * shared memory, from which rank 0 writes (save_ranks.h). Several hosts, or a copy that does not fit: save_begin is
- * trainer_save. */
+ * Only the optimizer changes the state, so the writer thread copies it during the next step's forward and backward. The
+ * optimizer waits for the copy; that wait is usually zero. The files equal those of trainer_save byte for byte, except
+ * for times. Only one save is in flight: the next save waits for it and logs that. On a GPU, snapshot.h makes the copy
+ * and the optimizer's wait, and save_memory.h allocates the memory. If several ranks run on one host, each copies its
+ * part to shared memory, and rank 0 writes the files from there (save_ranks.h). With several hosts, or if the copy does
+ * not fit, save_begin calls trainer_save. */
 #ifndef INGOT_TRAIN_SAVE_H
 #define INGOT_TRAIN_SAVE_H
 #include "train/trainer.h"
 
-/* Collective, before the first step: memory for the saves of a GPU. Without it save_begin is trainer_save there. */
+/* Collective, before the first step: allocates the memory for a GPU's saves. Without this call, save_begin on a GPU
+ * calls trainer_save. */
 status save_prepare(struct trainer *t) WARN_UNUSED;
-/* `flush` (NULL: none) is called by the writer before the checkpoint is committed. */
+/* Starts a save. The writer thread calls `flush` (NULL: none) before it commits the checkpoint. */
 typedef void save_flush_fn(void *ctx);
 status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, void *ctx) WARN_UNUSED;
-/* Collective. Waits for the save that is being written; its error, once, on all ranks. */
+/* Collective. Waits until the save in flight is written on all ranks. If it failed on any rank, every rank returns the
+ * error, once. */
 status save_finish(struct trainer *t) WARN_UNUSED;
-/* Before anything changes weights or moments: waits until they are copied; on a GPU queues a wait for that. */
+/* Call before anything changes weights or moments. On the CPU it blocks until the state is copied; on a GPU it queues
+ * that wait on the step's stream. */
 status save_captured(struct trainer *t) WARN_UNUSED;
-/* Before a graph that has such a wait is launched: until a GPU's copies are queued. */
+/* Call before a launch of a graph that contains such a wait. Blocks until the GPU copies are enqueued. */
 status save_queued(struct trainer *t) WARN_UNUSED;
-/* After a step: adds what its update waited for copies of the state to what training has waited. */
+/* Call after a step: adds the time that its optimizer waited for copies of the state to save_stall_ms. */
 status save_overlapped(struct trainer *t) WARN_UNUSED;
-/* The error of a save that has ended; STATUS_OK while one is being written. */
+/* If this rank's writer thread has ended, joins it and returns the error of its save. STATUS_OK while it runs. */
 status save_look(struct trainer *t) WARN_UNUSED;
-/* The same for this rank alone: on others than 0 it has ended when the copy is made. */
+/* Joins this rank's writer thread, and returns the error of its save. On ranks above 0 the thread ends once the copy is
+ * made. */
 status save_end(struct trainer *t) WARN_UNUSED;
-void save_close(struct trainer *t); /* the same, for trainer_close */
-/* Milliseconds that the trainer has waited for saves and copies since the last call; NaN: there was none. */
+/* Joins the writer thread and frees everything. */
+void save_close(struct trainer *t);
+/* Milliseconds that training has waited for saves and copies since the last call; NaN: there was none. */
 double save_stall_ms(struct trainer *t);
-/* Adds to them: training has waited since `begin` (clock_s) for another copy of the state. */
+/* Adds the time since `begin` (clock_s) to save_stall_ms: training waited for another copy of the state. */
 status save_stalled(struct trainer *t, double begin) WARN_UNUSED;
-/* Collective: what a checkpoint says beside its tensors. *meta is the caller's; NULL on ranks above 0. */
+/* Collective. *meta: the checkpoint's metadata, which the caller owns; NULL on ranks above 0. */
 status save_metadata(struct trainer *t, json_t **meta) WARN_UNUSED;
-/* Few: the disk is slower than they are, and training needs the others. */
+/* Threads that write a checkpoint: a quarter of all, at most 4. The disk is the limit, and training needs the rest. */
 int save_threads(void);
-/* For tests: sleeps for INGOT_SAVE_DELAY_MS, where a copy of the state is made. */
+/* For tests: sleeps for INGOT_SAVE_DELAY_MS before the state is copied. */
 void save_delay(void);
 #endif

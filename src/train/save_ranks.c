@@ -10,14 +10,14 @@
 #include <time.h>
 
 enum { PAGE = 4096, POLL_NS = 100 * 1000 };
-static const double COPY_S = 600; /* a copy takes seconds at most; a rank that is lost is noticed before */
+static const double COPY_S = 600; /* timeout: a copy takes seconds, and a lost rank is noticed earlier */
 
 struct rank_copy {
-    _Alignas(64) _Atomic int64_t number; /* of the last save that it has copied */
+    _Alignas(64) _Atomic int64_t number; /* the last save for which the rank has made its copy */
     int64_t bad;
 };
 
-/* What a rank needs for its copy, and takes besides. */
+/* Host memory that a rank needs for its copy, and memory that it uses already. */
 struct need {
     int64_t bytes;
     double taken;

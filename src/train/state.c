@@ -98,14 +98,15 @@ static void list_fp8(struct state *s)
 
 /* ---- arrays */
 
-/* Whether this rank has anything to save; what replicas hold, the first of them saves. */
+/* Whether this rank saves anything: of several replicas only the first one does. */
 static bool saves(const struct trainer *t)
 {
     const bool experts = mesh_ep(&t->mesh.shape) > 1 && mesh_data_of(&t->mesh, true).replica == 0;
     return experts || mesh_replica(&t->mesh) == 0;
 }
 
-/* Memory for copies of what a later optimizer step changes; copies of the little that forward and backward change. */
+/* Allocates memory for copies of what the next optimizer step changes, and copies the little that forward and backward
+ * change. */
 static status open_copies(struct state *s, struct arena *memory)
 {
     struct stream *stream = s->t->exec.stream;
@@ -217,7 +218,7 @@ char *state_part(const struct state *s, int k, int row, const struct param_held 
     return (char *)s->arrays[k] + (size_t)(k == 0 ? held->master : at / a->block) * dtype_bytes(a->dt);
 }
 
-/* Elements that this rank saves. If several ranks hold them, the first one does. */
+/* The elements of a row that this rank saves. If several ranks hold them, the first of these saves them. */
 static struct state_answer answer_of(const struct state *s, int row)
 {
     const struct trainer *t = s->t;
@@ -348,7 +349,8 @@ status state_follow(struct state *s)
 
 /* ---- loading: this rank's part of a tensor */
 
-/* The first element of this rank's part of a row that is at `place` of the whole tensor or after it. Both have one order. */
+/* The first element of this rank's part of a row that is at `place` of the whole tensor or after it. Both have one
+ * order. */
 static int64_t held_from(const struct params *p, int row, const struct param_held *held, int64_t place)
 {
     int64_t low = held->from, high = held->to;

@@ -102,7 +102,8 @@ static status exec_step(struct trainer *t, int micro_count)
     return queue_step(t, micro_count);
 }
 
-/* Everything that the device does in a step. Reads the feed; writes the weights and the feed's scalars. */
+/* Queues everything that the device does in a step. It reads the feed, and writes the weights and the feed's
+ * scalars. */
 static status queue_step(struct trainer *t, int micro_count)
 {
     TRY(queue_gradients(t, micro_count));
@@ -110,7 +111,8 @@ static status queue_step(struct trainer *t, int micro_count)
     return queue_update(t);
 }
 
-/* Up to the reduced gradients, and their norm where the host judges it. */
+/* Forward, backward and gradient reduction. With train.on_spike=skip also the norm, which the host checks before the
+ * update. */
 static status queue_gradients(struct trainer *t, int micro_count)
 {
     bool overlapped = false;
@@ -138,7 +140,8 @@ static status queue_update(struct trainer *t)
     return STATUS_OK;
 }
 
-/* Gradients and losses of this rank's micro-batches. *overlapped: the gradients were already all-reduced over data-parallel ranks. */
+/* Computes gradients and losses of this rank's micro-batches. *overlapped: the gradients were already all-reduced over
+ * the data-parallel ranks. */
 static status forward_backward(struct trainer *t, int micro_count, bool *overlapped)
 {
     if (t->mesh.pp) return pipeline_fwd_bwd(t, micro_count);
@@ -146,7 +149,7 @@ static status forward_backward(struct trainer *t, int micro_count, bool *overlap
     return micro_batches_fwd_bwd(t, micro_count, overlapped);
 }
 
-/* The order is part of the run's bits. */
+/* Do not reorder these reductions: the order affects the result bits. */
 static status reduce_gradients(struct trainer *t, bool overlapped)
 {
     const struct params *p = &t->decoder.params;
@@ -156,7 +159,8 @@ static status reduce_gradients(struct trainer *t, bool overlapped)
     return sparse_grad_reduce(&t->rank.sparse_grad, p, &t->ops, t->exec.stream); /* n-gram rows */
 }
 
-/* Gradient accumulation, group by group (parallel/sync.h). In the last micro-batch the all-reduce overlaps the backward. */
+/* Gradient accumulation, group by group (parallel/sync.h). In the last micro-batch the all-reduce overlaps the
+ * backward. */
 static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *overlapped)
 {
     const struct sync *sync = &t->rank.sync;
@@ -180,8 +184,8 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
                           t->exec.stream);
 }
 
-/* ZeRO 2 and 3: each unit's gradient is reduce-scattered when its backward ends (parallel/zero.h). So ranks are the deepest level of the
- * summation tree, for the losses too. */
+/* ZeRO 2 and 3: each unit's gradient is reduce-scattered when its backward ends (parallel/zero.h). So ranks are the
+ * deepest level of the summation tree, for the losses too. */
 static status zero23_fwd_bwd(struct trainer *t, int micro_count)
 {
     struct zero *zero = &t->rank.zero;
@@ -218,7 +222,7 @@ static status pause_after(struct trainer *t, int done, int micro_count)
     return st;
 }
 
-/* Gradients and losses over dp x cp ranks. Under ZeRO 2 and 3 the passes have done it unit by unit. */
+/* All-reduces gradients and losses over dp x cp ranks. Under ZeRO 2 and 3 the passes have done that, unit by unit. */
 static status dp_all_reduce(struct trainer *t, bool overlapped)
 {
     const struct params *p = &t->decoder.params;
@@ -229,17 +233,17 @@ static status dp_all_reduce(struct trainer *t, bool overlapped)
     return sync_reduce_losses(&t->rank.sync, sums_of(t).losses, t->exec.stream);
 }
 
-/* Where this rank's gradients and losses are summed. */
+/* The arrays in which this rank sums its gradients and losses. */
 static struct sync_sums sums_of(const struct trainer *t)
 {
     return (struct sync_sums){.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
 }
 
-/* One graph; two where the host judges the gradients in between. */
+/* Captures one graph; with train.on_spike=skip two, between which the host checks the gradient norm. */
 static status capture_graphs(struct trainer *t, int micro_count)
 {
     const bool asks = spike_asks(t);
-    t->spike.leaves_out = false; /* both graphs are of a step that is made */
+    t->spike.leaves_out = false; /* capture the graphs of a normal (not skipped) step */
     TRY(dev_graph_begin(&t->stream));
     status st = queue_gradients(t, micro_count);
     if (st == STATUS_OK && !asks) st = queue_update(t);

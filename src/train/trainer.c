@@ -41,7 +41,8 @@ static status cache_path(struct trainer *t)
     return STATUS_OK;
 }
 
-/* The host's part of a GPU's run goes to the cores near it (dev/near.h), on no more threads than those are unless machine.threads says so. */
+/* Pins the host's part of a GPU run to the cores near the GPU (dev/near.h), with no more threads than there are such
+ * cores unless machine.threads says so. */
 static status stay_near(const struct dev *d, int64_t threads)
 {
     char address[DEV_ADDRESS], text[256];
@@ -57,7 +58,8 @@ static status stay_near(const struct dev *d, int64_t threads)
     return STATUS_OK;
 }
 
-/* What a device of this kind does not do. Asked before a device is touched, and when `auto` has found one. */
+/* Rejects what a device of this kind does not support. Called before a device is touched, and again once `auto` has
+ * found one. */
 static status check_device(const struct trainer *t, enum dev_kind kind)
 {
     const bool gpu = kind == DEV_CUDA;
@@ -104,7 +106,8 @@ static status open_device(struct trainer *t, const char *isa)
     return STATUS_OK;
 }
 
-/* ZeRO 2 and 3 reduce the gradients of every micro-batch, so every micro-batch must be a group: else the tree differs. */
+/* ZeRO 2 and 3 reduce the gradients of every micro-batch, so every micro-batch must be a group: else the tree
+ * differs. */
 static status resolve_groups(struct trainer *t)
 {
     int64_t *groups = &t->spec.run.train_gradient_groups;
@@ -199,7 +202,7 @@ static void check_comm_memory(const struct trainer *t)
           taken.host);
 }
 
-/* Names a weight that FP8 cannot serve before a device is opened. */
+/* Names a weight whose width FP8 does not support, before a device is opened. */
 static status check_fp8(const struct trainer *t)
 {
     struct decoder d;
@@ -395,7 +398,8 @@ static status precision_check(const struct spec *old, const struct spec *now, co
                 path, precision_name(was), precision_name(is));
 }
 
-/* Rejects changes of frozen keys when a run resumes; logs the ANNOUNCED ones. After an import every change is allowed. */
+/* Rejects changes of frozen keys when a run resumes; logs the ANNOUNCED ones. After an import every change is
+ * allowed. */
 static status config_check(const struct trainer *t, const struct checkpoint *c)
 {
     const char *text = json_string_value(json_object_get(checkpoint_meta(c), "config"));
@@ -439,7 +443,7 @@ static status check_moments(const struct trainer *t, const struct checkpoint *c,
     return STATUS_OK;
 }
 
-/* Its ids index rows of tables: they must be in range. */
+/* Checks that the token map's ids are in range: they index rows of tables. */
 static status check_map(const struct trainer *t, const struct checkpoint *c, const int32_t *map)
 {
     for (int64_t i = 0; map && i < t->spec.model.vocab_size; i++)
@@ -471,7 +475,7 @@ static status agree_damage(void *ctx, bool *damaged)
     return STATUS_OK;
 }
 
-/* The data of a run that resumes are those of the checkpoint, or an accepted change of them. */
+/* Checks that a resumed run's data are those of the checkpoint, or an accepted change of them. */
 static status take_identity(struct trainer *t, const struct checkpoint *c, bool training)
 {
     json_t *old = json_object_get(checkpoint_meta(c), "data");
@@ -492,7 +496,7 @@ static status check_run(const struct trainer *t, const struct checkpoint *c)
                                  false);
 }
 
-/* What a checkpoint says beside its tensors. */
+/* Reads the checkpoint's metadata. */
 static status take_meta(struct trainer *t, const struct checkpoint *c, bool training)
 {
     TRY(read_progress(t, c));

@@ -18,9 +18,10 @@
  * be captured). */
 enum step_mode { STEP_FIRST, STEP_CAPTURE, STEP_REPLAY, STEP_EAGER };
 
-/* Called between the micro-batches of a step and the batches of an evaluation, on the same places on all ranks: `done`
- * of `parts`. STATUS_STOPPED drops the step or the evaluation. A step of a GPU or of a pipeline is not interrupted: the
- * first is queued as a whole, the second has ranks at different places. Nor is a pipeline's evaluation. */
+/* Called between the micro-batches of a step and between the batches of an evaluation, at the same points on all ranks:
+ * `done` of `parts` are computed. If it returns STATUS_STOPPED, the step or the evaluation is dropped. A GPU's step is
+ * not interrupted, because it is queued as a whole; nor are a pipeline's step and evaluation, because its ranks are at
+ * different points. */
 struct trainer_pause {
     status (*fn)(void *ctx, int64_t done, int64_t parts); /* NULL: none */
     void *ctx;
@@ -43,33 +44,31 @@ struct trainer {
     struct activations acts;
     struct rank_state rank; /* gradient sums, ZeRO, optimizer offload */
     struct feed feed;
-    struct context context; /* of the feed: this rank's part of a micro-batch */
-    struct fp8_run fp8;     /* of train.precision=fp8 */
+    struct context context; /* used by the feed: cuts out this rank's part of a micro-batch */
+    struct fp8_run fp8;    /* used with train.precision=fp8 */
 
     /* How a step runs. */
     struct exec exec;
     struct side_stream side_stream;
-    struct sp_overlap sp_overlap;     /* of tensor parallelism: communication that overlaps GEMMs */
-    struct grad_overlap grad_overlap; /* of data parallelism: the all-reduce that overlaps the backward */
+    struct sp_overlap sp_overlap;     /* tensor parallelism: communication that overlaps GEMMs */
+    struct grad_overlap grad_overlap; /* data parallelism: the all-reduce that overlaps the backward */
     struct pipeline pipeline;
-    struct graph graph;        /* of a step; with train.on_spike=skip up to its gradients */
-    struct graph graph_update; /* then the rest */
-    enum step_mode mode;       /* of the next step */
-    int stage_micro_count;     /* micro-batches of the last step */
+    struct graph graph;        /* a whole step; with train.on_spike=skip, its forward, backward and norm */
+    struct graph graph_update; /* with train.on_spike=skip: the optimizer update that follows */
+    enum step_mode mode; /* how the next step runs */
+    int stage_micro_count; /* number of micro-batches of the last step */
     struct trainer_pause pause;
     struct verifier *verify; /* train.verify (train/verify.h); NULL: off */
-    struct snapshot
-        *snapshot; /* copies of a GPU's state beside a step (train/snapshot.h); NULL: there are none */
-    struct save
-        *save; /* a checkpoint that is written while training goes on (train/save.h); NULL: none was yet */
+    struct snapshot *snapshot; /* copies a GPU's state during a step (train/snapshot.h); NULL: never */
+    struct save *save; /* asynchronous saves (train/save.h); NULL: there was none yet */
 
-    /* What the data are (train/data_identity.h): of a run, what is stored in its checkpoints; of a restored model, what
-     * its checkpoint says. NULL: not known. Owned. */
+    /* Identity of the training data (train/data_identity.h). A run stores it in its checkpoints; a restored model has
+     * what its checkpoint says. NULL: not known. Owned. */
     json_t *data;
-    bool accept_data; /* other data are no error: --accept-data-change */
+    bool accept_data; /* --accept-data-change: it is no error if the data differ */
 
-    /* Instead of optim.schedule: from `low` in step `first` to `high` in the last of `steps`, by the same factor each
-     * step; steps 0: none (train/lr_find.h). */
+    /* Replaces optim.schedule: the rate rises from `low` in step `first` to `high` in the last of `steps`, by the same
+     * factor each step; steps 0: optim.schedule applies (train/lr_find.h). */
     struct lr_rise {
         double low, high;
         int64_t first, steps;
@@ -79,22 +78,21 @@ struct trainer {
     int64_t step;   /* optimizer steps done */
     int64_t tokens; /* tokens consumed */
     int64_t steps_total;
-    struct health health;   /* of the steps done */
-    struct spike spike;     /* train/spike.h; of the steps done */
-    struct lineage lineage; /* what was left out on the way here */
-    bool told_unsound;      /* the log says that checkpoints are not sound */
+    struct health health; /* judges the losses and norms of the steps done */
+    struct spike spike;   /* the loss-spike detector's state after the steps done (train/spike.h) */
+    struct lineage lineage; /* the rewinds and the skipped data that led to the present state */
+    bool told_unsound;    /* the log has said that checkpoints are not sound */
 };
 
-/* Opens the spec's device and op set and reserves all memory: for training as the spec says (`args` NULL), or for
- * `args`, whose ops, device and limit are filled in here. `isa`: see ops_cpu. Weights are zero until
+/* Opens the spec's device and op set and allocates all memory. With `args` NULL it does so for training as the spec
+ * says; else for `args`, and fills in their ops, device and memory limit. `isa`: see ops_cpu. Weights are zero until
  * trainer_init_weights or trainer_restore. */
 status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
                     const char *isa) WARN_UNUSED;
 /* One of several ranks, for training. STATUS_COMM when ranks have different specs. */
-status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa,
-                         struct comm *comm) WARN_UNUSED;
-/* Master weights alone, to read or write files: on the host, for any device, precision or backend of the spec;
- * t->spec stays as given. */
+status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm) WARN_UNUSED;
+/* Opens master weights alone, in host memory, to read or write files, whatever device, precision or backend the spec
+ * names. t->spec stays as given. */
 status trainer_open_weights(struct trainer *t, const struct spec *spec) WARN_UNUSED;
 void trainer_close(struct trainer *t);
 status trainer_init_weights(struct trainer *t) WARN_UNUSED;
@@ -104,23 +102,23 @@ status trainer_fold(struct trainer *t, const struct tokenizer *tokenizer) WARN_U
 struct step_result {
     double loss, lr, grad_norm, grad_norm_clipped; /* over all ranks; loss: mean nats per valid token */
     double mtp_loss;                               /* mean over the MTP modules; NaN without them */
-    double z_loss;                                 /* train.z_loss: its term, not part of loss; NaN without */
-    double halt_loss;                    /* of the halting head, per document and segment; NaN without */
-    double aux_loss, load_max, load_min; /* of moe layers; else 0 */
-    double moe_dropped;                  /* share of their slots; NaN without model.moe_capacity */
-    double bubble;                       /* of a pipeline: fraction of time without compute; else NaN */
-    int64_t tokens, targets, padding;    /* of the step; in the loss; of no document */
-    /* Of FP8, in steps that fp8.monitor measures; else NaN: tensors that saturate; the least binades between the
-     * largest element and the largest code, over inputs and over gradients. */
-    enum spike_kind spike;     /* what the step is beside those before it, */
-    bool left_out;             /* whether its update was left out, */
-    char spike_why[SPIKE_WHY]; /* and why */
+    double z_loss;                                 /* the z-loss, not part of `loss`; NaN without train.z_loss */
+    double halt_loss;                              /* the halting head's, per document and segment; NaN without it */
+    double aux_loss, load_max, load_min;           /* MoE layers: auxiliary loss, expert loads; 0 without them */
+    double moe_dropped;                            /* fraction of slots dropped; NaN without model.moe_capacity */
+    double bubble;                                 /* pipeline: fraction of time without compute; else NaN */
+    int64_t tokens, targets, padding;              /* tokens of the step; tokens in the loss; tokens of no document */
+    enum spike_kind spike;                         /* spike verdict for this step, against the previous ones */
+    bool left_out;                                 /* its update was skipped */
+    char spike_why[SPIKE_WHY];                     /* why `spike` is not SPIKE_NONE */
+    /* FP8, measured every fp8.monitor steps, otherwise NaN: the number of tensors that saturate, and the smallest
+     * headroom in binades between a tensor's largest element and the largest code, over inputs and over gradients. */
     double fp8_saturated, fp8_headroom_x, fp8_headroom_dy;
 };
 /* One optimizer step on all micro-batches of `b` and of the other ranks. STATUS_NUMERIC when the loss or a gradient is
  * not finite, STATUS_STOPPED when t->pause says so; weights and moments are then unchanged. */
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out) WARN_UNUSED;
-/* Forgets the captured step. */
+/* Frees the captured graphs, so that the next step is not replayed from them. */
 static inline void step_graphs_close(struct trainer *t)
 {
     dev_graph_close(&t->dev, &t->graph);
@@ -129,9 +127,9 @@ static inline void step_graphs_close(struct trainer *t)
 /* Whether t->pause is called inside a step. */
 bool trainer_pauses(const struct trainer *t);
 
-/* Mean loss over the validation shards in order: every target once, or the windows of the first `tokens` tokens. Bits
- * per byte charge the mean loss for each token of the text, also for the first one, which nothing predicts.
- * STATUS_STOPPED when t->pause says so. */
+/* Computes the mean loss over the validation shards in order: over every target once, or over the windows of the first
+ * `tokens` tokens. Bits per byte count the mean loss for every token of the text, even the first, which nothing
+ * predicts. STATUS_STOPPED when t->pause says so. */
 struct eval_result {
     double loss, accuracy, bits_per_byte;
     int64_t tokens;
@@ -149,6 +147,7 @@ status trainer_write_config(const struct spec *spec, const char *run_dir) WARN_U
  * checkpoint's config, STATUS_DATA when t->data are not its data; other differences are logged. A checkpoint of weights
  * alone (ckpt import) starts a run at step 0. */
 status trainer_restore(struct trainer *t, const char *path, bool *found) WARN_UNUSED;
-/* The same for training, from what state_raw_save has written with the `meta` of a checkpoint (train/memory_copy.h). */
+/* As trainer_restore for training, but from what state_raw_save has written, with the `meta` of a checkpoint
+ * (train/memory_copy.h). */
 status trainer_restore_raw(struct trainer *t, json_t *meta, const char *from) WARN_UNUSED;
 #endif

@@ -1,16 +1,13 @@
-/* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are,
- * and captured into graphs.
- * Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL
- * (comm/gpu/cuda/device_comm_cuda.c). All other
- * calls go through the host's transport.
+/* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are, and
+ * captured into graphs. Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL
+ * (comm/gpu/cuda/device_comm_cuda.c). All other calls go through the host's transport.
  *
- * Waiting: a queued call does not wait on the host. Each one sets a completion flag in host memory. While the host
- * waits for the stream
- * (dev_sync), device_comm_look checks the peers; the first call without a flag is the one the rank is in. After an
- * abort the GPUs' kernels
- * are stopped too.
+ * Waiting: a queued call does not block the host. Each one sets a completion flag in host memory. While the host waits
+ * for the stream (dev_sync), device_comm_look checks the peers; the first call whose flag is not set is the one that
+ * the rank is in. After an abort the GPUs' kernels are stopped too.
  *
- * Sums: data are not added on the way; a kernel adds all terms in the tree's order of comm_sum. So the bits are those of every transport. */
+ * Sums: data are not added on the way; a kernel adds all terms in the tree order of comm_sum. So the bits equal those
+ * of every other transport. */
 #ifndef INGOT_COMM_GPU_DEVICE_COMM_H
 #define INGOT_COMM_GPU_DEVICE_COMM_H
 #include "comm/comm_int.h"
@@ -27,10 +24,11 @@ struct device_sum {
 
 /* The table of device_comm_cuda.c; NULL in a build without CUDA. The current device is the rank's GPU. */
 struct device_comm_ops {
-    status (*start)(struct comm *world, struct stream *s, enum comm_transport how); /* collective; stop after either end */
+    /* Collective. Call `stop` after success and failure. */
+    status (*start)(struct comm *world, struct stream *s, enum comm_transport how);
     status (*time)(struct comm *world, struct stream *s);   /* collective: times the algorithms of calls (tuner.h) */
     void (*stop)(struct comm *world);
-    /* After a peer is lost: stops the kernels in flight. Nothing is queued afterwards. */
+    /* Call it when a peer is lost: stops the kernels in flight. Nothing may be queued afterwards. */
     void (*abort)(struct comm *world);
     status (*share)(struct comm *c, void *base, size_t bytes);
     status (*unshare)(struct comm *c, void *base);
@@ -43,14 +41,16 @@ struct device_comm_ops {
 };
 const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CUDA */
 
-/* One queued call. In the first step it is compared with the other ranks' before it is queued. Then it is listed, run, and flagged when done. */
+/* Queues one call. In the first step it is first compared with the other ranks' calls. Then it is listed, run by `by`,
+ * and flagged when done. */
 status device_comm_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
-/* For struct stream (dev/dev.h): called while the host waits for the GPU. STATUS_COMM after an abort, which
- * also aborts the driver. */
+/* For struct stream (dev/dev.h): called while the host waits for the GPU; checks the peers. STATUS_COMM after an abort,
+ * which also stops the GPUs' kernels. */
 status device_comm_look(void *world) WARN_UNUSED;
-/* The GPU is idle: a new list begins. `replay`: keeps the list, with no call done. */
+/* Call it when the GPU is idle: begins a new list of calls. `replay`: keeps the list and clears the flags of its
+ * calls. */
 void device_calls_begin(struct comm *world, bool replay);
-/* Calls from now on belong to no step. */
+/* Ends the step: later calls belong to no step. */
 void device_calls_end(struct comm *world);
 void device_calls_free(struct device_calls *l);
 #endif

@@ -21,7 +21,7 @@ enum tuner_algo {
     TUNER_ALGO_COUNT
 };
 enum { TUNER_ALL = (1 << TUNER_ALGO_COUNT) - 1 };
-int tuner_blocks(enum tuner_algo p);   /* 0: not kernels */
+int tuner_blocks(enum tuner_algo p);   /* 0: the algorithm uses no kernel blocks */
 
 #define TUNER_OPS(X)                                                                                                   \
     X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(REDUCE_SCATTER, "reduce-scatter")                        \
@@ -40,10 +40,10 @@ struct tuner {
 
 /* Bytes of all chunks together: the result of a gather, the input of the others. */
 size_t tuner_bytes(int size);
-/* The fastest of `allowed` (a bit per algorithm, at least one) at the nearest timed size. Algorithms without
+/* The fastest of the `allowed` algorithms (a bit each, at least one) at the nearest timed size. Algorithms without
  * times come last, in order. */
 enum tuner_algo tuner_choose(const struct tuner *t, enum tuner_op op, size_t bytes, unsigned allowed);
-/* Takes the longer one of each two times. */
+/* Replaces each time of t by the other's, if that is longer. */
 void tuner_slowest(struct tuner *t, const struct tuner *other);
 /* "all-gather: ll to 64 KiB, kernel 16 to 1 MiB, copy engine; ...", for the log: the choice among all
  * algorithms. */

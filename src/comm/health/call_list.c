@@ -1,5 +1,5 @@
-/* One static list of calls per step. The first step writes it down; ranks that share a communicator compare what they called there, and
- * every later step is compared with the list, call by call, before anything is sent. */
+/* One static list of calls per step. The first step writes it down; ranks that share a communicator compare what they
+ * called there, and every later step is compared with the list, call by call, before anything is sent. */
 #include "comm/call.h"
 #include "comm/health/call_list.h"
 #include "comm/gpu/device_comm.h"

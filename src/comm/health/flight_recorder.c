@@ -1,5 +1,5 @@
-/* A ring of calls per rank. Its rank alone writes it; others read it when they are about to end, so a record that is half written then
- * costs a line, not the job. Times are of the wall clock: ranks may be on several machines. */
+/* A ring of calls per rank. Its rank alone writes it; others read it when they are about to end, so a record that is
+ * half written then costs a line, not the job. Times are of the wall clock: ranks may be on several machines. */
 #include "comm/call.h"
 #include "base/clock.h"
 #include "base/io.h"

@@ -1,5 +1,5 @@
-/* flight_recorder: a ring of the last calls of each rank, in shared memory. After an abort the surviving rank writes it to
- * RUN/comm-flight.txt (docs/FORMATS.md), as PyTorch's NCCL flight recorder does. */
+/* flight_recorder: a ring of the last calls of each rank, in shared memory. After an abort the surviving rank writes it
+ * to RUN/comm-flight.txt (docs/FORMATS.md), as PyTorch's NCCL flight recorder does. */
 #ifndef INGOT_COMM_HEALTH_FLIGHT_RECORDER_H
 #define INGOT_COMM_HEALTH_FLIGHT_RECORDER_H
 #include "comm/comm_int.h"

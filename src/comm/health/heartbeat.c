@@ -1,4 +1,5 @@
-/* Signs of life in shared memory. A thread of each rank counts its beats; a rank that waits looks whether the others' go on. */
+/* Signs of life in shared memory. A thread of each rank counts its beats; a rank that waits looks whether the others'
+ * go on. */
 #include "comm/call.h"
 #include "base/clock.h"
 #include "base/log.h"

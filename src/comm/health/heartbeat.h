@@ -1,15 +1,17 @@
-/* heartbeat: shared memory in which each rank of a host publishes a heartbeat, can abort every rank's wait with a reason, and checks its
- * peers while waiting. The transports use it; heartbeat_udp.h extends it over hosts.
+/* heartbeat: shared memory in which each rank of a host publishes a heartbeat, can abort every rank's wait with a
+ * reason, and checks its peers while it waits. The transports use it; heartbeat_udp.h extends it over hosts.
  *
- * A rank is taken for lost when its heartbeat stops for COMM_SILENCE_S, when all ranks wait for COMM_STUCK_S (deadlock), or when a wait
- * lasts COMM_DEADLINE_S (timeout). The first abort wins; every wait then returns STATUS_COMM with its reason. */
+ * The job is aborted when a rank's heartbeat stops for COMM_SILENCE_S (the rank is lost), when all ranks wait for
+ * COMM_STUCK_S (deadlock), or when a wait lasts COMM_DEADLINE_S (timeout). The first abort wins; every wait then
+ * returns STATUS_COMM with its reason. */
 #ifndef INGOT_COMM_HEALTH_HEARTBEAT_H
 #define INGOT_COMM_HEALTH_HEARTBEAT_H
 #include "comm/health/flight_recorder.h"
 
 struct heartbeat;
 size_t heartbeat_bytes(int ranks); /* whole pages */
-/* Creates a file of shared memory that begins with a heartbeat area, inherited by children. bytes: of the whole file. */
+/* Creates a file of shared memory that begins with a heartbeat area and that children inherit. bytes: size of the whole
+ * file. */
 status heartbeat_create(int ranks, size_t bytes, int *fd) WARN_UNUSED;
 /* How another process of this host and user opens the file, and a nonce that proves it is the right one. */
 struct heartbeat_place {
@@ -38,28 +40,30 @@ struct heartbeat_state {
     int32_t waits, ended;
 };
 void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state *life);
-void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life); /* of a rank on another host */
+void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life); /* for a rank on another host */
 
 /* A rank's monitor: the thread that publishes its heartbeat, and what it last saw of its peers. */
 struct watch;
 status watch_open(struct watch **out, struct heartbeat *b, int rank) WARN_UNUSED;
-/* If st is an error, aborts the waits of all ranks. True: this rank was the first to abort. NULL: nothing. */
+/* If st is an error, aborts the waits of all ranks. Returns true if this rank was the first to abort. Does nothing for
+ * NULL. */
 bool watch_close(struct watch *w, status st);
-/* Waits until all ranks have started: a timeout of one minute. */
+/* Waits until all ranks have started, with a timeout of one minute. */
 status watch_wait_all(struct watch *w) WARN_UNUSED;
-/* The ranks of this host are more than the cores they may run on: a rank that spins keeps the one it waits for from its core. False as
- * long as a rank has not come. */
+/* True if this host has more ranks than cores for them: a rank that spins then keeps the rank it waits for off its
+ * core. Returns false until every rank has started. */
 bool watch_crowded(struct watch *w);
-/* Call these around a wait for other ranks, and watch_check a few times per second inside it. STATUS_COMM: aborted, a rank is lost, deadlock,
- * or timeout. */
+/* Call these around a wait for other ranks, and watch_check a few times per second inside it. STATUS_COMM: the job was
+ * aborted, a rank is lost, a deadlock, or a timeout. */
 void watch_wait_begin(struct watch *w);
 void watch_wait_end(struct watch *w);
-bool watch_aborted(const struct watch *w); /* on any thread */
-double watch_waited_s(const struct watch *w); /* time between them so far */
+bool watch_aborted(const struct watch *w); /* may be called on any thread */
+double watch_waited_s(const struct watch *w); /* seconds spent in such waits so far */
 int watch_awaited(const struct watch *w);     /* the lowest rank that does not wait while this one does; -1: none */
 status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
-/* From now on the heartbeat thread checks the peers too. If the job is aborted and this rank does not notice within GUARD_S, the thread ends
- * the process with the reason and STATUS_COMM's exit code: a full launch queue of a GPU blocks the main thread forever. */
+/* From now on the heartbeat thread checks the peers too. If the job is aborted and this rank does not notice within
+ * GUARD_S, the thread ends the process with the reason and STATUS_COMM's exit code: a full launch queue of a GPU blocks
+ * the main thread forever. */
 void watch_guard(struct watch *w);
 /* Aborts all waits because `rank` (among all) is lost; returns STATUS_COMM. */
 status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c, const struct comm_call *call);

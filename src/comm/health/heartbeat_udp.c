@@ -1,5 +1,5 @@
-/* A thread per machine. A datagram holds what the board knows of the machine's ranks, a number that only grows, and an HMAC under a key that
- * the ranks got over MPI: what is forged or played back is dropped. */
+/* A thread per machine. A datagram holds what the board knows of the machine's ranks, a number that only grows, and an
+ * HMAC under a key that the ranks got over MPI: what is forged or played back is dropped. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"

@@ -1,16 +1,16 @@
-/* heartbeat_udp: heartbeats between hosts. The first rank of each host sends the heartbeats of its ranks to the other hosts over UDP, four times
- * a second, authenticated by HMAC, and copies what it receives into its own heartbeat memory. Where no datagram gets through, ranks of other
- * hosts are not monitored, and one line says so. */
+/* heartbeat_udp: heartbeats between hosts. The first rank of each host sends the heartbeats of its ranks to the other
+ * hosts over UDP, four times a second, authenticated by HMAC, and copies what it receives into its own heartbeat
+ * memory. If no datagram gets through, the ranks of other hosts are not monitored, and one line says so. */
 #ifndef INGOT_COMM_HEALTH_HEARTBEAT_UDP_H
 #define INGOT_COMM_HEALTH_HEARTBEAT_UDP_H
 #include "comm/health/heartbeat.h"
 
-/* Where a host listens; all zero: nowhere. */
+/* The address where a host listens; all zero: nowhere. */
 enum { HEARTBEAT_UDP_ADDRESSES = 6 };
 struct heartbeat_udp_place {
     uint32_t addresses[HEARTBEAT_UDP_ADDRESSES]; /* IPv4, in network order */
-    uint32_t port;                       /* the same; 0: none */
-    uint8_t key[32];                     /* rank 0's is that of the job */
+    uint32_t port;                       /* in network order; 0: none */
+    uint8_t key[32];                     /* HMAC key; rank 0's is the job's */
 };
 /* Another host, as announced by its first rank. */
 struct heartbeat_udp_peer {

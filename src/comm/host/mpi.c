@@ -1,8 +1,8 @@
-/* Ranks that mpirun or srun started, on one machine or many: Open MPI, loaded when a job asks for it. Nothing of it is needed to build,
- * or to run on one machine.
+/* Ranks that mpirun or srun started, on one machine or many: Open MPI, loaded when a job asks for it. Nothing of it is
+ * needed to build, or to run on one machine.
  *
- * Open MPI's interface is its functions and a few objects by name; its handles are pointers. Calls are the non-blocking ones, so that a
- * wait has an end. When a rank dies, mpirun ends the others. */
+ * Open MPI's interface is its functions and a few objects by name; its handles are pointers. Calls are the non-blocking
+ * ones, so that a wait has an end. When a rank dies, mpirun ends the others. */
 #include "comm/transport.h"
 #include "comm/call.h"
 #include "base/clock.h"
@@ -243,7 +243,8 @@ static status mpi_call(struct comm *c, const struct comm_call *call)
                 call->bytes);
 }
 
-/* What a rank says before it has a place at its machine's board; then, the first of a machine, where board and relay are. */
+/* What a rank says before it has a place at its machine's board; then, the first of a machine, where board and relay
+ * are. */
 struct introduction {
     char machine[HEARTBEAT_HOST]; /* ranks with the same one share memory */
     struct heartbeat_place place;
@@ -291,7 +292,8 @@ static status start_relay(struct mpi *m, const struct introduction *all)
     return STATUS_OK;
 }
 
-/* The ranks of each machine meet at a board that the first of them makes: there they see who stands still, which Open MPI does not. */
+/* The ranks of each machine meet at a board that the first of them makes: there they see who stands still, which Open
+ * MPI does not. */
 static status meet(struct comm *world)
 {
     struct mpi *m = world->mpi;

@@ -5,8 +5,8 @@
  *   buffers [COMM_GROUPS][ranks] what collectives pass through; pages that nobody writes cost nothing
  *   mail                         channels of each comm_mail_open, appended to the file as they come
  *
- * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a barrier is a
- * counter per rank, and a futex that the last one to come counts up: a rank that waits is woken once. */
+ * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a
+ * barrier is a counter per rank, and a futex that the last one to come counts up: a rank that waits is woken once. */
 #include "comm/transport.h"
 #include "comm/call.h"
 #include "base/log.h"
@@ -32,19 +32,19 @@ enum {
     PAGE = 4096
 };
 
-/* Of one rank in one communicator, on its own cache lines. */
+/* State of one rank in one communicator, on its own cache lines. */
 struct place {
-    _Alignas(128) atomic_uint arrived; /* barriers that it has come to */
-    atomic_uint complete;              /* barriers that all have come to; a futex; rank 0's alone is used */
+    _Alignas(128) atomic_uint arrived; /* number of barriers that the rank has reached */
+    atomic_uint complete; /* number of barriers that all ranks have reached; a futex; only rank 0's is used */
     _Alignas(128) struct comm_header call; /* written before the barrier that publishes it */
 };
 struct shm {
     struct heartbeat *board;
     struct place *places;
     char *buffers;
-    atomic_ulong *end; /* of the file, in shared memory: where the next mail goes */
+    atomic_ulong *end; /* end of the file, in shared memory: where the next mailbox goes */
     int ranks, fd;
-    bool watched; /* by `ingot launch`: it has the last word */
+    bool watched; /* `ingot launch` monitors the ranks: it reports how the job ends */
 };
 
 static size_t places_bytes(int ranks)
@@ -90,7 +90,7 @@ static bool is_there(atomic_uint *word, unsigned value)
     return (int)(atomic_load(word) - value) >= 0;
 }
 
-/* A rank that a barrier waits for has left: nobody will come. */
+/* True if a rank that the barrier waits for has left, so that it will never arrive. */
 static status check_ended(const struct comm *c, const struct comm_call *call)
 {
     for (int r = 0; r < c->ranks; r++) {
@@ -101,7 +101,7 @@ static status check_ended(const struct comm *c, const struct comm_call *call)
     return STATUS_OK;
 }
 
-/* What a wait looks at while it lasts. */
+/* Called regularly during a wait: checks the peers. */
 static status look_around(const struct comm *c, int peer, atomic_uint *word, unsigned value,
                           const struct comm_call *call)
 {
@@ -113,7 +113,7 @@ static status look_around(const struct comm *c, int peer, atomic_uint *word, uns
     return watch_lost(w, c->members[peer], "has ended before", c, call);
 }
 
-/* For a loop that waits for another core's write. */
+/* A pause inside a loop that waits for another core's write. */
 static void spin_pause(void)
 {
 #ifdef __aarch64__
@@ -124,7 +124,7 @@ static void spin_pause(void)
 #endif
 }
 
-/* Until *word is at least `value`; a message's is counted up by rank `peer` of c. */
+/* Waits until *word is at least `value`. For a message, rank `peer` of c increments it. */
 static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsigned value,
                          const struct comm_call *call)
 {
@@ -154,7 +154,8 @@ static bool all_have_arrived(const struct comm *c)
     return true;
 }
 
-/* The last to come sees all others. Two may both see all: they store one number, and no rank is beyond it before both have. */
+/* The last rank to arrive releases the barrier. Two ranks may both think they are last; both store the same value, so
+ * it is harmless. */
 static status barrier(struct comm *c, const struct comm_call *call)
 {
     atomic_uint *complete = &place(c, 0)->complete;
@@ -169,7 +170,8 @@ static status barrier(struct comm *c, const struct comm_call *call)
 
 /* ---- collectives */
 
-/* All ranks make the same call, or all say which did not. After a barrier. */
+/* Checks that all ranks make the same call; if not, each rank's error names the one that does not. Call it after a
+ * barrier. */
 static status compare(struct comm *c)
 {
     const struct comm_header *mine = &place(c, c->rank)->call;
@@ -244,8 +246,8 @@ static status shm_rows(struct comm *c, const struct comm_call *call)
     return most > 0 ? STATUS_OK : barrier(c, call); /* before headers are written again */
 }
 
-/* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier also publishes what
- * is called. */
+/* Pieces go through the buffers: of what this rank has for each other, or of what it has for all. The first barrier
+ * also publishes what is called. */
 static status shm_call(struct comm *c, const struct comm_call *call)
 {
     if (call->counts) return shm_rows(c, call);
@@ -404,7 +406,7 @@ static status shm_world_open(struct comm *world, const struct comm_env *e)
     return st;
 }
 
-/* A rank's part. */
+/* Bytes of one rank's part. */
 static size_t shm_mail_bytes(const struct mail *m, int ranks)
 {
     return shm_channels_bytes(m, ranks) / (size_t)ranks;

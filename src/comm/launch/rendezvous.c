@@ -4,9 +4,9 @@
  *   rank    -> join    who it is, of which job; a nonce; HMAC over rank 0's nonce and all of that
  *   rank 0  -> answer  where the memory lies, or why not; HMAC over both nonces and all of that; when all ranks have come
  *
- * So neither side can be played back, and neither believes the other without the secret; over loopback there may be none, and the key is
- * empty. All messages have one size. Rank 0 accepts whoever comes and never waits for one: a connection has five seconds to join, and of
- * more than PENDING_MAX that have not, the oldest goes. */
+ * So neither side can be played back, and neither believes the other without the secret; over loopback there may be
+ * none, and the key is empty. All messages have one size. Rank 0 accepts whoever comes and never waits for one: a
+ * connection has five seconds to join, and of more than PENDING_MAX that have not, the oldest goes. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"

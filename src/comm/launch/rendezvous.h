@@ -1,5 +1,6 @@
-/* rendezvous: how ranks that ingot did not start find each other (torchrun, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT):
- * over TCP, at rank 0. There they learn where the job's shared memory is. Authenticated by HMAC under the job's secret. One host. */
+/* rendezvous: how ranks that ingot did not start find each other (torchrun, or whoever sets RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT). They connect to rank 0 over TCP, which tells them where the job's shared memory is.
+ * HMAC under the job's secret authenticates them. All ranks must be on one host. */
 #ifndef INGOT_COMM_LAUNCH_RENDEZVOUS_H
 #define INGOT_COMM_LAUNCH_RENDEZVOUS_H
 #include "comm/health/heartbeat.h"
@@ -11,7 +12,8 @@ struct rendezvous_secret {
 };
 status rendezvous_secret_read(struct rendezvous_secret *s) WARN_UNUSED;
 
-/* *fd: the job's shared memory, created by rank 0 and opened by the others. Timeout: INGOT_RENDEZVOUS_S seconds (60). STATUS_CONFIG: the environment is
- * inconsistent, or a rank has another secret, version, job or world size, or is on another host. */
+/* *fd: the job's shared memory, which rank 0 creates and the others open. Timeout: INGOT_RENDEZVOUS_S seconds (60).
+ * STATUS_CONFIG if the environment is inconsistent, or a rank has another secret, version, job or world size, or is on
+ * another host. */
 status rendezvous_open(const struct comm_env *e, int *fd) WARN_UNUSED;
 #endif

@@ -5,9 +5,8 @@
 
 /* out [count] = the sum over ranks, in the order of comm_sum. STATUS_DEVICE when it cannot be launched. */
 status device_tree_sum(const struct device_sum *sum, struct stream *s) WARN_UNUSED;
-/* Adds the terms in call->recv: of a reduce-scatter into call->out, of an all-reduce into the own slice
- * there. */
+/* Adds the terms in call->recv. Reduce-scatter: into call->out. All-reduce: into this rank's slice of call->out. */
 status device_reduce(const struct comm *c, const struct comm_call *call) WARN_UNUSED;
-/* Sets *mark = 1 after the work queued before it; host memory that the GPU writes. */
+/* Sets *mark = 1, in host memory, after the work queued before it. */
 status device_set_flag(volatile unsigned char *mark, struct stream *s) WARN_UNUSED;
 #endif
