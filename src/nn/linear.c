@@ -32,6 +32,12 @@ static int fp8_of(const struct linear *m, const struct params *p)
     return p->fp8.count > 0 && m->w >= 0 && m->out > 0 ? p->rows[m->w].fp8 : -1;
 }
 
+/* Rows that pass through a linear, of a micro-batch with n of them on each of `context` ranks. */
+static int64_t rows_through(const struct param *row, int64_t n, int context)
+{
+    return row->all_rows && context > 1 ? n * context : n;
+}
+
 void linear_lay(const struct linear *m, struct linear_saved *s, int given, const struct lay *l)
 {
     *s = (struct linear_saved){0};
@@ -41,12 +47,12 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
     case RECIPE_FP8: break;
     }
     if (fp8_of(m, l->params) < 0) return;
-    const int64_t ld = quantized_ld(l->n);
+    const int64_t n = rows_through(&l->params->rows[m->w], l->n, l->context), ld = quantized_ld(n);
     const bool trains = l->mode == LAY_TRAIN;
     if (!(given & LINEAR_X))
         s->x = tensor_take(l->scratch, "FP8 codes of an input", DTYPE_U8, 2, m->in, ld).data;
     if (given & LINEAR_DY || !trains) return;
-    s->dy = tensor_take(l->scratch, "FP8 codes of a gradient", DTYPE_U8, 2, l->n, m->out).data;
+    s->dy = tensor_take(l->scratch, "FP8 codes of a gradient", DTYPE_U8, 2, n, m->out).data;
     s->dy_t = tensor_take(l->scratch, "FP8 codes of a gradient", DTYPE_U8, 2, m->out, ld).data;
 }
 
@@ -386,7 +392,7 @@ status deferred_lay(struct deferred *q, const struct deferred_lay *l)
     *q = (struct deferred){0};
     for (int i = l->first; i < l->last; i++) {
         const struct param *row = &l->params->rows[i];
-        const int64_t n = row->all_rows && l->context > 1 ? l->n * l->context : l->n;
+        const int64_t n = rows_through(row, l->n, l->context);
         if (!row->linear) continue;
         q->capacity++;
         (void)take_copy(&bytes, n, row->shape[1], l->dt, true);

@@ -173,6 +173,12 @@ run 0 train context.yaml --run.dir=runs/fp8-1 --train.precision=fp8 --fp8.warmup
 ranks fp8-2 2 --parallel.context=2 --train.precision=fp8 --fp8.warmup=3
 near "fp8" loss 2e-2 runs/fp8-2 runs/fp8-1
 check "codes are read" grep -q 'from step 4 on GEMMs of .* read FP8 codes' runs/fp8-2/log.txt
+# Those of mla's keys and values, too, which are computed from the rows of all ranks.
+codes="$mla --model.mla_rope_dim=16 --train.precision=fp8 --fp8.warmup=3"
+run 0 train context.yaml --run.dir=runs/fp8-mla-1 $codes
+ranks fp8-mla-2 2 --parallel.context=2 $codes
+near "mla in fp8" loss 2e-2 runs/fp8-mla-2 runs/fp8-mla-1
+near "mla in fp8" grad_norm 2e-2 runs/fp8-mla-2 runs/fp8-mla-1
 
 # From two ranks to one, to four, and to the end. On the ranks that wrote a checkpoint: its bits.
 forget() { for step in "$@"; do rm -r "runs/moved/ckpt/step-000000$step"; done; }
