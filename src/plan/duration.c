@@ -27,7 +27,7 @@ void duration_print(const struct spec *s, double step, const struct plan_devices
 
 json_t *duration_json(const struct spec *s, double step, const struct plan_devices *d, const char *command)
 {
-    json_t *o = json_pack("{s:s}", "command", command);
+    json_t *o = command ? json_pack("{s:s}", "command", command) : json_object();
     if (s->run.train_steps != SPEC_ENDLESS) {
         const int64_t steps = spec_step_count(s);
         json_object_set_new(o, "steps", json_integer(steps));
@@ -88,10 +88,12 @@ const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const
 #undef WORD
     };
     struct line l = {.text = buf};
-    if (d->count > d->node)
-        add(&l, "srun --nodes=%d --ntasks-per-node=%d ingot train", (d->count + d->node - 1) / d->node,
-            d->node);
-    else if (d->count > 1 && c->assume && c->assume->mpi > 0)
+    if (d->count > d->host) {
+        add(&l, "srun --mpi=pmix --nodes=%d --ntasks-per-node=%d", (d->count + d->host - 1) / d->host,
+            d->host);
+        if (d->gpu) add(&l, " --gpus-per-node=%d", d->host);
+        add(&l, " ingot train");
+    } else if (d->count > 1 && c->assume && c->assume->mpi > 0)
         add(&l, "mpirun -n %d ingot train", d->count);
     else if (d->count > 1)
         add(&l, "ingot launch -n %d -- train", d->count);
@@ -101,5 +103,18 @@ const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const
     if (mesh) add_mesh(&l, &s->run, mesh);
     if (recompute != s->run.train_recompute) add(&l, " --train.recompute=%s", policies[recompute]);
     if (micro_batch != s->run.train_micro_batch) add(&l, " --train.micro_batch=%lld", (long long)micro_batch);
+    return buf;
+}
+
+const char *duration_lacks(char buf[PLAN_WHY], const struct spec *s, const struct plan_devices *d,
+                           const struct mesh_shape *mesh)
+{
+    if (!d->gpu) return NULL;
+    if (mesh_cp(mesh) > 1 && s->run.parallel_context_kind == CONTEXT_RING)
+        snprintf(buf, PLAN_WHY, "`ingot train` has parallel.context_kind: ring on CPU ranks alone so far");
+    else if (mesh_check_gpu(s, mesh) != STATUS_OK || mesh_check_hosts(mesh, d->host) != STATUS_OK)
+        snprintf(buf, PLAN_WHY, "%s", status_message());
+    else
+        return NULL;
     return buf;
 }

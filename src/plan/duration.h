@@ -15,15 +15,16 @@ struct plan_command {
     const struct assume *assume; /* NULL: nothing */
     const struct past_errors *past;     /* NULL: nothing (plan/past_errors.h) */
 };
-/* Devices that run, per node, and what a GPU is called ("GPU", "device"). */
+/* Devices that run, per host, and what a GPU is called ("GPU", "device"). */
 struct plan_devices {
-    int count, node;
+    int count, host;
     const char *unit;
+    bool gpu;
 };
 /* Prints "run  1000 steps, 2.05M tokens: 53 min, 0.9 GPU hours"; nothing when the spec has no length. */
 void duration_print(const struct spec *s, double step, const struct plan_devices *d);
-/* {"steps", "tokens", "seconds_per_step", "seconds", "device_hours", "command"}; what is not known is missing. `step`
- * NaN: not known. */
+/* {"steps", "tokens", "seconds_per_step", "seconds", "device_hours", "command"}; what is not known is missing, and a
+ * NULL command. `step` NaN: not known. */
 json_t *duration_json(const struct spec *s, double step, const struct plan_devices *d, const char *command);
 /* "ingot launch -n 8 -- train WORDS KEYS" in buf: the keys that `mesh`, recompute and micro-batch change in the spec.
  * Returns buf. */
@@ -31,4 +32,9 @@ enum { PLAN_COMMAND = 2048 };
 const char *duration_command(char buf[PLAN_COMMAND], const struct spec *s, const struct plan_command *c,
                              const struct plan_devices *d, const struct mesh_shape *mesh, int recompute,
                              int64_t micro_batch);
+/* Why no command starts this mesh: what the plan has and `ingot train` on GPUs lacks so far. NULL: it has all. Else
+ * buf. */
+enum { PLAN_WHY = 512 };
+const char *duration_lacks(char buf[PLAN_WHY], const struct spec *s, const struct plan_devices *d,
+                           const struct mesh_shape *mesh);
 #endif

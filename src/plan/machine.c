@@ -87,6 +87,11 @@ const char *cluster_text(char buf[64], const struct cluster *c)
     return buf;
 }
 
+int cluster_host(const struct cluster *c)
+{
+    return c->machine->host > 0 && c->machine->host < c->node ? c->machine->host : c->node;
+}
+
 const struct machine *machine_of_gpu(const char *gpu)
 {
     for (int i = 0; i < MACHINE_COUNT; i++)

@@ -18,6 +18,7 @@ struct machine {
     enum dev_kind kind;
     int sm, multiprocessors;        /* 0: a host */
     int node;                       /* number of devices that fast links connect */
+    int host;                       /* devices of one host, where fast links connect several hosts; 0: node */
     bool overlap;                   /* collectives overlap GEMMs */
     double memory_bytes, memory_rate, stream_rate; /* per device; bytes/s from the data sheet; bytes/s of a step's
                                                       memory-bound ops */
@@ -62,6 +63,8 @@ struct cluster {
 status cluster_parse(const char *text, struct cluster *c) WARN_UNUSED;
 /* "8 x h200 in 1 node". Returns buf. */
 const char *cluster_text(char buf[64], const struct cluster *c);
+/* Devices of one host: at most a node's. */
+int cluster_host(const struct cluster *c);
 
 /* The row of a GPU by the driver's device name; NULL: unknown. */
 const struct machine *machine_of_gpu(const char *gpu);

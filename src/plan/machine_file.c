@@ -26,6 +26,7 @@ static const struct field FIELDS[] = {
     ONE(sm, WHOLE, true),
     ONE(multiprocessors, WHOLE, true),
     ONE(node, WHOLE, true),
+    ONE(host, WHOLE, false),
     ONE(pod, WHOLE, false),
     ONE(overlap, SWITCH, false),
     ONE(rails, SWITCH, false),

@@ -228,8 +228,10 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
 static struct plan_devices devices_of(const struct mesh_plan *p)
 {
     const bool gpu = p->cluster.machine->kind == DEV_CUDA;
-    return (struct plan_devices){
-        .count = p->cluster.devices, .node = p->cluster.node, .unit = gpu ? "GPU" : "device"};
+    return (struct plan_devices){.count = p->cluster.devices,
+                                 .host = cluster_host(&p->cluster),
+                                 .unit = gpu ? "GPU" : "device",
+                                 .gpu = gpu};
 }
 
 static const char *start_command(char buf[PLAN_COMMAND], const struct mesh_plan *p,
@@ -240,22 +242,52 @@ static const char *start_command(char buf[PLAN_COMMAND], const struct mesh_plan 
                             r->variant.micro_batch);
 }
 
-/* What the plan has and training on GPUs lacks. */
-static void note_missing(const struct mesh_plan *p, const struct mesh_shape *m)
-{
-    if (mesh_cp(m) > 1 && p->spec.run.parallel_context_kind == CONTEXT_RING)
-        printf("note         `ingot train` has parallel.context_kind: ring on CPU ranks alone so far\n");
-    if (mesh_ep(m) > 1 && mesh_ep(m) * m->tp > p->cluster.node)
-        printf("note         `ingot train` exchanges experts between the GPUs of one host alone so far\n");
-    if (mesh_check_gpu(&p->spec, m) != STATUS_OK)
-        printf("note         `ingot train` on GPUs: %s\n", status_message());
-}
-
-static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r)
+static const char *lacks(char buf[PLAN_WHY], const struct mesh_plan *p, const struct mesh_result *r)
 {
     const struct plan_devices d = devices_of(p);
-    char command[PLAN_COMMAND];
-    return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
+    return duration_lacks(buf, &p->spec, &d, &r->variant.mesh);
+}
+
+/* The fastest mesh that a command starts; NULL: none of the list. */
+static const struct mesh_result *first_started(const struct mesh_plan *p, const struct mesh_list *list)
+{
+    char why[PLAN_WHY];
+    for (int i = 0; i < list->count; i++)
+        if (lacks(why, p, &list->best[i]) == NULL) return &list->best[i];
+    return NULL;
+}
+
+/* The command that starts the mesh, or why none does. */
+static void print_start(const struct mesh_plan *p, const struct mesh_result *r)
+{
+    char command[PLAN_COMMAND], why[PLAN_WHY];
+    if (lacks(why, p, r))
+        printf("start        predicted only: %s\n", why);
+    else
+        printf("start        %s\n", start_command(command, p, r));
+}
+
+/* Behind a mesh that is predicted only: the next that starts. */
+static void print_instead(const struct mesh_plan *p, const struct mesh_list *list)
+{
+    char text[192], command[PLAN_COMMAND];
+    const struct mesh_result *r = first_started(p, list);
+    if (r == NULL || r == &list->best[0]) return;
+    printf("instead      %s: %+.1f %%\n             %s\n", variant_text(text, r),
+           100 * (r->step / list->best[0].step - 1), start_command(command, p, r));
+}
+
+/* list: of the search that found r; NULL: the run gave it. */
+static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r, const struct mesh_list *list)
+{
+    const struct plan_devices d = devices_of(p);
+    char command[PLAN_COMMAND], why[PLAN_WHY];
+    if (lacks(why, p, r) == NULL) return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
+    json_t *o = duration_json(&p->spec, r->step, &d, NULL);
+    json_object_set_new(o, "predicted_only", json_string(why));
+    const struct mesh_result *other = list ? first_started(p, list) : NULL;
+    if (other) json_object_set_new(o, "instead", json_string(start_command(command, p, other)));
+    return o;
 }
 
 /* What earlier predictions for this machine came to. */
@@ -305,11 +337,9 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
            100 * next / r->step);
     if (!r->fits) return;
     const struct plan_devices d = devices_of(p);
-    char command[PLAN_COMMAND];
     past_errors_print(p->command.past, p->cluster.machine->name, true, r->step);
     duration_print(&p->spec, r->step, &d);
-    if (p->cluster.machine->kind == DEV_CUDA) note_missing(p, &r->variant.mesh);
-    printf("start        %s\n", start_command(command, p, r));
+    print_start(p, r);
 }
 
 static json_t *traffic_json(const struct mesh_traffic *t)
@@ -374,7 +404,7 @@ static status print_json(const struct mesh_plan *p, const struct mesh_list *list
     json_object_set_new(root, "variants_that_fit", json_integer(list->fit));
     json_object_set_new(root, "meshes", best);
     json_object_set_new(root, "least_memory", result_json(&list->least));
-    if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0]));
+    if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0], list));
     if (list->count > 0) set_past(root, p, &list->best[0]);
     if (mesh_copies_bytes(p) > 0)
         json_object_set_new(root, "memory_copies_bytes", json_real(mesh_copies_bytes(p)));
@@ -424,6 +454,7 @@ static status print_search(struct mesh_plan *p, bool json)
         print_head(p);
         if (list.count > 0) print_table(p, &list);
         print_details(p, list.count > 0 ? &list.best[0] : &list.least);
+        print_instead(p, &list);
     }
     if (st == STATUS_OK && list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
     mesh_list_free(&list);
@@ -453,7 +484,7 @@ static status print_given(struct mesh_plan *p, bool json)
     if (json) {
         json_t *root = machine_json(p);
         json_object_set_new(root, "mesh", result_json(&r));
-        if (r.fits) json_object_set_new(root, "run", run_json(p, &r));
+        if (r.fits) json_object_set_new(root, "run", run_json(p, &r, NULL));
         set_past(root, p, &r);
         json_dumpf(root, stdout, JSON_INDENT(2));
         printf("\n");

@@ -548,7 +548,7 @@ static int64_t active_count(const struct spec *s)
 static void print_time(const struct spec *s, const struct plan_outlook *o, enum dev_kind kind)
 {
     char time[32], command[PLAN_COMMAND];
-    const struct plan_devices one = {.count = 1, .node = 1, .unit = kind == DEV_CUDA ? "GPU" : NULL};
+    const struct plan_devices one = {.count = 1, .host = 1, .unit = kind == DEV_CUDA ? "GPU" : NULL};
     if (isnan(o->step)) {
         printf("\ntime         not known: %s\n", o->why);
     } else {
@@ -629,7 +629,7 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
                        const struct plan_outlook *o)
 {
     char command[PLAN_COMMAND];
-    const struct plan_devices one = {.count = 1, .node = 1};
+    const struct plan_devices one = {.count = 1, .host = 1};
     json_t *memory = json_object(), *parts = json_object();
 #define X(field, category, text)                                                                             \
     json_object_set_new(memory, category, json_integer((json_int_t)m->field.peak));

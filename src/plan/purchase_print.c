@@ -99,11 +99,17 @@ static void print_failures(const struct outlook *l)
 
 static void print_start(const struct spec *s, const struct purchase_args *a, const struct purchase_offer *o)
 {
+    const bool gpu = o->cluster.machine->kind == DEV_CUDA;
     const struct plan_devices d = {.count = o->cluster.devices,
-                                   .node = o->cluster.node,
-                                   .unit = o->cluster.machine->kind == DEV_CUDA ? "GPU" : "device"};
+                                   .host = cluster_host(&o->cluster),
+                                   .unit = gpu ? "GPU" : "device",
+                                   .gpu = gpu};
     const struct mesh_variant *v = &o->mesh.variant;
-    char command[PLAN_COMMAND];
+    char command[PLAN_COMMAND], why[PLAN_WHY];
+    if (duration_lacks(why, s, &d, &v->mesh)) {
+        printf("  start      predicted only: %s\n", why);
+        return;
+    }
     printf("  start      %s",
            duration_command(command, s, &a->command, &d, &v->mesh, (int)v->recompute, v->micro_batch));
     if (a->outlook.tokens > 0) printf(" --train.tokens=%.0f", a->outlook.tokens);

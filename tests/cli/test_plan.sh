@@ -47,18 +47,34 @@ says "wrong.machine:2: a machine has no 'net_rates'"
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1
 check "a mesh with context ranks" grep -q '^dp 1 x cp 2 x tp 8 x pp 4, 1f1b, ZeRO 1 over 2' out
 check "what cp costs" grep -qE '^  cp +2 ranks' out
-check "and how to start it" grep -qE '^start .*--parallel.context=2' out
+check "stages on several hosts: no command" grep -q '^start  *predicted only: the stages of a pipeline on GPUs must be in one host so far: parallel.pipeline 4 spans hosts of 8$' out
 check "what train has is not noted" bash -c '! grep -q "alone so far" out'
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring
-check "what it lacks is" grep -q '^note .* has parallel.context_kind: ring on CPU ranks alone so far' out
+check "what it lacks is" grep -q '^start  *predicted only: .* has parallel.context_kind: ring on CPU ranks alone so far$' out
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring --json
 check "a ring" awk '/"sent_cp"/ { getline; found = $2 + 0 > 1e9 } END { exit !found }' out
+seven=(plan --model.preset=7b --train.batch_tokens=1048576 --train.sequence_length=4096 --train.steps=1)
+run 0 "${seven[@]}" --machine 8xH100 --parallel.pipeline=2 --parallel.context=2 --parallel.zero=1
+check "stages of one host: how to start them" grep -qE '^start +ingot launch -n 8 -- train .*--parallel.pipeline=2 --parallel.context=2' out
+run 0 "${seven[@]}" --machine 4x2xH100 --parallel.tensor=2 --parallel.zero=1
+check "tensor ranks on several hosts" grep -qE '^start +srun --mpi=pmix --nodes=4 --ntasks-per-node=2 --gpus-per-node=2 ingot train ' out
+run 0 "${seven[@]}" --machine 8xGB200 --parallel.zero=1
+check "a domain of several hosts" grep -qE '^start +srun --mpi=pmix --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 ingot train ' out
+run 0 plan --model.preset=small --model.vocab_size=32000 --train.batch_tokens=262144 --train.micro_batch=8 --train.steps=1 --machine 64xB200
+check "the fastest mesh crosses hosts" grep -q '^start  *predicted only: the stages of a pipeline' out
+check "so the next one is said" grep -qE '^instead +dp [0-9]+ .* x pp 1, .*: \+[0-9.]+ %$' out
+check "with its command" grep -qE '^ +srun --mpi=pmix --nodes=8 --ntasks-per-node=8 --gpus-per-node=8 ingot train ' out
 mixture=(plan --model.preset=7b --model.layers=gqa/moe --model.moe_experts=64 --model.moe_top_k=4 --model.moe_size=4096 --train.batch_tokens=2097152 --train.steps=1)
 run 0 "${mixture[@]}" --machine 64xH100 --parallel.tensor=2 --parallel.pipeline=4 --parallel.expert=8 --parallel.zero=1 --train.recompute=full
 check "experts that ranks share out" grep -q '^dp 8 (ep 8) x tp 2 x pp 4, 1f1b, ZeRO 1 over 8' out
 check "what ep costs" grep -qE '^  ep +8 ranks' out
+run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.expert=8 --parallel.zero=1 --train.recompute=full --json
+check "experts on several hosts: no command" grep -q '"predicted_only": "the GPUs of parallel.expert must be in one host so far: parallel.expert 8 x parallel.tensor 2 spans hosts of 8"' out
+check "nor in JSON" [ "$(grep -c '"command"' out)" -eq 0 ]
+run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.expert=4 --parallel.zero=1 --train.recompute=full
+check "experts of one host" grep -qE '^start +srun .*--parallel.expert=4' out
 run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.pipeline=2 --parallel.context=2 --parallel.expert=2 --parallel.zero=1 --parallel.shard=4
-check "more groups than GPUs have are noted" grep -q '^note .* is in 12 groups of ranks, and in at most 8 on GPUs' out
+check "more groups than GPUs have are noted" grep -q '^start  *predicted only: .* is in 12 groups of ranks, and in at most 8 on GPUs' out
 run 0 "${mixture[@]}" --machine 64xH100
 check "the search has a column of them" grep -qE '^   dp  ep .* ep( +cp)?$' out
 run 0 "${mixture[@]}" --machine 64xH100 --why tp2.pp4.ep8

@@ -21,6 +21,9 @@ holds "masters and two moments are saved" "abs(b['checkpoint_bytes'] / (12 * 124
 run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 8h --price 2.5
 check "the answer" grep -qE '^[0-9]+ x h100 in [0-9]+ node' out
 check "each line of it" [ "$(grep -cE '^  (time|memory|cost|failures|checkpoint|storage|start) ' out)" -eq 7 ]
+check "stages on several hosts have no command" grep -q '^  start  *predicted only: the stages of a pipeline on GPUs must be in one host so far' out
+run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 14h
+check "two nodes have one" grep -q '^  start  *srun --mpi=pmix --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 ingot train ' out
 start=$(sed -n 's/^  start .*ingot \(launch.*-- \)\?train //p' out)
 # shellcheck disable=SC2086 # its keys
 run 0 plan $start --machine "$(sed -nE 's/^([0-9]+) x (h100) in .*/\1x\2/p' out)"
