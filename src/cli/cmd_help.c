@@ -3,9 +3,31 @@
 #include "cli/find.h"
 #include "cli/verbs.h"
 #include "observe/env.h"
+#include "spec/synonyms.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { WORDS = 128 };
+
+/* "data build", "gradient accumulation": all words, with `between`. */
+static const char *joined(char buf[WORDS], const struct args *a, char between)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (int i = 0; i < a->word_count && used < WORDS - 1; i++)
+        used += (size_t)snprintf(buf + used, WORDS - used, "%.*s%s", i > 0, &between, a->words[i]);
+    return buf;
+}
+
+/* Whether several words are one name of another program: they are no verb, and do not begin with one that has no verbs of its own. */
+static bool is_name(const struct args *a)
+{
+    char words[WORDS];
+    const struct row *first = verb_find(a->words[0]);
+    if (a->word_count < 2 || verb_find(joined(words, a, ' '))) return false;
+    return first == NULL || (first->form == VERB_GROUP && synonym_next(NULL, joined(words, a, '_')));
+}
 
 status cmd_help(struct args *a)
 {
@@ -18,6 +40,8 @@ status cmd_help(struct args *a)
         return STATUS_OK;
     }
     if (a->word_count == 1 && !verb_find(a->words[0])) return find_word(a->words[0], stdout);
+    char name[WORDS];
+    if (is_name(a)) return find_word(joined(name, a, '_'), stdout);
     char help[] = "--help";
     char *words[] = {a->words[0], a->word_count > 1 ? a->words[1] : help, help};
     return verb_run(a->word_count > 1 ? 3 : 2, words);

@@ -83,7 +83,9 @@ static int print_synonyms(const char *word, bool *shown, FILE *out)
         } else if (strncmp(s->target, "--", 2) == 0) {
             print_options_named(s->target + 2, out);
         } else {
-            fprintf(out, "%s%s%s%s\n", s->target, s->note[0] ? "  (" : "", s->note, s->note[0] ? ")" : "");
+            fprintf(out, "%s\n", s->target);
+            if (s->note[0]) fprintf(out, "%*s", INDENT, "");
+            if (s->note[0]) text_wrap(out, INDENT, INDENT, COLUMNS, s->note);
         }
         found++;
     }

@@ -50,6 +50,41 @@ run 0 help cp
 check "a short word does not match inside of another" [ "$(grep '^[^ ]' out | grep -c cpu)" -eq 0 ]
 run 0 help multi-token
 check "help finds keys by their meaning" grep -q '^model.mtp_depth ' out
+while IFS='|' read -r word target; do
+    # shellcheck disable=SC2086 # two words are one name
+    run 0 help $word
+    check "help $word" grep -q -- "^$target" out
+done <<'EOF'
+gradient accumulation|train.batch_tokens
+data parallel|ingot launch -n N
+slurm|sbatch .* scripts/slurm_train.sh RUN.yaml$
+multi-node|sbatch
+mpi|mpirun
+rdzv|ingot launch -n N
+reshard|ingot train RUN --resume$
+universal_checkpoint|ingot train RUN --resume$
+throughput|ingot monitor RUN$
+mfu|ingot monitor RUN$
+huggingface|ingot ckpt import HF_DIR -o RUN$
+vllm|ingot ckpt export RUN -o HF_DIR$
+sentencepiece|ingot tokenizer import
+mixture|data.train
+no_decay|optim.decay_scale
+lr_decay_iters|train.steps
+loss_scale|train.precision
+nan|ingot explain RUN$
+oom|ingot plan RUN.yaml$
+hang|ingot explain RUN$
+watchdog|ingot explain RUN$
+flight recorder|ingot explain RUN$
+EOF
+run 0 config --names
+grep -oE 'docs/[A-Z]+\.md#[a-z0-9-]+' out | sort -u >notes
+check "names lead to sections" [ "$(wc -l <notes)" -ge 8 ]
+while IFS='#' read -r page section; do
+    grep '^##* ' "$root/$page" | sed 's/^#* //' | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9\n_-' >sections
+    check "$page has a section #$section" grep -qx -- "$section" sections
+done <notes
 run 2 help no_such_word_at_all
 check "help names the lists" grep -q "no verb, option or key has 'no_such_word_at_all'" err
 run 2 help --
