@@ -144,9 +144,10 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
 /* "fp8.recipe block", "train.precision nvfp4" */
 static const char *codes_name(const struct run_spec *r, char buf[64])
 {
-    const bool fp8 = r->train_precision == PRECISION_FP8;
-    const struct key *k = key_row(fp8 ? KEY_AT_fp8_recipe : KEY_AT_train_precision);
-    snprintf(buf, 64, "%s.%s %s", k->section, k->name, k->words[fp8 ? r->fp8_recipe : r->train_precision]);
+    const enum key_at at = precision_key((enum precision)r->train_precision);
+    const struct key *k = key_row(at);
+    snprintf(buf, 64, "%s.%s %s", k->section, k->name,
+             k->words[at == KEY_AT_fp8_recipe ? r->fp8_recipe : r->train_precision]);
     return buf;
 }
 
