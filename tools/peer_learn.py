@@ -108,7 +108,7 @@ class Model:
 
 
 def rate(s, step, steps):
-    """src/optim/schedule.h"""
+    """src/optim/lr_schedule.h"""
     warmup, floor, n = int(s["optim.warmup_steps"]), float(s["optim.min_ratio"]), steps
     peak, kind = float(s["optim.lr"]), s["optim.schedule"]
     if step < warmup:

@@ -51,6 +51,18 @@ static status open_world(struct comm *c, struct comm_env e)
     return st;
 }
 
+/* torchrun's ranks meet by rendezvous, and then share the memory of one host, as those of `ingot launch` do. */
+static const struct host_transport *transport_of(enum comm_launcher by)
+{
+    switch (by) {
+    case COMM_BY_NONE: /* one rank: comm_open has returned */
+    case COMM_BY_LAUNCH:
+    case COMM_BY_TORCHRUN: break;
+    case COMM_BY_MPI: return &transport_mpi;
+    }
+    return &transport_shm;
+}
+
 status comm_open(struct comm **out, const struct comm_env *e)
 {
     *out = NULL;
@@ -67,7 +79,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
         comm_free(c);
         return FAIL(STATUS_FIT, "no memory for the description of a rank");
     }
-    c->transport = e->by == COMM_BY_MPI ? &transport_mpi : &transport_shm;
+    c->transport = transport_of(e->by);
     status st = open_world(c, *e);
     if (st == STATUS_OK)
         *out = c;
@@ -80,9 +92,9 @@ void comm_close(struct comm *c, status st)
 {
     if (c == NULL) return;
     CHECK(c == c->world, "group '%s' is closed with all ranks", c->name);
-    const struct transport *t = c->transport;
-    if (c->driver && st != STATUS_OK && st != STATUS_STOPPED) c->driver->abort(c);
-    if (c->driver) c->driver->stop(c);
+    const struct host_transport *t = c->transport;
+    if (c->device_ops && st != STATUS_OK && st != STATUS_STOPPED) c->device_ops->abort(c);
+    if (c->device_ops) c->device_ops->stop(c);
     device_calls_free(&c->device_calls);
     t->close(c, st);
     c->groups[c->group_count++] = c; /* the world is freed last */
@@ -142,7 +154,7 @@ status comm_carry(struct comm *c, struct comm_call what)
     what.sequence = ++c->sequence;
     CHECK(what.stream == NULL || c->plane < COMM_DEVICE_GROUPS, "'%s' is communicator %d of a GPU's rank",
           c->name, c->plane + 1);
-    if (what.stream) return carry_out(c, &what, c->world->driver->call);
+    if (what.stream) return carry_out(c, &what, c->world->device_ops->call);
     return carry_out(c, &what, c->transport->collective);
 }
 
@@ -262,7 +274,7 @@ static status make_group(struct comm *parent, const char *name, const struct wis
     c->local = parent->local;
     c->mpi = parent->mpi;
     world->planes |= 1U << plane;
-    const struct transport *t = world->transport;
+    const struct host_transport *t = world->transport;
     world->room.host +=
         t->bytes(world->ranks, world->local_ranks, 1) - t->bytes(world->ranks, world->local_ranks, 0);
     world->groups[world->group_count++] = c;
@@ -304,14 +316,14 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
     }
     c->mail = mail_of(bytes_max, depth);
     c->mail.on_device = s != NULL;
-    status st = s ? c->world->driver->mail_open(c) : c->transport->mail_open(c);
+    status st = s ? c->world->device_ops->mail_open(c) : c->transport->mail_open(c);
     if (st != STATUS_OK) c->mail.room = 0;
     return st;
 }
 
 void comm_mail_settle(struct comm *c)
 {
-    if (c && c->mail.on_device) c->world->driver->mail_settle(c);
+    if (c && c->mail.on_device) c->world->device_ops->mail_settle(c);
 }
 
 static status message(struct comm *c, struct comm_call what)
@@ -322,7 +334,7 @@ static status message(struct comm *c, struct comm_call what)
           what.bytes, c->mail.bytes_max);
     uint64_t *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
     what.sequence = ++count[what.way];
-    if (what.stream) return carry_out(c, &what, c->world->driver->message);
+    if (what.stream) return carry_out(c, &what, c->world->device_ops->message);
     return carry_out(c, &what, c->transport->message);
 }
 

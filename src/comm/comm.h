@@ -89,13 +89,13 @@ struct comm_memory comm_memory_used(const struct comm *world);
  * dev_sync
  *   checks the other ranks while it waits. Does nothing if world or stream is NULL. STATUS_CONFIG if two ranks have the
  *   same GPU. GPUs of one host with peer access read and write each other's memory, and time their algorithms (tuner.h).
- *   All other calls use NCCL; with COMM_DEVICES_NCCL every call does. STATUS_DEVICE if NCCL is missing.
+ *   All other calls use NCCL; with GPU_BACKEND_NCCL every call does. STATUS_DEVICE if NCCL is missing.
  * comm_devices_register: collective; registers an arena in GPU memory, which all ranks use alike. Calls with buffers
  *   outside registered memory use NCCL.
  * comm_devices_deregister: collective; call it before the arena is freed while others stay, and while no call that uses
  *   it is in flight. */
-enum comm_transport { COMM_DEVICES_AUTO, COMM_DEVICES_NCCL };
-status comm_devices_open(struct comm *world, struct stream *s, enum comm_transport how) WARN_UNUSED;
+enum gpu_backend { GPU_BACKEND_AUTO, GPU_BACKEND_NCCL };
+status comm_devices_open(struct comm *world, struct stream *s, enum gpu_backend how) WARN_UNUSED;
 status comm_devices_register(struct comm *world, void *base, size_t bytes) WARN_UNUSED;
 status comm_devices_deregister(struct comm *world, void *base) WARN_UNUSED;
 

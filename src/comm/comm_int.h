@@ -43,7 +43,7 @@ struct device_calls {
     struct device_call_entry *list;    /* owned */
     int count, room;
     int step;                   /* the first `step` calls belong to the step, which may be replayed */
-    volatile unsigned char *done; /* [DEVICE_FLAGS] completion flags, in host memory; the driver owns them */
+    volatile unsigned char *done; /* [DEVICE_FLAGS] completion flags, in host memory; device_ops owns them */
 };
 enum { DEVICE_FLAGS = 1 << 15 };  /* calls beyond this number have no flag */
 
@@ -51,7 +51,7 @@ enum { DEVICE_PAGE = 2 << 20 };   /* GPUs map whole pages of each other's memory
 static inline size_t device_pages(size_t bytes) { return (bytes + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE; }
 
 struct device_comm_ops; /* device_comm.h */
-struct transport; /* transport.h */
+struct host_transport; /* transport.h */
 struct device_state;    /* device_comm_cuda.c */
 struct shm;   /* shm.c */
 struct mpi;     /* mpi.c */
@@ -79,7 +79,7 @@ struct comm {
     unsigned barriers;          /* shm.c: number of barriers so far */
     void *handle;               /* mpi.c: its MPI_Comm */
     struct mail mail;           /* room is 0 before comm_mail_open */
-    const struct transport *transport; /* host transport: shm or mpi; the same in all groups */
+    const struct host_transport *transport; /* host transport: shm or mpi; the same in all groups */
     struct shm *local;          /* state of transport_shm; NULL with mpi */
     struct mpi *mpi;            /* state of transport_mpi; NULL with shm */
     struct watch *watch;        /* world only: this rank's monitor (heartbeat.h) */
@@ -87,7 +87,7 @@ struct comm {
     struct call_list *calls;        /* world only: owned */
     int local_rank, local_ranks; /* world only */
     struct comm_memory room;      /* world only: allocated so far */
-    const struct device_comm_ops *driver; /* world only: GPU functions; NULL without GPUs */
+    const struct device_comm_ops *device_ops; /* world only: GPU functions; NULL without GPUs */
     struct device_calls device_calls;/* world only */
     struct device_state *device;        /* GPU state of this communicator; NULL before it is needed */
 };

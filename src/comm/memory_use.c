@@ -23,7 +23,7 @@ struct comm_memory comm_memory(const struct comm_memory_args *a)
     const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
     struct comm_memory r = {0};
     if (job->ranks == 1) return r;
-    const struct transport *t = job->memory ? &transport_shm : &transport_mpi;
+    const struct host_transport *t = job->memory ? &transport_shm : &transport_mpi;
     r.host = t->bytes(job->ranks, job->here, a->groups);
     if (a->devices) {
         r.device = device_pages(sizeof(struct p2p_comm_flags));

@@ -2,13 +2,13 @@
  * host, and Open MPI between hosts.
  *
  * A collective or message is synchronous: its data have arrived when the function returns. Every wait ends: STATUS_COMM
- * when a rank dies, hangs or aborts (health/heartbeat.h). To add a transport, add a file to host/ with such a table,
- * and a case to comm_open (comm.c). */
+ * when a rank dies, hangs or aborts (health/heartbeat.h). To add a transport: docs/howto/transport.md. GPUs have
+ * gpu/device_comm.h. */
 #ifndef INGOT_COMM_TRANSPORT_H
 #define INGOT_COMM_TRANSPORT_H
 #include "comm/comm_int.h"
 
-struct transport {
+struct host_transport {
     const char *name;
     status (*open)(struct comm *world, const struct comm_env *e);
     /* May not return after a failure: mpi logs the reason and ends the job. */
@@ -24,7 +24,7 @@ struct transport {
     size_t (*bytes)(int ranks, int here, int groups);
     size_t (*mail_bytes)(const struct mail *m, int ranks);
 };
-extern const struct transport transport_shm, transport_mpi;
+extern const struct host_transport transport_shm, transport_mpi;
 /* Bytes of the shared-memory file that transport_shm needs. */
 size_t transport_shm_bytes(int ranks);
 

@@ -81,7 +81,7 @@ status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64
 {
     const size_t bytes = bytes_of(count, dt);
     if (s)
-        return c->world->driver->sum(
+        return c->world->device_ops->sum(
             &(struct device_sum){
                 .x = x, .own = own, .out = out, .count = count, .dt = dt, .ranks = c->ranks, .rank = c->rank},
             s);
@@ -153,16 +153,16 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
 /* The same for GPUs: their communicators have buffers for so few scalars. */
 static status device_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
 {
-    double *all = c->world->driver->scalars(c);
+    double *all = c->world->device_ops->scalars(c);
     TRY(comm_all_gather(c, name, x, all, (size_t)count * sizeof *x, s));
-    return c->world->driver->sum(&(struct device_sum){.x = all,
-                                                      .own = all + (ptrdiff_t)c->rank * count,
-                                                      .out = x,
-                                                      .count = count,
-                                                      .dt = DTYPE_F64,
-                                                      .ranks = c->ranks,
-                                                      .rank = c->rank},
-                                 s);
+    return c->world->device_ops->sum(&(struct device_sum){.x = all,
+                                                          .own = all + (ptrdiff_t)c->rank * count,
+                                                          .out = x,
+                                                          .count = count,
+                                                          .dt = DTYPE_F64,
+                                                          .ranks = c->ranks,
+                                                          .rank = c->rank},
+                                     s);
 }
 
 status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)

@@ -325,4 +325,6 @@ const struct layer_traits attn_traits = {.check = check,
                                          .core_flops = core_flops,
                                          .square_flops = square_flops,
                                          .mixer_flow = flow,
+                                         .context = LAYER_CONTEXT_KIND,
+                                         .context_gpu = true,
                                          .rope_dims = rope_dims};

@@ -484,4 +484,5 @@ const struct layer_traits gdn_traits = {.check = check,
                                         .gemms = gemms,
                                         .core_flops = core_flops,
                                         .square_flops = square_flops,
-                                        .mixer_flow = flow};
+                                        .mixer_flow = flow,
+                                        .context = LAYER_CONTEXT_HEADS};

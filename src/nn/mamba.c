@@ -565,4 +565,5 @@ const struct layer_traits mamba_traits = {.check = check,
                                           .gemms = gemms,
                                           .core_flops = core_flops,
                                           .square_flops = square_flops,
-                                          .mixer_flow = flow};
+                                          .mixer_flow = flow,
+                                          .context = LAYER_CONTEXT_HEADS};

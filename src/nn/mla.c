@@ -501,4 +501,5 @@ const struct layer_traits mla_traits = {.check = check,
                                         .core_flops = core_flops,
                                         .square_flops = square_flops,
                                         .mixer_flow = flow,
+                                        .context = LAYER_CONTEXT_ROWS,
                                         .rope_dims = rope_dims};

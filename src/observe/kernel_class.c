@@ -288,6 +288,6 @@ enum kernel_part kernel_part_of(const char *name)
     const char *base = text;
     for (const char *p = strstr(text, "::"); p; p = strstr(p + 2, "::")) base = p + 2;
     if (strncmp(base, "delta", 5) == 0) return KERNEL_ATTENTION;   /* the rowwise dO * O; the delta rule */
-    if (strncmp(base, "hopper_", 7) == 0) return KERNEL_ATTENTION; /* attn_hopper_*.cu */
+    if (strncmp(base, "hopper_", 7) == 0) return KERNEL_ATTENTION; /* attn_fwd_sm90.cu, attn_bwd_sm90.cu */
     return has(base, optimizer) ? KERNEL_OPTIMIZER : KERNEL_MEMORY;
 }

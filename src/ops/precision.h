@@ -1,5 +1,6 @@
 /* The meaning of each train.precision, for all modules: switches without a default, so a new precision must be handled
- * here. Its word comes from spec/words.def. */
+ * here. Its word comes from spec/words.def. spec/ has a switch of its own (precision_keys), plan/machine.c its rates.
+ */
 #ifndef INGOT_OPS_PRECISION_H
 #define INGOT_OPS_PRECISION_H
 #include "spec/keys.h"
@@ -30,8 +31,8 @@ static inline struct precision_types precision_of(enum precision precision)
 /* The recipe of a run, which depends on fp8.recipe, too. */
 static inline enum recipe precision_recipe(const struct run_spec *r)
 {
-    if (r->train_precision == PRECISION_FP8 && r->fp8_recipe != FP8_RECIPE_BOUND) return RECIPE_CURRENT;
-    return precision_of((enum precision)r->train_precision).recipe;
+    const enum recipe recipe = precision_of((enum precision)r->train_precision).recipe;
+    return recipe == RECIPE_FP8 && r->fp8_recipe != FP8_RECIPE_BOUND ? RECIPE_CURRENT : recipe;
 }
 /* How operands of RECIPE_CURRENT are made. block: DeepSeek-V3 (arXiv:2412.19437); mxfp8: arXiv:2506.08027; nvfp4:
  * arXiv:2509.25149. */
@@ -39,16 +40,62 @@ static inline struct current_linears precision_current(const struct run_spec *r)
 {
     struct current_linears c = {.x = BLOCKS_E4M3, .w = BLOCKS_E4M3, .dy = BLOCKS_E5M2, .seed = (uint64_t)r->run_seed};
     c.wgrad_bf16 = r->fp8_wgrad == FP8_WGRAD_BF16;
-    if (r->train_precision == PRECISION_FP8 && r->fp8_recipe == FP8_RECIPE_BLOCK)
-        c.x = c.w = c.dy = BLOCKS_B128, c.square = true;
-    if (r->train_precision == PRECISION_MXFP8) c.x = c.w = c.dy = BLOCKS_MX;
-    if (r->train_precision != PRECISION_NVFP4) return c;
-    c.x = c.w = c.dy = BLOCKS_NV;
-    c.square = true;
-    c.hadamard = r->nvfp4_hadamard;
-    c.stochastic = r->nvfp4_stochastic;
-    c.keep = r->nvfp4_keep_bf16;
+    switch ((enum precision)r->train_precision) {
+    case PRECISION_FP32:
+    case PRECISION_TF32:
+    case PRECISION_BF16: break; /* no codes */
+    case PRECISION_FP8:
+        if (r->fp8_recipe == FP8_RECIPE_BLOCK) c.x = c.w = c.dy = BLOCKS_B128, c.square = true;
+        break;
+    case PRECISION_MXFP8: c.x = c.w = c.dy = BLOCKS_MX; break;
+    case PRECISION_NVFP4:
+        c.x = c.w = c.dy = BLOCKS_NV;
+        c.square = true;
+        c.hadamard = r->nvfp4_hadamard;
+        c.stochastic = r->nvfp4_stochastic;
+        c.keep = r->nvfp4_keep_bf16;
+        break;
+    }
     return c;
+}
+/* The key that says which codes a run has. */
+static inline enum key_at precision_key(enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_FP32:
+    case PRECISION_TF32:
+    case PRECISION_BF16:
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4: break;
+    case PRECISION_FP8: return KEY_AT_fp8_recipe;
+    }
+    return KEY_AT_train_precision;
+}
+/* True: a GPU or machine without FP8 tensor cores cannot run it. The others are emulated there. */
+static inline bool precision_needs_fp8(enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_FP32:
+    case PRECISION_TF32:
+    case PRECISION_BF16:
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4: break;
+    case PRECISION_FP8: return true;
+    }
+    return false;
+}
+/* True: train.verify compares its results. */
+static inline bool precision_verifies(enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_FP32:
+    case PRECISION_BF16: return true;
+    case PRECISION_TF32:
+    case PRECISION_FP8:
+    case PRECISION_MXFP8:
+    case PRECISION_NVFP4: break;
+    }
+    return false;
 }
 /* The word that configurations use: "bf16". */
 static inline const char *precision_name(enum precision precision)

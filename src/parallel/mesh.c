@@ -144,9 +144,10 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
 /* "fp8.recipe block", "train.precision nvfp4" */
 static const char *codes_name(const struct run_spec *r, char buf[64])
 {
-    const bool fp8 = r->train_precision == PRECISION_FP8;
-    const struct key *k = key_row(fp8 ? KEY_AT_fp8_recipe : KEY_AT_train_precision);
-    snprintf(buf, 64, "%s.%s %s", k->section, k->name, k->words[fp8 ? r->fp8_recipe : r->train_precision]);
+    const enum key_at at = precision_key((enum precision)r->train_precision);
+    const struct key *k = key_row(at);
+    snprintf(buf, 64, "%s.%s %s", k->section, k->name,
+             k->words[at == KEY_AT_fp8_recipe ? r->fp8_recipe : r->train_precision]);
     return buf;
 }
 
@@ -174,23 +175,39 @@ static status check_codes(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* Recurrent mixers, and attention with ulysses, exchange rows against heads: cp ranks share those of a tensor-parallel rank in equal parts. */
-static status check_exchanged_heads(const struct model_spec *given, const struct mesh_shape *shape)
+static bool exchanges_heads(const struct layer_traits *mixer, const struct mesh_shape *shape)
 {
-    static const enum mixer exchanged[] = {MIXER_GDN, MIXER_MAMBA2, MIXER_GQA, MIXER_SWA};
+    return mixer->context == LAYER_CONTEXT_HEADS ||
+           (mixer->context == LAYER_CONTEXT_KIND && shape->context_kind == CONTEXT_ULYSSES);
+}
+
+/* Rows against heads: context-parallel ranks share the heads of a tensor-parallel rank in equal parts. */
+static status check_mixer_context(enum mixer mixer, const struct model_spec *given,
+                                  const struct mesh_shape *shape)
+{
     struct model_spec m = *given;
     struct layer_width widths[LAYER_WIDTHS_MAX];
-    for (int k = 0; k < (shape->context_kind == CONTEXT_ULYSSES ? 4 : 2); k++) {
-        const int count =
-            model_mixer_count(given, exchanged[k]) > 0 ? mixer_traits(exchanged[k])->widths(&m, widths) : 0;
-        for (int i = 0; i < count; i++)
-            if (*widths[i].value % (mesh_cp(shape) * shape->tp) != 0)
-                return FAIL(
-                    STATUS_CONFIG,
-                    "parallel.context %d x parallel.tensor %d does not divide model.%s %lld, which the ranks "
-                    "share while a layer of its kind runs",
-                    mesh_cp(shape), shape->tp, widths[i].key, (long long)*widths[i].value);
-    }
+    const struct layer_traits *traits = mixer_traits(mixer);
+    if (traits->context == LAYER_CONTEXT_NONE)
+        return FAIL(STATUS_CONFIG, "layers of %s do not go with parallel.context %d; set it to 1",
+                    mixer_word(mixer), mesh_cp(shape));
+    const int count = exchanges_heads(traits, shape) ? traits->widths(&m, widths) : 0;
+    for (int i = 0; i < count; i++)
+        if (*widths[i].value % (mesh_cp(shape) * shape->tp) != 0)
+            return FAIL(
+                STATUS_CONFIG,
+                "parallel.context %d x parallel.tensor %d does not divide model.%s %lld, which the ranks "
+                "share while a layer of its kind runs",
+                mesh_cp(shape), shape->tp, widths[i].key, (long long)*widths[i].value);
+    return STATUS_OK;
+}
+
+static status check_mixers_context(const struct model_spec *m, const struct mesh_shape *shape)
+{
+#define WORD(prefix, value, word)                                                                            \
+    if (model_mixer_count(m, prefix##_##value) > 0) TRY(check_mixer_context(prefix##_##value, m, shape));
+    MIXER_WORDS(WORD)
+#undef WORD
     return STATUS_OK;
 }
 
@@ -211,7 +228,7 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
                     "parallel.context %d does not divide model.hidden_size %lld, whose channels the ranks "
                     "share in the convolution of model.engram_layers",
                     cp, (long long)model->hidden_size);
-    return check_exchanged_heads(model, m);
+    return check_mixers_context(model, m);
 }
 
 /* What context parallelism needs of a run. */
@@ -281,17 +298,16 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
                     "1, or set machine.device to cpu",
                     mesh_cp(m));
-    const bool exchanged = model_mixer_count(model, MIXER_GDN) > 0 ||
-                           model_mixer_count(model, MIXER_MAMBA2) > 0 ||
-                           model_mixer_count(model, MIXER_MLA) > 0;
-    if (mesh_cp(m) > 1 && exchanged)
-        return FAIL(STATUS_CONFIG,
-                    "layers of gdn, mamba2 or mla beside parallel.context %d are built for CPU ranks so far: "
-                    "set it to "
-                    "1, or set machine.device to cpu",
-                    mesh_cp(m));
-    const bool experts_fp8 = s->run.train_precision == PRECISION_FP8 &&
-                             s->run.fp8_recipe == FP8_RECIPE_BOUND && model->moe_experts > 0;
+    for (int64_t i = 0; mesh_cp(m) > 1 && i < model->layer_count; i++) {
+        const enum mixer mixer = model_layer(model, i).mixer;
+        if (!mixer_traits(mixer)->context_gpu)
+            return FAIL(
+                STATUS_CONFIG,
+                "layers of %s beside parallel.context %d are built for CPU ranks so far: set it to 1, or "
+                "set machine.device to cpu",
+                mixer_word(mixer), mesh_cp(m));
+    }
+    const bool experts_fp8 = precision_recipe(&s->run) == RECIPE_FP8 && model->moe_experts > 0;
     if (experts_fp8 && (mesh_ep(m) > 1 || mesh_cp(m) > 1))
         return FAIL(STATUS_CONFIG,
                     "train.precision fp8 of experts beside parallel.%s %d is built for CPU ranks so far: use "

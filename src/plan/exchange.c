@@ -107,10 +107,11 @@ struct exchange exchange_context(const struct exchange_args *a, int64_t layer)
     const enum mixer mixer = model_layer(m, layer).mixer;
     const struct axis cp = traffic_axis(a->cluster, ranks, a->mesh->tp);
     const struct widths w = widths_of(m, mixer);
-    const bool recurrent = w.gathered == 0;
-    if (recurrent || (a->mesh->context_kind == CONTEXT_ULYSSES && mixer != MIXER_MLA))
+    const enum layer_context how = mixer_traits(mixer)->context;
+    const bool recurrent = how == LAYER_CONTEXT_HEADS, choice = how == LAYER_CONTEXT_KIND;
+    if (recurrent || (choice && a->mesh->context_kind == CONTEXT_ULYSSES))
         add_heads(a, &cp, &w, &x);
-    else if (a->mesh->context_kind == CONTEXT_RING && mixer != MIXER_MLA)
+    else if (choice && a->mesh->context_kind == CONTEXT_RING)
         add_ring(a, &cp, model_layer_window(m, layer) ? m->window : 0, w.gathered, &x);
     else
         add_rows(a, &cp, w.gathered, &x);

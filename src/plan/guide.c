@@ -1,6 +1,7 @@
 #include "plan/guide.h"
 #include "base/text.h"
 #include "model/param_count.h"
+#include "ops/precision.h"
 #include "plan/mesh_choose.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/table.h"
@@ -165,7 +166,7 @@ static status memory_row(const struct spec *s, const struct guide_args *a, const
             .recompute = (enum recompute)policy,
             .micro_batch = 1};
         struct mesh_variant shared = v;
-        shared.mesh.zero = c->devices == 1 ? 0 : s->run.train_precision == PRECISION_FP8 ? 2 : 3;
+        shared.mesh.zero = c->devices == 1 ? 0 : precision_recipe(&s->run) == RECIPE_FP8 ? 2 : 3;
         st = mesh_plan_one(p, &shared, &r);
         if (st == STATUS_OK) st = mesh_plan_lay(p, &r);
         const struct mesh_memory *m = &r.stages[0].memory;

@@ -44,7 +44,7 @@ status mesh_plan_open(struct mesh_plan **out, const struct spec *s, const struct
     p->bytes = s->run.machine_memory_gib > 0 ? s->run.machine_memory_gib * gib : m->memory_bytes - taken;
     if (st == STATUS_OK && p->peak <= 0)
         st = FAIL(STATUS_CONFIG, "%s has no rate for this train.precision", m->name);
-    if (st == STATUS_OK && run_precision(p) == PRECISION_FP8 && !machine_has_fp8(m))
+    if (st == STATUS_OK && precision_needs_fp8(run_precision(p)) && !machine_has_fp8(m))
         st = FAIL(STATUS_CONFIG, "train.precision fp8: %s has no FP8; use bf16", m->name);
     if (st == STATUS_OK && s->run.ckpt_memory_every > 0 && c->devices > c->node)
         st = FAIL(

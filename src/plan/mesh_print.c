@@ -63,10 +63,10 @@ static bool reads_codes(const struct mesh_plan *p)
 static void print_current(const struct mesh_plan *p)
 {
     const struct run_spec *r = &p->spec.run;
-    const bool fp8 = r->train_precision == PRECISION_FP8;
-    const struct key *k = key_row(fp8 ? KEY_AT_fp8_recipe : KEY_AT_train_precision);
+    const enum key_at at = precision_key((enum precision)r->train_precision);
+    const struct key *k = key_row(at);
     printf("note         %s.%s %s: %s\n", k->section, k->name,
-           k->words[fp8 ? r->fp8_recipe : r->train_precision],
+           k->words[at == KEY_AT_fp8_recipe ? r->fp8_recipe : r->train_precision],
            reads_codes(p)
                ? "each GEMM costs a pass over both operands; rates of such GEMMs were not measured "
                  "here (spec/machine.def)"

@@ -376,7 +376,7 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
 status plan_check_gpu(const struct spec *s, const struct dev *dev)
 {
     const enum precision precision = (enum precision)s->run.train_precision;
-    if (precision != PRECISION_FP8 || dev->kind != DEV_CUDA || dev->sm == 0 || dev->sm >= 89)
+    if (!precision_needs_fp8(precision) || dev->kind != DEV_CUDA || dev->sm == 0 || dev->sm >= 89)
         return STATUS_OK;
     return FAIL(STATUS_DEVICE,
                 "train.precision %s: %s (sm_%d) has no FP8 tensor cores, which begin with sm_89; use "

@@ -41,6 +41,13 @@ struct ffn_flow {
     double forward, backward, recompute;
     bool adds;                  /* its last GEMM can add the residual stream in the epilogue */
 };
+/* What context-parallel ranks exchange of a mixer's layer. A mixer that does not say it is refused on such meshes. */
+enum layer_context {
+    LAYER_CONTEXT_NONE,         /* refused beside parallel.context */
+    LAYER_CONTEXT_HEADS,        /* rows against heads (nn/context_heads.h): recurrences. The ranks divide `widths` */
+    LAYER_CONTEXT_ROWS,         /* keys and values of all rows (nn/context_rows.h) */
+    LAYER_CONTEXT_KIND          /* as parallel.context_kind says: rows, rows on a ring, or heads */
+};
 enum { LAYER_PARTS_MAX = 0
 #define WORD(prefix, value, word) + 1
        MIXER_WORDS(WORD) FFN_WORDS(WORD)
@@ -64,6 +71,8 @@ struct layer_traits {
     struct mixer_flow (*mixer_flow)(const struct model_spec *m);
     /* sets the rotated dimensions; NULL: none */
     void (*rope_dims)(const struct model_spec *m, struct rope_dims *dims);
+    enum layer_context context; /* mixers */
+    bool context_gpu;           /* and it does so between GPUs: else refused there */
     struct ffn_flow (*ffn_flow)(const struct model_spec *m);    /* feed-forward parts only */
     /* feed-forward parts: only linears read y and dout and write out and dy (nn/sequence_parallel.h) */
     bool sp_overlap;

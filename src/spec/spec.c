@@ -146,8 +146,9 @@ static void replace_pairs(struct spec *s, struct spec_origin *o, const struct sp
     if (tokens && !steps) s->run.train_steps = 0, o->from[KEY_AT_train_steps] = FROM_COMMAND_LINE;
     if (command->place[KEY_AT_run_name].line && !command->place[KEY_AT_run_dir].line) s->run.run_dir[0] = 0;
     if (!command->place[KEY_AT_train_precision].line) return;
-    if (s->run.train_precision != PRECISION_FP8) forget_section(s, o, "fp8");
-    if (s->run.train_precision != PRECISION_NVFP4) forget_section(s, o, "nvfp4");
+    const struct precision_keys keys = precision_keys((enum precision)s->run.train_precision);
+    if (!keys.fp8) forget_section(s, o, "fp8");
+    if (!keys.nvfp4) forget_section(s, o, "nvfp4");
 }
 
 static status apply_preset(struct spec *s, struct spec_origin *o, const struct spec_layer *file,

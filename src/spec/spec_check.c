@@ -197,8 +197,8 @@ static status check_optim(const struct spec *s)
         return FAIL(STATUS_CONFIG,
                     "optim.state int8 does not go with model.engram_layers, whose tables move row by row; "
                     "use optim.state: bf16");
-    const bool split = r->train_precision != PRECISION_FP32 && r->train_precision != PRECISION_TF32;
-    if (r->optim_master == OPTIM_MASTER_NONE && !split)
+    if (r->optim_master == OPTIM_MASTER_NONE &&
+        !precision_keys((enum precision)r->train_precision).no_masters)
         return FAIL(STATUS_CONFIG, "optim.master none needs train.precision: bf16, fp8, mxfp8 or nvfp4; else "
                                    "weights are their own masters");
     if (r->optim_master == OPTIM_MASTER_NONE && r->optim_name == OPTIM_MUON)
@@ -237,25 +237,38 @@ static status check_offload(const struct spec *s)
     return STATUS_OK;
 }
 
+struct precision_keys precision_keys(enum precision precision)
+{
+    struct precision_keys k = {0};
+    switch (precision) {
+    case PRECISION_FP32:
+    case PRECISION_TF32: break;
+    case PRECISION_BF16: k.no_masters = true; break;
+    case PRECISION_FP8: k.no_masters = k.codes = k.fp8 = true; break;
+    case PRECISION_MXFP8: k.no_masters = k.codes = true; break;
+    case PRECISION_NVFP4: k.no_masters = k.codes = k.nvfp4 = true; break;
+    }
+    return k;
+}
+
 /* What a key of sections fp8 and nvfp4 needs to do something; NULL: nothing more than the run has. */
 static const char *code_key_needs(const struct run_spec *r, int at)
 {
-    const bool fp8 = r->train_precision == PRECISION_FP8, nvfp4 = r->train_precision == PRECISION_NVFP4;
+    const struct precision_keys keys = precision_keys((enum precision)r->train_precision);
     switch (at) {
-    case KEY_AT_fp8_recipe: return fp8 ? NULL : "without train.precision: fp8";
+    case KEY_AT_fp8_recipe: return keys.fp8 ? NULL : "without train.precision: fp8";
     case KEY_AT_fp8_wgrad:
-    case KEY_AT_fp8_exclude:
-        return fp8 || nvfp4 || r->train_precision == PRECISION_MXFP8 ? NULL : "without train.precision: fp8";
+    case KEY_AT_fp8_exclude: return keys.codes ? NULL : "without train.precision: fp8";
     case KEY_AT_fp8_warmup:
     case KEY_AT_fp8_margin:
     case KEY_AT_fp8_monitor:
-        if (!fp8) return "without train.precision: fp8";
+        if (!keys.fp8) return "without train.precision: fp8";
         return r->fp8_recipe == FP8_RECIPE_BOUND
                    ? NULL
                    : "without fp8.recipe: bound; the others keep nothing from step to step";
     case KEY_AT_nvfp4_keep_bf16:
     case KEY_AT_nvfp4_hadamard:
-    case KEY_AT_nvfp4_stochastic: return nvfp4 ? NULL : "without train.precision: nvfp4";
+    case KEY_AT_nvfp4_stochastic: return keys.nvfp4 ? NULL : "without train.precision: nvfp4";
     default: return NULL;
     }
 }

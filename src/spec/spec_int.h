@@ -17,6 +17,14 @@ struct spec_origin {
 /* Writes "default", "preset small", "run.yaml:3:5", "command line" or "derived" to buf. Returns buf. */
 const char *spec_origin_text(const struct spec_origin *o, int row, char buf[SPEC_ORIGIN_TEXT]);
 
+/* Which keys do something in a precision. ops/precision.h has the rest of what a precision means. */
+struct precision_keys {
+    bool fp8, nvfp4;            /* the section of that name is its own */
+    bool codes;                 /* fp8.wgrad and fp8.exclude: GEMMs read codes */
+    bool no_masters;            /* optim.master none: weights are bf16 */
+};
+struct precision_keys precision_keys(enum precision precision);
+
 /* preset_find without model_spec_resolve: keys set in addition to a preset still determine the values derived from
  * them. */
 status preset_apply(const char *name, struct model_spec *m) WARN_UNUSED;

@@ -1,8 +1,8 @@
-/* operand: one input matrix of a GEMM: an array of one dtype, or FP8 codes with a scale.
+/* operand: one input matrix of a GEMM: an array of one dtype; codes with one scale; or codes with a scale per block.
  *
- * Another kind of scales is another value of enum scales with its own layout of `scale`. Every `switch
- * (operand.scales)` then fails to compile until it has a case: here, in ops and in nn/linear.c. An operand never owns
- * memory. */
+ * Another format of blocks is a value of enum block_format (tensor/block_format.h), no new kind of scales. A new kind
+ * is a value of enum scales: every `switch (operand.scales)` then fails to compile until it has a case: here, in
+ * ops/ops.h and ops/ops_moe.h. ops/cuda/gemm_cublaslt.c asks by ifs: `grep SCALES_`. An operand never owns memory. */
 #ifndef INGOT_TENSOR_OPERAND_H
 #define INGOT_TENSOR_OPERAND_H
 #include "base/status.h"

@@ -1,5 +1,5 @@
 #include "train/step_stats.h"
-#include "optim/schedule.h"
+#include "optim/lr_schedule.h"
 
 #include <math.h>
 

@@ -77,6 +77,15 @@ static status check_device(const struct trainer *t, enum dev_kind kind)
     return spike_check(t, gpu);
 }
 
+static enum gpu_backend backend_of(enum gpu_transport transport)
+{
+    switch (transport) {
+    case TRANSPORT_AUTO: break;
+    case TRANSPORT_NCCL: return GPU_BACKEND_NCCL;
+    }
+    return GPU_BACKEND_AUTO;
+}
+
 static status open_device(struct trainer *t, const char *isa)
 {
     struct choose_ops choice = plan_ops(&t->spec, isa);
@@ -89,8 +98,7 @@ static status open_device(struct trainer *t, const char *isa)
         TRY(stay_near(&t->dev, t->spec.run.machine_threads));
         TRY(dev_stream_open(&t->dev, s));
         TRY(comm_devices_open(t->mesh.world, s,
-                              t->spec.run.parallel_transport == TRANSPORT_NCCL ? COMM_DEVICES_NCCL
-                                                                               : COMM_DEVICES_AUTO));
+                              backend_of((enum gpu_transport)t->spec.run.parallel_transport)));
         if (t->mesh.world) dev_measure(&t->dev);
         t->dev.bytes_free += comm_memory_used(t->mesh.world).device; /* the plan counts it */
         TRY(cache_path(t));

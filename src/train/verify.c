@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/scope.h"
+#include "ops/precision.h"
 #include "train/verify_sums.h"
 
 #include <math.h>
@@ -53,8 +54,7 @@ static const char *apart(const struct run_spec *r, const struct mesh_shape *m, b
            : mesh_cp(m) > 1 ? "parallel.context"
            : mesh_ep(m) > 1 ? "parallel.expert"
            : m->zero > 1    ? "parallel.zero 2 and 3"
-           : r->train_precision != PRECISION_FP32 && r->train_precision != PRECISION_BF16
-               ? "a train.precision but fp32 and bf16"
+           : !precision_verifies((enum precision)r->train_precision) ? "a train.precision but fp32 and bf16"
            : sparse ? "sparse gradients (optim.table_gradients)"
                     : NULL;
 }

@@ -46,7 +46,7 @@ static size_t room(void)
     return BYTES_MAX + ARENA_ALIGN;
 }
 
-static int open_rank(struct rank *k, enum comm_transport how)
+static int open_rank(struct rank *k, enum gpu_backend how)
 {
     const size_t bytes = room();
     OK(dev_stream_open(&k->dev, &k->s));
@@ -166,7 +166,7 @@ static int compare_all(struct rank *k, struct comm *c)
 
 static int rank_run(struct comm *c, const void *arg)
 {
-    const enum comm_transport how = *(const enum comm_transport *)arg;
+    const enum gpu_backend how = *(const enum gpu_backend *)arg;
     struct rank k = {.c = c};
     struct comm *group;
     char mine[DEV_ADDRESS] = "", all[RANKS_MAX][DEV_ADDRESS];
@@ -178,7 +178,7 @@ static int rank_run(struct comm *c, const void *arg)
     if (open_rank(&k, how) != 0) return 1;
     for (int beside = 0; beside < 2; beside++) {
         k.s.side = beside;
-        if (how == COMM_DEVICES_AUTO && (rows(&k, c) != 0 || rows(&k, group) != 0)) return 1;
+        if (how == GPU_BACKEND_AUTO && (rows(&k, c) != 0 || rows(&k, group) != 0)) return 1;
         if (compare_all(&k, c) != 0 || compare_all(&k, group) != 0) return 1;
     }
     OK(comm_devices_deregister(c, k.arena.base));
@@ -186,7 +186,7 @@ static int rank_run(struct comm *c, const void *arg)
     return 0;
 }
 
-static void compare_transport(enum comm_transport how)
+static void compare_transport(enum gpu_backend how)
 {
     int codes[JOB_RANKS];
     for (int ranks = RANKS_MAX; ranks >= 2; ranks /= 2) {
@@ -203,13 +203,13 @@ static void compare_transport(enum comm_transport how)
 static void gpus_have_the_hosts_results(void **state)
 {
     (void)state;
-    compare_transport(COMM_DEVICES_AUTO);
+    compare_transport(GPU_BACKEND_AUTO);
 }
 
 static void nccl_has_the_hosts_results(void **state)
 {
     (void)state;
-    compare_transport(COMM_DEVICES_NCCL);
+    compare_transport(GPU_BACKEND_NCCL);
 }
 
 int main(void)

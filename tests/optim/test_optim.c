@@ -8,11 +8,30 @@
 #include <string.h>
 
 #include "optim/optim.h"
-#include "optim/schedule.h"
+#include "optim/lr_schedule.h"
+#include "spec/keys.h"
 
 static void near(double got, double want)
 {
     if (!(fabs(got - want) <= 1e-12 * fabs(want) + 1e-15)) fail_msg("%.15g, expected %.15g", got, want);
+}
+
+/* What each schedule is behind its warmup; a new word stops the compiler here. */
+static void check_corners(const struct run_spec *r)
+{
+    switch ((enum schedule)r->optim_schedule) {
+    case SCHEDULE_COSINE:
+    case SCHEDULE_LINEAR:
+        near(schedule_lr(r, 60, 110), 2 * 0.55);
+        near(schedule_lr(r, 110, 110), 0.2);
+        break;
+    case SCHEDULE_WSD:
+        near(schedule_lr(r, 88, 110), 2);
+        near(schedule_lr(r, 99, 110), 2 * 0.55);
+        near(schedule_lr(r, 110, 110), 0.2);
+        break;
+    case SCHEDULE_CONSTANT: near(schedule_lr(r, 109, 110), 2); break;
+    }
 }
 
 static void schedules_reach_their_corners(void **state)
@@ -21,24 +40,15 @@ static void schedules_reach_their_corners(void **state)
     struct run_spec r;
     run_spec_default(&r);
     r.optim_lr = 2, r.optim_warmup_steps = 10, r.optim_min_ratio = 0.1, r.optim_decay_fraction = 0.2;
-    for (int kind = SCHEDULE_COSINE; kind <= SCHEDULE_CONSTANT; kind++) {
+    const int words = key_row(KEY_AT_optim_schedule)->word_count;
+    assert_true(words >= 4);
+    for (int kind = 0; kind < words; kind++) {
         r.optim_schedule = kind;
         near(schedule_lr(&r, 0, 110), 0.2); /* the first step already moves */
         near(schedule_lr(&r, 9, 110), 2);
         near(schedule_lr(&r, 10, 110), 2);
+        check_corners(&r);
     }
-    r.optim_schedule = SCHEDULE_COSINE;
-    near(schedule_lr(&r, 60, 110), 2 * 0.55);
-    near(schedule_lr(&r, 110, 110), 0.2);
-    r.optim_schedule = SCHEDULE_LINEAR;
-    near(schedule_lr(&r, 60, 110), 2 * 0.55);
-    near(schedule_lr(&r, 110, 110), 0.2);
-    r.optim_schedule = SCHEDULE_WSD;
-    near(schedule_lr(&r, 88, 110), 2);
-    near(schedule_lr(&r, 99, 110), 2 * 0.55);
-    near(schedule_lr(&r, 110, 110), 0.2);
-    r.optim_schedule = SCHEDULE_CONSTANT;
-    near(schedule_lr(&r, 109, 110), 2);
 }
 
 struct fixture {

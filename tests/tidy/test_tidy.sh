@@ -20,24 +20,24 @@ pick() { printf '%s\n' "${files[@]}" | grep -E "$1"; }
 mapfile -t sources < <(pick '^(src|tests)/.*\.(c|h|cu|cuh)$')
 mapfile -t headers < <(pick '^src/.*\.h$')
 
-# Who may include whom: lower ranks and one's own directory. In data/ and comm/ a directory is one of their folders.
+# Who may include whom: lower layers and one's own directory. In data/ and comm/ a directory is one of their folders.
 rule_include() {
     awk '
     function directory(path,   part) {
         split(path, part, "/")
-        return (part[1] "/" part[2]) in rank ? part[1] "/" part[2] : part[1]
+        return (part[1] "/" part[2]) in layer ? part[1] "/" part[2] : part[1]
     }
     BEGIN {
         n = split("base 0 spec 1 tensor 1 dev 1 ops 2 comm 2 data/text 1 data/tokenizer 2 data/read 2 data/shard 2 data/build 2.5 data/load 2.5 observe 2 parallel 3 nn 4 optim 4 model 5 plan 6 train 7 infer 7 bench 8 harness 8 doctor 8.5 serve 8.5 cli 9", w, " ")
-        for (i = 1; i < n; i += 2) rank[w[i]] = w[i + 1]
+        for (i = 1; i < n; i += 2) layer[w[i]] = w[i + 1]
     }
     FNR == 1 { from = directory(substr(FILENAME, 5)) }
     /^#[ \t]*include "/ {
         split($0, quote, "\""); to = directory(quote[2])
-        if (!(from in rank)) print FILENAME "\tdirectory src/" from " has no rank in tests/tidy/test_tidy.sh"
-        else if (!(to in rank)) print FILENAME ":" quote[2] "\tinclude paths start at src/: directory/file.h"
-        else if (from != to && rank[from] + 0 <= rank[to] + 0)
-            print FILENAME ":" quote[2] "\t" from " (rank " rank[from] ") must not include " to " (rank " rank[to] ")"
+        if (!(from in layer)) print FILENAME "\tdirectory src/" from " has no layer in tests/tidy/test_tidy.sh"
+        else if (!(to in layer)) print FILENAME ":" quote[2] "\tinclude paths start at src/: directory/file.h"
+        else if (from != to && layer[from] + 0 <= layer[to] + 0)
+            print FILENAME ":" quote[2] "\t" from " (layer " layer[from] ") must not include " to " (layer " layer[to] ")"
     }' $(pick '^src/.*\.(c|h|cu|cuh)$')
 }
 
@@ -207,6 +207,28 @@ rule_doc() {
     done
 }
 
+# A name in backticks, with a "_" in it, is one: in the pages for developers each such word stands somewhere in the tree. Left out are
+# beginnings (gdn_) and the placeholders NAME, X, WORD, FAMILY, SECTION and PREFIX.
+rule_doc_symbol() {
+    awk '
+    NR == FNR { there[$1] = 1; next }
+    /^```/ { block = !block; next }
+    block { next }
+    {
+        n = split($0, span, "`")
+        for (i = 2; i <= n; i += 2) {
+            text = span[i]
+            while (match(text, /[A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]*/)) {
+                word = substr(text, RSTART, RLENGTH); text = substr(text, RSTART + RLENGTH)
+                if (word ~ /_$/ || word ~ /(^|_)(NAME|X|WORD|FAMILY|SECTION|PREFIX)(_|$)/ || word in there) continue
+                print FILENAME ":" word "\tline " FNR ": no file of the tree has this name"
+            }
+        }
+    }' <(cat $(pick '^(src|tests|scripts|tools|cmake|packaging)/|^CMakeLists.txt$') | grep -aoE '[A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]*' | sort -u
+        printf '%s\n' "${files[@]}" | sed -E 's,.*/,,; s/\..*//; s/^(gpu|slow|test)_//') \
+        $(pick '^docs/howto/.*\.md$|^docs/(ARCHITECTURE|TOUR|GLOSSARY|MODELS|GPU|NUMERICS|COMM|PARALLELISM|LOADER)\.md$')
+}
+
 # An excerpt is true: a ```c block of a document whose first line is "// PATH" repeats lines of that file, in order and without gaps but for
 # lines with "..."; leading and trailing blanks do not count.
 rule_excerpt() {
@@ -321,12 +343,12 @@ rule_format() {
 
 # An exception needs an existing rule and a reason.
 rule_allow_list() {
-    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|width|symbol|call_cycle|header|mutable_data|dead_symbol|doc|doc_width|name|excerpt|machine_path|format)$/) {
+    awk '!/^#/ && NF && (NF < 3 || $1 !~ /^(include|call|function_length|file_length|width|symbol|call_cycle|header|mutable_data|dead_symbol|doc|doc_symbol|doc_width|name|excerpt|machine_path|format)$/) {
         print FILENAME ":" FNR "\twrite: RULE PLACE reason" }' $allow
 }
 
 failed=0
-for rule in allow_list include call function_length file_length width symbol call_cycle header mutable_data dead_symbol doc doc_width name excerpt machine_path format; do
+for rule in allow_list include call function_length file_length width symbol call_cycle header mutable_data dead_symbol doc doc_symbol doc_width name excerpt machine_path format; do
     while IFS= read -r line; do
         place=${line%%$'\t'*}
         grep -qF -- "$rule $place " $allow && continue

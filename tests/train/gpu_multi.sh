@@ -419,7 +419,7 @@ if part refused; then
         [ $? -eq 2 ] || fail "$1: another exit code"
         grep -q "$1" err || fail "$1: $(cat err)"
     }
-    no 'layers of gdn, mamba2 or mla' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
+    no 'layers of mla beside parallel.context 2' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
     no 'model.engram_layers beside' --model.engram_layers=1 --model.engram_dim=16 --model.engram_base=400 --parallel.context=2
     no 'train.precision fp8 of experts' --model.layers=gqa/moe --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --train.precision=fp8 --parallel.expert=2
     no 'parallel.zero 3 on GPUs' --train.on_spike=skip --parallel.zero=3

@@ -327,7 +327,7 @@ static status open_rank(struct col *c)
     c->wrong = arena_take(&c->small, sizeof *c->wrong, "wrong");
     TRY(p2p_load());
     TRY(nccl_load(&c->nccl));
-    TRY(comm_devices_open(c->comm, &c->s, COMM_DEVICES_AUTO));
+    TRY(comm_devices_open(c->comm, &c->s, GPU_BACKEND_AUTO));
     TRY(find_hosts(c));
     TRY(size_memory(c));
     p2p_report_open(&c->report, "collectives", c->dev.name, NULL);

@@ -45,7 +45,7 @@ static const struct device_call_entry *waiting(const struct comm *world)
 void device_calls_begin(struct comm *world, bool replay)
 {
     struct device_calls *l = &world->device_calls;
-    if (world->driver == NULL) return;
+    if (world->device_ops == NULL) return;
     l->count = l->step = replay ? l->step : 0;
     for (int i = 0; i < l->count && i < DEVICE_FLAGS; i++) l->done[i] = 0;
 }
@@ -97,6 +97,6 @@ status device_comm_look(void *look_at)
     const struct device_call_entry *e = waiting(world);
     const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
     const status st = watch_check(world->watch, e ? e->c : world, e ? &e->call : &work);
-    if (st != STATUS_OK) world->driver->abort(world);
+    if (st != STATUS_OK) world->device_ops->abort(world);
     return st;
 }

@@ -25,7 +25,7 @@ struct device_sum {
 /* The table of device_comm_cuda.c; NULL in a build without CUDA. The current device is the rank's GPU. */
 struct device_comm_ops {
     /* Collective. Call `stop` after success and failure. */
-    status (*start)(struct comm *world, struct stream *s, enum comm_transport how);
+    status (*start)(struct comm *world, struct stream *s, enum gpu_backend how);
     status (*time)(struct comm *world, struct stream *s);   /* collective: times the algorithms of calls (tuner.h) */
     void (*stop)(struct comm *world);
     /* Call it when a peer is lost: stops the kernels in flight. Nothing may be queued afterwards. */

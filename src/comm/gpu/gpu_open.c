@@ -25,30 +25,30 @@ static status check_gpus(struct comm *world, const struct dev *d)
     return st;
 }
 
-status comm_devices_open(struct comm *world, struct stream *s, enum comm_transport how)
+status comm_devices_open(struct comm *world, struct stream *s, enum gpu_backend how)
 {
 #if INGOT_CUDA
-    const struct device_comm_ops *driver = cuda_device_comm_ops();
+    const struct device_comm_ops *ops = cuda_device_comm_ops();
 #else
-    const struct device_comm_ops *driver = NULL; /* no rank has a stream */
+    const struct device_comm_ops *ops = NULL; /* no rank has a stream */
 #endif
     if (world == NULL || s == NULL) return STATUS_OK;
-    CHECK(driver && world == world->world && world->driver == NULL, "GPUs are opened once, for all ranks");
+    CHECK(ops && world == world->world && world->device_ops == NULL, "GPUs are opened once, for all ranks");
     TRY(check_gpus(world, s->dev));
-    world->driver = driver;
-    TRY(driver->start(world, s, how));
+    world->device_ops = ops;
+    TRY(ops->start(world, s, how));
     watch_guard(world->watch);
     s->look = device_comm_look;
     s->look_at = world;
-    return driver->time(world, s);
+    return ops->time(world, s);
 }
 
 status comm_devices_register(struct comm *world, void *base, size_t bytes)
 {
-    return world && world->driver ? world->driver->share(world, base, bytes) : STATUS_OK;
+    return world && world->device_ops ? world->device_ops->share(world, base, bytes) : STATUS_OK;
 }
 
 status comm_devices_deregister(struct comm *world, void *base)
 {
-    return world && world->driver ? world->driver->unshare(world, base) : STATUS_OK;
+    return world && world->device_ops ? world->device_ops->unshare(world, base) : STATUS_OK;
 }

@@ -434,13 +434,13 @@ static status mpi_message(struct comm *c, const struct comm_call *call)
     return st;
 }
 
-const struct transport transport_mpi = {.name = "Open MPI",
-                                        .open = mpi_open,
-                                        .close = mpi_close,
-                                        .collective = mpi_call,
-                                        .message = mpi_message,
-                                        .split = mpi_split,
-                                        .mail_open = mpi_mail_open,
-                                        .mail_close = mpi_mail_close,
-                                        .bytes = mpi_bytes,
-                                        .mail_bytes = mpi_mail_bytes};
+const struct host_transport transport_mpi = {.name = "Open MPI",
+                                             .open = mpi_open,
+                                             .close = mpi_close,
+                                             .collective = mpi_call,
+                                             .message = mpi_message,
+                                             .split = mpi_split,
+                                             .mail_open = mpi_mail_open,
+                                             .mail_close = mpi_mail_close,
+                                             .bytes = mpi_bytes,
+                                             .mail_bytes = mpi_mail_bytes};

@@ -421,13 +421,13 @@ static status shm_split(struct comm *parent, struct comm *c, int key)
     return STATUS_OK;
 }
 
-const struct transport transport_shm = {.name = "shared memory",
-                                        .open = shm_world_open,
-                                        .close = shm_world_close,
-                                        .collective = shm_call,
-                                        .message = shm_message,
-                                        .split = shm_split,
-                                        .mail_open = shm_mail_open,
-                                        .mail_close = shm_mail_close,
-                                        .bytes = shm_bytes,
-                                        .mail_bytes = shm_mail_bytes};
+const struct host_transport transport_shm = {.name = "shared memory",
+                                             .open = shm_world_open,
+                                             .close = shm_world_close,
+                                             .collective = shm_call,
+                                             .message = shm_message,
+                                             .split = shm_split,
+                                             .mail_open = shm_mail_open,
+                                             .mail_close = shm_mail_close,
+                                             .bytes = shm_bytes,
+                                             .mail_bytes = shm_mail_bytes};

@@ -16,7 +16,7 @@
 #include "spec/ramp.h"
 
 enum {
-    LOADER_IGNORE = -100, /* equal to TARGET_IGNORE of ops/ops.h, which this rank may not include */
+    LOADER_IGNORE = -100, /* equal to TARGET_IGNORE of ops/ops.h, which this layer may not include */
     LOADER_ALIGN = 256,   /* alignment of each array of a batch in one block */
     LOADER_THREADS_MAX = 64
 };

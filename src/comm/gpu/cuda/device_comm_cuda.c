@@ -203,7 +203,7 @@ static void device_mail_settle(struct comm *c)
 
 /* ---- begin and end */
 
-static status device_start(struct comm *world, struct stream *s, enum comm_transport how)
+static status device_start(struct comm *world, struct stream *s, enum gpu_backend how)
 {
     struct device_state *d = world->device = calloc(1, sizeof *d);
     if (d == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
@@ -211,7 +211,7 @@ static status device_start(struct comm *world, struct stream *s, enum comm_trans
     memset(d->marks, 0, DEVICE_FLAGS);
     world->room.host += DEVICE_FLAGS;
     world->device_calls.done = d->marks;
-    return p2p_comm_open(&d->p2p, world, s->dev, how == COMM_DEVICES_AUTO);
+    return p2p_comm_open(&d->p2p, world, s->dev, how == GPU_BACKEND_AUTO);
 }
 
 static status device_tune(struct comm *world, struct stream *s)
@@ -254,7 +254,7 @@ static void device_stop(struct comm *world)
 
 const struct device_comm_ops *cuda_device_comm_ops(void)
 {
-    static const struct device_comm_ops driver = {
+    static const struct device_comm_ops ops = {
         .start = device_start,
         .time = device_tune,
         .stop = device_stop,
@@ -268,5 +268,5 @@ const struct device_comm_ops *cuda_device_comm_ops(void)
         .message = device_message,
         .mail_settle = device_mail_settle,
     };
-    return &driver;
+    return &ops;
 }
