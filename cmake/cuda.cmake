@@ -1,4 +1,5 @@
-# Device code. Included by the top list after ingot_core exists.
+# Device code. Included by the top list after ingot_core exists. On ARM nvcc takes plain chars as unsigned, whatever the host compiler is told
+# (the C files: signed): .cu files compute with none.
 if(INGOT_CUDA_FOUND)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)

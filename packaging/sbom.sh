@@ -28,7 +28,7 @@ licence_of() {
     esac
 }
 
-# owner FILE: "package<TAB>version<TAB>source package<TAB>source version" of the package that FILE is from, under any of its names.
+# owner FILE: "package<TAB>version<TAB>source package<TAB>source version<TAB>architecture" of the package that FILE is from, under any of its names.
 owner() {
     local name package=
     for name in "$1" "${1#/usr}" "$(readlink -f "$1")" "$(readlink -f "$1" | sed 's|^/usr||')"; do
@@ -36,16 +36,16 @@ owner() {
         [ -z "$package" ] || break
     done
     [ -n "$package" ] || return 1
-    dpkg-query -W -f='${Package}\t${Version}\t${source:Package}\t${source:Version}\n' "$package" | head -n 1
+    dpkg-query -W -f='${Package}\t${Version}\t${source:Package}\t${source:Version}\t${Architecture}\n' "$package" | head -n 1
 }
 
 sum() { sha256sum "$1" | cut -d' ' -f1; }
 id() { printf 'SPDXRef-%s' "$(printf %s "$1" | tr -c 'A-Za-z0-9.\n' -)"; }
 
 packages= relations= notices=() seen=' '
-# add ARCHIVE PACKAGE VERSION SOURCE SOURCE_VERSION: what is linked in, once for each package
+# add ARCHIVE PACKAGE VERSION SOURCE SOURCE_VERSION ARCHITECTURE: what is linked in, once for each package
 add() {
-    local file=$1 package=$2 number=$3 source=$4 source_version=$5 licence reference=
+    local file=$1 package=$2 number=$3 source=$4 source_version=$5 arch=$6 licence reference=
     licence=$(licence_of "$package") || fail "no licence is known for $package ($file): read its copyright file and add it to licence_of"
     case $seen in *" $package "*) return ;; esac
     seen+="$package "
@@ -65,19 +65,18 @@ add() {
     notices+=("$package")
 }
 
-arch=$(dpkg --print-architecture)
 ID=$(. /etc/os-release 2>/dev/null && echo "${ID:-debian}")
 for archive in "$@"; do
     [ -n "$archive" ] || continue
     case $archive in
     *=*=*)
         IFS='=' read -r file name number <<<"$archive"
-        add "$file" "$name" "$number" '' ''
+        add "$file" "$name" "$number" '' '' ''
         ;;
     *)
         line=$(owner "$archive") || fail "no package holds $archive: give it as ARCHIVE=NAME=VERSION"
-        IFS=$'\t' read -r p v s sv <<<"$line"
-        add "$archive" "$p" "$v" "$s" "$sv"
+        IFS=$'\t' read -r p v s sv a <<<"$line"
+        add "$archive" "$p" "$v" "$s" "$sv" "$a"
         ;;
     esac
 done

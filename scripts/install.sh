@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|arm|browser|demo|package]... (default: build). Asks nothing; does nothing for what is there.
+# Installs what ingot needs from Debian's packages: install.sh [build|test|bench|fuzz|arm|arm-cuda|browser|demo|package]... (default: build). Asks nothing; does nothing for what is there.
 set -euo pipefail
 packages=()
 for part in "${@:-build}"; do
@@ -12,10 +12,11 @@ for part in "${@:-build}"; do
         packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
         for p in libyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libzstd-dev liblz4-dev libbrotli-dev libhwloc-dev libmicrohttpd-dev libcmocka-dev libpcre2-dev libgomp1; do packages+=("$p:arm64"); done
         ;;
+    arm-cuda) packages+=(g++-aarch64-linux-gnu libstdc++6:arm64) ;; # beside arm: what nvcc and its host code need, for the preset arm64-cuda
     browser) packages+=(chromium curl jq) ;; # the page of ingot serve, looked at by its test
     demo) packages+=(bible-kjv bible-kjv-text gzip xz-utils) ;;
     package) packages+=(dpkg-dev binutils xz-utils gzip) ;; # cpack: dpkg-shlibdeps; archives
-    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, arm, browser, demo, package)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown part '$part' (build, test, bench, fuzz, arm, arm-cuda, browser, demo, package)" >&2; exit 2 ;;
     esac
 done
 missing=()

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes a release from a tag: release.sh [--cuda] [-o DIR] [TAG]      (default: DIR dist, TAG v + the version of CMakeLists.txt)
+# Makes a release from a tag: release.sh [--cuda] [--arm] [-o DIR] [TAG]      (default: DIR dist, TAG v + the version of CMakeLists.txt)
 #
 #   ingot-VERSION.tar.xz                  the sources
 #   ingot_VERSION-1_ARCH.deb, ingot-VERSION-linux-ARCH.tar.xz
-#                                         the program for CPUs; --cuda: ingot-cuda of each, too (needs nvcc; ten minutes)
+#                                         the program for CPUs; --cuda: ingot-cuda of each, too (needs nvcc; ten minutes);
+#                                         --arm: each for 64-bit ARM, too (--cuda: needs NVIDIA's packages cuda-cross-sbsa-*)
 #   NAME.spdx.json                        what each program holds
 #   SHA256SUMS                            sha256sum --check SHA256SUMS
 #
@@ -12,10 +13,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "release.sh: $1" >&2; exit 2; }
-out=dist tag= presets=(package)
+out=dist tag= kinds=('') arm= parts=(build package)
 while [ $# -gt 0 ]; do
     case $1 in
-    --cuda) presets+=(package-cuda) ;;
+    --cuda) kinds+=(-cuda) ;;
+    --arm) arm=1 parts+=(arm arm-cuda) ;;
     -o) [ $# -gt 1 ] || fail "-o needs a directory"; out=$2 && shift ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set' && exit 0 ;;
     -*) fail "unknown option $1" ;;
@@ -38,7 +40,9 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 [ -z "$(ls -A "$out")" ] || fail "$out is not empty"
 
-scripts/install.sh build package
+presets=("${kinds[@]/#/package}")
+[ -z "$arm" ] || presets+=("${kinds[@]/#/package-arm64}")
+scripts/install.sh "${parts[@]}"
 export SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 export CCACHE_DISABLE=1 LC_ALL=C TZ=UTC
@@ -55,6 +59,7 @@ for preset in "${presets[@]}"; do
     cpack --preset "$preset" >/dev/null
     mv "build/$preset"/ingot*.deb "build/$preset"/ingot*.tar.xz "$out"
     name=$(sed -nE 's/^set\(CPACK_PACKAGE_NAME "(.*)"\)$/\1/p' "build/$preset/CPackConfig.cmake")
+    case $preset in *arm64*) name+=-arm64 ;; esac
     cp "build/$preset/made/ingot.spdx.json" "$out/$name-$version.spdx.json"
 done
 cd "$out"

@@ -28,6 +28,8 @@ for name in libjansson libyaml libxxhash libzstd liblz4 libbrotli zlib1g libgcc 
 done
 check "each has a licence and a relation" test "$(jq '[.packages[] | select(.licenseDeclared == null or .licenseDeclared == "NOASSERTION")] | length' $spdx)" -eq 0
 check "each has a relation" test "$(jq '.relationships | length' $spdx)" -eq "$(jq '.packages | length' $spdx)"
+arch=$(dpkg --print-architecture)
+check "each library is of this architecture" test "$(jq "[.packages[].externalRefs[]?.referenceLocator | select(endswith(\"?arch=$arch\") | not)] | length" $spdx)" -eq 0
 check "notices go with the program" grep -q 'Petri Lehtinen' moved/share/doc/ingot/copyright
 
 ingot=$work/moved/bin/ingot
