@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Features on axes of a mesh, and beside each other: of all pairs (slow_all_pairs.sh) a few in which each feature, or axis, changes what a step does.
 . "$(dirname "$0")/pairs.sh"
+on_axis "moe_bias verified" zero1 # routers' biases move after the weights went round, and are no damage
 on_axis batch_schedule expert
 on_axis "sequence_schedule mamba2" tensor
 on_axis "moe_sequence best_fit" cp_zero3
