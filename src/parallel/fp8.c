@@ -55,13 +55,15 @@ static status check_widths(const struct params *p, const struct param *row)
 {
     const int64_t experts = row->dealt && p->expert_ranks > 1 ? row->experts / p->expert_ranks : row->experts,
                   out = experts > 0 ? row->shape[0] / experts : row->shape[0]; /* of one matrix */
+    const bool fp8 = p->recipe == RECIPE_FP8; /* else these, MXFP8 or NVFP4 */
     if (row->shape[0] % WIDTH == 0 && out % WIDTH == 0 && row->shape[1] % WIDTH == 0) return STATUS_OK;
     return FAIL(
         STATUS_CONFIG,
-        "train.precision=fp8: %s is %lld x %lld%s; FP8 GEMMs need multiples of %d: change the width, or "
-        "keep this weight in bf16 with fp8.exclude",
-        row->name, (long long)row->shape[0], (long long)row->shape[1],
-        row->shape[0] == row->global[0] && row->shape[1] == row->global[1] ? "" : " on each rank", WIDTH);
+        "train.precision%s: %s is %lld x %lld%s; %s need multiples of %d: change the width, or keep this "
+        "weight in bf16 with fp8.exclude",
+        fp8 ? "=fp8" : "", row->name, (long long)row->shape[0], (long long)row->shape[1],
+        row->shape[0] == row->global[0] && row->shape[1] == row->global[1] ? "" : " on each rank",
+        fp8 ? "FP8 GEMMs" : "GEMMs of codes", WIDTH);
 }
 
 /* Of "layers.7.mlp.up.weight": 7; -1: not in a block. */

@@ -135,7 +135,7 @@ void verify_close(struct trainer *t)
 
 static const char *name_of(const struct trainer *t, const struct verify_piece *p)
 {
-    return p->row < 0 ? "norms and biases" : t->decoder.params.rows[p->row].name;
+    return t->decoder.params.rows[p->row].name;
 }
 
 /* `rank` of the data axis was wrong; -1: it is not known. */

@@ -36,11 +36,29 @@ status verify_pieces_gradients(struct verify_pieces *p, const struct trainer *t)
     return STATUS_OK;
 }
 
-static status add_weights(struct verify_pieces *p, const struct params *params)
+/* Whether ranks that share the state hold a row alike. Routers' biases move after their unit went round: ranks without
+ * them keep those of the step before, and read the fp32 copies. */
+static bool same_on_all(const struct params *p, int row)
+{
+    return p->zero == 0 || p->rows[row].role != ROLE_BALANCE;
+}
+
+static status add_weights(struct verify_pieces *p, const struct params *params, bool on_all)
 {
     for (int i = 0; i < params->count; i++)
-        TRY(add(p, i, "the weights", params_weight(params, i),
-                params->rows[i].count * (int64_t)dtype_bytes(params->dt)));
+        if (same_on_all(params, i) == on_all)
+            TRY(add(p, i, "the weights", params_weight(params, i),
+                    params->rows[i].count * (int64_t)dtype_bytes(params->dt)));
+    return STATUS_OK;
+}
+
+/* Those that are whole on every rank. */
+static status add_f32(struct verify_pieces *p, const struct params *params)
+{
+    for (int i = 0; i < params->count && params->derived[DERIVED_F32].bytes > 0; i++)
+        if (params->rows[i].derived[DERIVED_F32] && params->units[params->rows[i].unit].here)
+            TRY(add(p, i, "the fp32 copies of weights", params_f32(params, i),
+                    params->rows[i].count * (int64_t)sizeof(float)));
     return STATUS_OK;
 }
 
@@ -77,13 +95,14 @@ status verify_pieces_state(struct verify_pieces *p, struct trainer *t)
     struct state s = {.t = t};
     state_list(&s);
     for (int k = 0; k < STATE_ARRAYS; k++) s.arrays[k] = s.list[k].device;
-    TRY(add_weights(p, params));
+    TRY(add_weights(p, params, true));
+    TRY(add_f32(p, params));
     p->common = p->count;
+    TRY(add_weights(p, params, false));
     TRY(add_low(p, params));
     for (int k = 1; k < STATE_ARRAYS; k++) TRY(add_array(p, &s, k));
     if (params->zero == 0) p->common = p->count;
-    return add(p, -1, "the fp32 copies of weights", params->derived[DERIVED_F32].data,
-               params->derived[DERIVED_F32].bytes);
+    return STATUS_OK;
 }
 
 void verify_pieces_free(struct verify_pieces *p)
