@@ -1,4 +1,5 @@
 #include "model/feed.h"
+#include "base/int_math.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@ enum { ALIGN = LOADER_ALIGN }; /* so a block of the loader has the device layout
 
 static size_t aligned(size_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return size_round_up(bytes, ALIGN);
 }
 
 /* Tokens, targets and positions, each aligned, then cu_seqlens. */

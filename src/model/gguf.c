@@ -1,5 +1,6 @@
 /* The file: magic, version, counts, keys, descriptions of tensors, then their data, each at a multiple of 32. */
 #include "base/io.h"
+#include "base/int_math.h"
 #include "base/log.h"
 #include "model/gguf_int.h"
 
@@ -77,7 +78,7 @@ void gguf_key_list(struct gguf_head *h, const char *name, enum gguf_kind kind, i
 
 static int64_t padded(int64_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return int64_round_up(bytes, ALIGN);
 }
 
 static int64_t values_of(const struct gguf_tensor *t)

@@ -1,14 +1,10 @@
 #include "nn/moe_dispatch.h"
+#include "base/int_math.h"
 #include "base/scope.h"
 
 #include <math.h>
 
 /* ---- memory */
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t local_experts(const struct dispatch_shape *s)
 {
@@ -24,8 +20,9 @@ static int64_t capacity_of(const struct dispatch_shape *s)
 
 int64_t dispatch_rows_max(const struct dispatch_shape *s)
 {
-    const int64_t local = local_experts(s), capacity = capacity_of(s), all = s->n * least(s->top_k, local);
-    return s->ranks * (capacity > 0 ? least(all, local * capacity) : all);
+    const int64_t local = local_experts(s), capacity = capacity_of(s),
+                  all = s->n * int64_min(s->top_k, local);
+    return s->ranks * (capacity > 0 ? int64_min(all, local * capacity) : all);
 }
 
 int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align)

@@ -1,4 +1,5 @@
 #include "optim/offload.h"
+#include "base/int_math.h"
 #include "base/scope.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
@@ -6,11 +7,6 @@
 #include "parallel/derived.h"
 
 #include <stdlib.h>
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 static void add_array(struct offload *o, enum offload_what what, void *host, dtype dt, int64_t block)
 {
@@ -28,7 +24,7 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
 {
     *o = (struct offload){.on = p->host_state};
     if (!o->on) return;
-    o->capacity = round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
+    o->capacity = int64_round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
     if (o->capacity < PARAMS_GRID) o->capacity = PARAMS_GRID;
     if (o->capacity > OFFLOAD_PIECE) o->capacity = OFFLOAD_PIECE;
     /* A counting pass has no arrays yet: the dtypes decide which there will be. */

@@ -1,11 +1,7 @@
 #include "tensor/params.h"
+#include "base/int_math.h"
 #include <stdio.h>
 #include <stdlib.h>
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 void params_unit(struct params *p)
 {
@@ -312,13 +308,14 @@ static void place_rows(struct params *p)
             const int64_t room = params_room(&p->rows[i]), into = at - unit->begin;
             /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
             if (p->rows[i].role == ROLE_BALANCE && into % unit->grid + room > unit->grid)
-                at = unit->begin + round_up(into, unit->grid);
-            if (p->rows[i].role == ROLE_TABLE) at = unit->begin + round_up(into, table_step(&p->rows[i]));
+                at = unit->begin + int64_round_up(into, unit->grid);
+            if (p->rows[i].role == ROLE_TABLE)
+                at = unit->begin + int64_round_up(into, table_step(&p->rows[i]));
             p->rows[i].offset = at;
             at += room;
             place_derived(p, &p->rows[i], unit);
         }
-        unit->count = round_up(at - unit->begin, p->zero ? unit->shards * unit->grid : 1);
+        unit->count = int64_round_up(at - unit->begin, p->zero ? unit->shards * unit->grid : 1);
         if (unit->here) p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
         if (!params_sparse(p, u)) p->summed = p->total, p->summed_own = p->own;
     }

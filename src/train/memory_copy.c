@@ -1,6 +1,7 @@
 #include "train/memory_copy.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/int_math.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/scope.h"
@@ -66,7 +67,7 @@ struct memory_copy {
 
 static int64_t pages(int64_t bytes)
 {
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return int64_round_up(bytes, PAGE);
 }
 
 static int64_t crc_bytes(int64_t bytes)

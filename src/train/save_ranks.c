@@ -1,5 +1,6 @@
 #include "train/save_ranks.h"
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/shared.h"
@@ -25,7 +26,7 @@ struct need {
 
 static int64_t pages(int64_t bytes)
 {
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return int64_round_up(bytes, PAGE);
 }
 
 static status share(struct save_ranks *r, const struct need *all, int ranks)

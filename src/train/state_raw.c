@@ -1,4 +1,5 @@
 #include "train/state_raw.h"
+#include "base/int_math.h"
 #include "base/parallel.h"
 #include "model/master_weights.h"
 #include "train/state_int.h"
@@ -10,7 +11,7 @@ enum { ALIGN = 64, GRAIN = 4 << 20 };
 
 static size_t aligned(size_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return size_round_up(bytes, ALIGN);
 }
 
 static void copy(void *to, const void *from, size_t bytes)

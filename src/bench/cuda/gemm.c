@@ -6,6 +6,7 @@
  * In FP8 a GEMM has the operands of training (nn/linear.c): both contiguous along k, gradients in E5M2, the
  * rest in E4M3, fast accumulation in forward alone. The head is not measured unless named: it stays in BF16. */
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -140,7 +141,7 @@ static double flops_of(const struct gemm *p)
 
 static size_t aligned(size_t bytes)
 {
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return size_round_up(bytes, ARENA_ALIGN);
 }
 
 /* Codes are of normal numbers times a power of two; no code saturates. */

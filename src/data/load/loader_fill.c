@@ -1,4 +1,5 @@
 #include "data/load/loader_int.h"
+#include "base/int_math.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ void filler_close(struct filler *f)
 static int64_t aligned(int64_t count)
 {
     const int64_t unit = LOADER_ALIGN / (int64_t)sizeof(int32_t);
-    return (count + unit - 1) / unit * unit;
+    return int64_round_up(count, unit);
 }
 
 static status memory_open(struct slot *s, const struct loader_memory *from, int64_t bytes)

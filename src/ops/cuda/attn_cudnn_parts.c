@@ -1,4 +1,5 @@
 #include "ops/cuda/attn_cudnn_parts.h"
+#include "base/int_math.h"
 #include "ops/cuda/attn_backends.h"
 
 /* Workspace of cuDNN 9.19 plans beyond the formulas: up to 17 KiB and 512 bytes per document were reported. */
@@ -7,14 +8,6 @@ enum { SLACK = 64 << 10, SLACK_DOC = 512, ALIGN = 256 };
  * that short. */
 enum { SLOTS_EMPTY_MAX = 8 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
 static int64_t parts_of(int64_t n, int64_t most) /* equal parts: the size of the larger ones */
 {
     int64_t count = (n + most - 1) / most;
@@ -29,7 +22,7 @@ bool sdpa_dense(const struct attn_shape *a)
 /* Workspace of the direct dQ, of one head of one sequence. */
 static int64_t bytes_head(const struct attn_shape *a)
 {
-    return 2 * round_up(a->len_max, 64) * round_up(a->len_max, 128);
+    return 2 * int64_round_up(a->len_max, 64) * int64_round_up(a->len_max, 128);
 }
 
 struct sdpa_part sdpa_part(const struct attn_shape *a)
@@ -118,7 +111,7 @@ struct sdpa_case sdpa_case_bwd(const struct attn_bwd_args *a, struct sdpa_part p
 static size_t place(size_t *at, int64_t bytes)
 {
     size_t here = *at;
-    *at += (size_t)round_up(bytes, ALIGN);
+    *at += (size_t)int64_round_up(bytes, ALIGN);
     return here;
 }
 
@@ -130,14 +123,14 @@ static int64_t plan_fwd(int64_t docs)
 static int64_t plan_bwd(const struct attn_shape *a, int64_t docs)
 {
     int64_t head = bytes_head(a), budget = (int64_t)SDPA_BUDGET;
-    return plan_fwd(docs) + (head > budget ? budget : least(docs * a->heads * head, budget));
+    return plan_fwd(docs) + (head > budget ? budget : int64_min(docs * a->heads * head, budget));
 }
 /* Gradients of k and v per query head: in the workspace of dense plans. */
 static int64_t full_dense(const struct attn_shape *a)
 {
     int64_t rows = a->rows, most = (int64_t)SDPA_BUDGET / (a->heads * bytes_head(a));
     if (a->heads == a->heads_kv) return 0;
-    if (sdpa_dense(a)) rows = least(a->docs, most > 0 ? most : 1) * a->len_max;
+    if (sdpa_dense(a)) rows = int64_min(a->docs, most > 0 ? most : 1) * a->len_max;
     return 2 * rows * a->heads * (a->hd + a->hd_v);
 }
 /* In ragged plans they are tensors of ours, at 4 bytes per value as in cuDNN's own front end. `width`: of a
@@ -156,17 +149,17 @@ static int64_t ragged_bytes(const struct attn_shape *a)
 size_t sdpa_accumulator(const struct sdpa_case *c)
 {
     int64_t bytes = 4 * c->b * c->h * c->sq * c->dqk;
-    return c->ragged ? 0 : (size_t)round_up(bytes, ALIGN);
+    return c->ragged ? 0 : (size_t)int64_round_up(bytes, ALIGN);
 }
 
 struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
 {
     struct sdpa_layout l = {0};
     size_t at = 0;
-    const int64_t docs = least(a->docs, SDPA_DOCS_MAX);
+    const int64_t docs = int64_min(a->docs, SDPA_DOCS_MAX);
     l.stats = place(&at, 4 * a->rows * a->heads);
     l.lengths = place(&at, 4 * docs);
-    l.offsets_each = (size_t)round_up(8 * (docs + 1), ALIGN);
+    l.offsets_each = (size_t)int64_round_up(8 * (docs + 1), ALIGN);
     l.offsets = place(&at, 8 * (int64_t)l.offsets_each);
     l.plan = at;
     if (pass == ATTN_FWD) {

@@ -1,4 +1,5 @@
 #include "base/parallel.h"
+#include "base/int_math.h"
 #include "ops/cpu/oracle/oracle.h"
 #include <math.h>
 
@@ -11,20 +12,11 @@ static double dot(const void *x, int64_t x_at, const void *y, int64_t y_at, int6
     return sum;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void check_heads(int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_v, int64_t window)
 {
     CHECK(heads > 0 && heads_kv > 0 && heads % heads_kv == 0, "%lld heads on %lld kv heads", (long long)heads,
           (long long)heads_kv);
-    CHECK(hd > 0 && hd_v > 0 && larger(hd, hd_v) <= ORACLE_HD_MAX,
+    CHECK(hd > 0 && hd_v > 0 && int64_max(hd, hd_v) <= ORACLE_HD_MAX,
           "hd %lld and %lld, the oracle takes up to %d", (long long)hd, (long long)hd_v, ORACLE_HD_MAX);
     CHECK(window >= 0, "window %lld", (long long)window);
 }
@@ -49,8 +41,8 @@ static struct attn_doc doc_of(const int32_t *cu, const struct attn_doc *split, i
 static struct span keys_of(const struct attn_doc *d, const struct attn_queries *part, int64_t i,
                            int64_t window)
 {
-    const int64_t at = i + part->shift, end = smaller(at + 1, d->keys);
-    return (struct span){d->key + (window ? larger(0, at - window + 1) : 0), d->key + end};
+    const int64_t at = i + part->shift, end = int64_min(at + 1, d->keys);
+    return (struct span){d->key + (window ? int64_max(0, at - window + 1) : 0), d->key + end};
 }
 
 /* o = softmax(scale q k^T) v for one query over keys u in [first, last]; returns the log sum exp. */
@@ -162,8 +154,8 @@ struct key_grads {
 static void add_queries(const struct attn_bwd_args *a, const struct attn_doc *doc,
                         const struct attn_queries *part, int64_t j, int64_t h, struct key_grads *g)
 {
-    const int64_t first = larger(0, j - part->shift),
-                  end = a->window ? smaller(part->rows, j - part->shift + a->window) : part->rows;
+    const int64_t first = int64_max(0, j - part->shift),
+                  end = a->window ? int64_min(part->rows, j - part->shift + a->window) : part->rows;
     for (int64_t t = part->row + first; t < part->row + end; t++) {
         struct prob x = prob_at(a, t, h, doc->key + j);
         for (int64_t i = 0; i < a->hd; i++)
@@ -193,7 +185,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
     check_dt(a->dt);
     check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
     check_docs(a->cu_seqlens, a->split, a->docs, a->rows);
-    CHECK(smaller(a->q_stride, a->dq_stride) >= a->heads * a->hd, "q_stride %lld dq_stride %lld",
+    CHECK(int64_min(a->q_stride, a->dq_stride) >= a->heads * a->hd, "q_stride %lld dq_stride %lld",
           (long long)a->q_stride, (long long)a->dq_stride);
     CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
           "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
@@ -228,7 +220,7 @@ static status attn_decode(const struct attn_decode_args *a, dev_stream stream)
               (long long)b, (long long)length, (long long)a->capacity);
         int64_t at_k = b * a->capacity * a->k_stride + h / group * a->hd,
                 at_v = b * a->capacity * a->v_stride + h / group * a->hd_v;
-        struct span keys = {a->window ? larger(0, length - a->window) : 0, length};
+        struct span keys = {a->window ? int64_max(0, length - a->window) : 0, length};
         double o[ORACLE_HD_MAX];
         attend(a->q, b * (a->q_stride ? a->q_stride : a->heads * a->hd) + h * a->hd, a->k_cache, a->v_cache,
                at_k, at_v, a->k_stride, a->v_stride, keys, a->hd, a->hd_v, a->scale, a->dt, o);

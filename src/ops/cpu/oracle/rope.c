@@ -1,4 +1,5 @@
 #include "base/parallel.h"
+#include "base/int_math.h"
 #include "ops/cpu/oracle/oracle.h"
 #include <math.h>
 
@@ -22,11 +23,6 @@ static void check_positions(const int32_t *positions, int64_t rows, int64_t half
               positions[t], (long long)t, (long long)pos_count);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void rotate(struct head *h, const void *cosines, const void *sines, int64_t position, int64_t half,
                    dtype acc, double sign)
 {
@@ -42,7 +38,7 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_dt(a->dt);
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, smaller(a->in_stride, a->out_stride));
+    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->in_stride, a->out_stride));
     check_positions(a->positions, a->rows, a->half, a->pos_count);
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->in != a->out || (!a->qw && a->in_stride == a->out_stride),
@@ -111,7 +107,7 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_dt(a->dt);
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, smaller(a->dout_stride, a->din_stride));
+    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->dout_stride, a->din_stride));
     check_positions(a->positions, a->rows, a->half, a->pos_count);
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->din != a->dout || a->din_stride == a->dout_stride, "in place with two strides");

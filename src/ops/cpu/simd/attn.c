@@ -9,6 +9,7 @@
  *
  * Compiled a third time with AMX for BF16; P and dS are then rounded to bf16 before their matmuls. */
 #include "base/parallel.h"
+#include "base/int_math.h"
 #include "base/status.h"
 #include "ops/cpu/simd/engine.h"
 #include "ops/cpu/simd/simd.h"
@@ -28,19 +29,6 @@ static struct ops others(void)
     return o;
 }
 #endif
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static int64_t padded(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 /* The size of a head, and rounded up to ENGINE_UNIT. */
 struct head {
@@ -68,7 +56,7 @@ VEC_INLINE void load_rows(struct extent of, struct head size, const void *src, i
                           int64_t from, dtype dt, elem *dst)
 {
     (void)dt;
-    const int64_t rows = least(BLOCK, of.length - from);
+    const int64_t rows = int64_min(BLOCK, of.length - from);
     for (int64_t i = 0; i < BLOCK; i++, dst += size.width) {
         int64_t j = 0;
         for (; i < rows && j < size.hd; j += VEC) {
@@ -80,7 +68,7 @@ VEC_INLINE void load_rows(struct extent of, struct head size, const void *src, i
             vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, dt));
 #endif
         }
-        j = least(j, size.hd);
+        j = int64_min(j, size.hd);
         if (i >= rows) j = 0;
         memset(dst + j, 0, (size_t)(size.width - j) * sizeof *dst);
     }
@@ -91,7 +79,7 @@ VEC_INLINE void store_rows(const struct view *w, struct extent of, struct head s
                            float factor, const float *by, int64_t from, void *dst, int64_t stride,
                            int64_t head)
 {
-    for (int64_t i = 0; i < least(BLOCK, of.length - from); i++) {
+    for (int64_t i = 0; i < int64_min(BLOCK, of.length - from); i++) {
         const vf f = vec_set(by ? factor / by[i] : factor);
         for (int64_t j = 0; j < size.hd; j += VEC) {
             const int n = vec_n(size.hd - j);
@@ -105,7 +93,7 @@ VEC_INLINE void store_rows(const struct view *w, struct extent of, struct head s
 VEC_INLINE void add_rows(const struct view *w, struct extent of, struct head size, const float *src,
                          float factor, int64_t from, void *dst, int64_t stride, int64_t head)
 {
-    for (int64_t i = 0; i < least(BLOCK, of.length - from); i++)
+    for (int64_t i = 0; i < int64_min(BLOCK, of.length - from); i++)
         for (int64_t j = 0; j < size.hd; j += VEC) {
             const int n = vec_n(size.hd - j);
             const int64_t at = (of.begin + from + i) * stride + head * size.hd + j;
@@ -127,14 +115,15 @@ static void keep_rows(bool more, const struct view *w, struct extent of, struct 
 static struct span seen(const struct view *w, int64_t t, int64_t key)
 {
     const int64_t at = t + w->shift, first = w->window ? at - w->window + 1 : 0;
-    return (struct span){most(first - key, 0), least(least(at + 1, w->keys.length) - key, BLOCK)};
+    return (struct span){int64_max(first - key, 0),
+                         int64_min(int64_min(at + 1, w->keys.length) - key, BLOCK)};
 }
 
 /* Key blocks that queries [t, t + BLOCK) see, as positions of keys. */
 static struct span key_blocks(const struct view *w, int64_t t)
 {
-    const int64_t at = t + w->shift, first = w->window ? most(at - w->window + 1, 0) : 0;
-    return (struct span){first / BLOCK * BLOCK, least(at + BLOCK, w->keys.length)};
+    const int64_t at = t + w->shift, first = w->window ? int64_max(at - w->window + 1, 0) : 0;
+    return (struct span){first / BLOCK * BLOCK, int64_min(at + BLOCK, w->keys.length)};
 }
 
 /* Where a block of queries is among the blocks of keys; behind all of them if it cuts two of them. */
@@ -175,7 +164,7 @@ static int64_t together(int64_t t, int64_t key, int64_t rows)
 }
 static int64_t reach(int64_t t, int64_t key)
 {
-    return least(t + ENGINE_UNIT - key, BLOCK);
+    return int64_min(t + ENGINE_UNIT - key, BLOCK);
 }
 
 /* s = q k^T for the keys of the block at `key` that the mask may pass, `rows` queries from t on. */
@@ -272,7 +261,7 @@ VEC_INLINE void online_row(struct online *b, int64_t i, int64_t width, float sca
 
 static void online_block(const struct view *w, struct online *b, int64_t t, int64_t key, int64_t rows)
 {
-    const int64_t n = least(rows, w->queries.length - t), width = w->vo.width;
+    const int64_t n = int64_min(rows, w->queries.length - t), width = w->vo.width;
     if (sees_all(w, t, key)) {
         for (int64_t i = 0; i < n; i++) online_row(b, i, width, w->scale, true, (struct span){0, BLOCK});
     } else {
@@ -291,7 +280,7 @@ static void online_block(const struct view *w, struct online *b, int64_t t, int6
 VEC_INLINE void online_resume(const struct attn_fwd_args *a, const struct view *w, struct online *b,
                               int64_t h, int64_t t)
 {
-    for (int64_t i = 0; i < least(BLOCK, w->queries.length - t); i++) {
+    for (int64_t i = 0; i < int64_min(BLOCK, w->queries.length - t); i++) {
         const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * a->hd_v;
         b->max[i] = ((const float *)a->lse)[h * a->rows + row];
         b->sum[i][0] = b->max[i] > -INFINITY;
@@ -306,7 +295,8 @@ VEC_INLINE void online_resume(const struct attn_fwd_args *a, const struct view *
 static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, struct online *b, const elem *k,
                         const elem *v, int64_t h, int64_t t)
 {
-    const int64_t n = least(BLOCK, w->queries.length - t), rows = padded(n, ENGINE_UNIT), at = place_of(w, t);
+    const int64_t n = int64_min(BLOCK, w->queries.length - t), rows = int64_round_up(n, ENGINE_UNIT),
+                  at = place_of(w, t);
     const struct span keys = key_blocks(w, t);
     load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, b->q);
     memset(b->o, 0, (size_t)(BLOCK * w->vo.width) * sizeof *b->o);
@@ -331,10 +321,10 @@ static void fwd_task(const struct attn_fwd_args *a, const struct task *task, int
 {
     const struct view *w = &task->view[0];
     const int64_t blocks = chunk_count(w->keys.length, BLOCK), block_k = BLOCK * w->qk.width,
-                  block_v = BLOCK * w->vo.width, block = most(block_k, block_v);
+                  block_v = BLOCK * w->vo.width, block = int64_max(block_k, block_v);
     const size_t elems = (size_t)(blocks * (block_k + block_v) + block + BLOCK * BLOCK),
                  floats = (size_t)(block_v + BLOCK * BLOCK);
-    if (part >= chunk_count(most(w->queries.length, task->view[1].queries.length), BLOCK)) return;
+    if (part >= chunk_count(int64_max(w->queries.length, task->view[1].queries.length), BLOCK)) return;
     struct online b;
     b.o = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
     b.s = b.o + block_v;
@@ -367,8 +357,8 @@ struct grads {
 static void grads_lay(struct grads *g, const struct view *w)
 {
     const int64_t blocks = chunk_count(w->keys.length, BLOCK), block_k = BLOCK * w->qk.width,
-                  block_v = BLOCK * w->vo.width, block = most(block_k, block_v), all_k = blocks * block_k,
-                  all_v = blocks * block_v, square = BLOCK * BLOCK;
+                  block_v = BLOCK * w->vo.width, block = int64_max(block_k, block_v),
+                  all_k = blocks * block_k, all_v = blocks * block_v, square = BLOCK * BLOCK;
     const size_t floats = (size_t)(all_k + all_v + block_k + 2 * square),
                  elems = (size_t)(2 * all_k + all_v + block + 2 * block_v + block_k + 2 * square);
     g->dk = workspace_get(WORKSPACE_MINE, floats * sizeof(float) + elems * sizeof(elem));
@@ -393,7 +383,7 @@ static void grads_lay(struct grads *g, const struct view *w)
 VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, struct grads *g, int64_t h,
                            int64_t t)
 {
-    for (int64_t i = 0; i < least(BLOCK, w->queries.length - t); i++) {
+    for (int64_t i = 0; i < int64_min(BLOCK, w->queries.length - t); i++) {
         const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * w->vo.hd;
         vf sum = {0};
         for (int64_t j = 0; j < w->vo.hd; j += VEC) {
@@ -427,7 +417,7 @@ VEC_INLINE void prob_row(struct grads *g, int64_t i, float scale, bool whole, st
 
 static void prob_block(const struct view *w, struct grads *g, int64_t t, int64_t key, int64_t rows)
 {
-    const int64_t n = least(rows, w->queries.length - t);
+    const int64_t n = int64_min(rows, w->queries.length - t);
     const size_t rest = (size_t)((rows - n) * BLOCK) * sizeof *g->p;
     if (sees_all(w, t, key)) {
         for (int64_t i = 0; i < n; i++) prob_row(g, i, w->scale, true, (struct span){0, BLOCK});
@@ -442,7 +432,8 @@ static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, str
                         int64_t t)
 {
     const int64_t width = w->qk.width, width_v = w->vo.width,
-                  rows = padded(least(BLOCK, w->queries.length - t), ENGINE_UNIT), at_place = place_of(w, t);
+                  rows = int64_round_up(int64_min(BLOCK, w->queries.length - t), ENGINE_UNIT),
+                  at_place = place_of(w, t);
     const struct span keys = key_blocks(w, t);
     load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, g->q);
     load_rows(w->queries, w->vo, a->do_, a->heads * w->vo.hd, h, t, w->dt, g->d_o);
@@ -488,7 +479,7 @@ static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
 
 static struct head head_of(int64_t hd)
 {
-    return (struct head){hd, padded(hd, ENGINE_UNIT)};
+    return (struct head){hd, int64_round_up(hd, ENGINE_UNIT)};
 }
 
 static int longer_first(const void *x, const void *y)
@@ -556,7 +547,7 @@ static int64_t fwd_parts(int64_t tasks, int64_t longest)
     enum { PART = 8 };
     const int64_t threads = parallel_threads();
     if (threads == 1 || tasks == 0) return 1;
-    return most(1, least(chunk_count(2 * threads, tasks), chunk_count(longest, BLOCK) / PART));
+    return int64_max(1, int64_min(chunk_count(2 * threads, tasks), chunk_count(longest, BLOCK) / PART));
 }
 
 static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)

@@ -9,6 +9,7 @@
  * Forward does six matmuls along dk per column and row, while the chunked form needs eleven: with vectors of 8 or 16
  * there is no matrix unit that would make the chunked form faster. */
 #include "base/parallel.h"
+#include "base/int_math.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 #include "ops/cpu/workspace.h"
@@ -20,7 +21,7 @@ static const float L2_EPS = 1e-6f;
 
 static int64_t padded(int64_t d)
 {
-    return (d + VEC - 1) / VEC * VEC;
+    return int64_round_up(d, VEC);
 }
 
 struct core { /* inputs of both passes */

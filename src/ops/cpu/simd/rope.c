@@ -1,6 +1,7 @@
 /* QK-norm and RoPE, one head after the other: a head (at most 512 bytes for the usual widths) stays in the L1 cache
  * between its norm and its rotation. */
 #include "base/parallel.h"
+#include "base/int_math.h"
 #include "ops/cpu/partial.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
@@ -22,11 +23,6 @@ static int64_t table_row(const int32_t *positions, int64_t t, int64_t half, int6
     CHECK(positions[t] >= 0 && positions[t] < pos_count, "position %d of row %lld is outside [0, %lld)",
           positions[t], (long long)t, (long long)pos_count);
     return positions[t] * half;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 VEC_INLINE float head_rstd(const struct rope_fwd_args *a, int64_t at, dtype dt)
@@ -85,12 +81,12 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, smaller(a->in_stride, a->out_stride));
+    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->in_stride, a->out_stride));
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->in != a->out || (!a->qw && a->in_stride == a->out_stride),
           "in place only without QK-norm and with one stride");
     const int64_t wide = (a->heads + a->heads_kv) * a->hd,
-                  grain = CHUNK_ELEMENTS / smaller(wide, CHUNK_ELEMENTS);
+                  grain = CHUNK_ELEMENTS / int64_min(wide, CHUNK_ELEMENTS);
     PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
     {
         struct span rows = chunk_span(c, a->rows, grain);
@@ -190,7 +186,7 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, smaller(a->dout_stride, a->din_stride));
+    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->dout_stride, a->din_stride));
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->din != a->dout || a->din_stride == a->dout_stride, "in place with two strides");
     if (a->qw) {
