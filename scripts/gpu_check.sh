@@ -131,7 +131,7 @@ if wanted sanitize; then
     if command -v compute-sanitizer >/dev/null; then
         sanitize memcheck 600
         # racecheck cannot follow the library's products ("failed to handle a hardware exception"): our own kernels, op by op
-        for op in rmsnorm layernorm bias_bwd rope swiglu quantize fp8 gelu xent sum embed update halves normal conv ngram hits halt fold attn cache_put head_gemm; do
+        for op in rmsnorm layernorm bias_bwd rope swiglu quantize fp8 gelu xent sum embed update split_master normal conv ngram top1_correct halt accumulate_tree attn kv_cache_append per_head_gemm; do
             sanitize racecheck 300 "$op"
         done
         sanitize initcheck 600

@@ -91,7 +91,8 @@ static status call(struct collectives *c, enum op op, int64_t count)
     const int64_t part = count / c->ranks;
     const size_t bytes = (size_t)count * sizeof *c->in, share = (size_t)part * sizeof *c->in;
     switch (op) {
-    case OP_ALL_REDUCE: return comm_sum(c->comm, op_names[op], c->out, count, DTYPE_F32, c->scratch, NULL);
+    case OP_ALL_REDUCE:
+        return comm_all_reduce(c->comm, op_names[op], c->out, count, DTYPE_F32, c->scratch, NULL);
     case OP_ALL_GATHER: return comm_all_gather(c->comm, op_names[op], c->in, c->out, share, NULL);
     case OP_REDUCE_SCATTER:
         return comm_reduce_scatter(c->comm, op_names[op], c->in, c->out, part, DTYPE_F32, c->scratch, NULL);
@@ -179,11 +180,12 @@ static status run_all(struct collectives *c, const struct collectives_bench *o)
     const size_t bytes = (size_t)count * sizeof *c->in;
     c->in = malloc(bytes);
     c->out = malloc(bytes);
-    if (posix_memalign(&c->scratch, 64, comm_sum_scratch(c->ranks, count, DTYPE_F32)) != 0) c->scratch = NULL;
+    if (posix_memalign(&c->scratch, 64, comm_all_reduce_scratch(c->ranks, count, DTYPE_F32)) != 0)
+        c->scratch = NULL;
     if (c->in == NULL || c->out == NULL || c->scratch == NULL)
         return FAIL(STATUS_FIT, "no memory for collectives of %zu bytes", bytes);
     for (int64_t i = 0; i < count; i++) c->in[i] = value_at(c->rank, i);
-    TRY(comm_mail_open(c->comm, bytes, 1, NULL));
+    TRY(comm_mailbox_open(c->comm, bytes, 1, NULL));
     if (c->rank == 0 && !o->json)
         printf("%d ranks, fp32, median of %lld, every element of the results checked\n%-15s %12s %15s %15s "
                "%15s\n",

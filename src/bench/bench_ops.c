@@ -251,7 +251,7 @@ static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype
                               .m_scale = codes ? s->x[3] : NULL,
                               .v_scale = codes ? (float *)s->x[3] + COUNT / QUANT_BLOCK : NULL,
                               .w = dt == DTYPE_BF16 ? s->x[4] : NULL,
-                              .low = dt == DTYPE_BF16 ? s->x[0] : NULL,
+                              .master_residual = dt == DTYPE_BF16 ? s->x[0] : NULL,
                               .chunks = s->chunks,
                               .chunk_count = COUNT / UPDATE_CHUNK,
                               .beta1 = 0.9,
@@ -260,7 +260,7 @@ static status run_update(struct setup *s, dtype dt, enum update_rule rule, dtype
                               .weight_decay = 0.1,
                               .clip = 1,
                               .scalars = &scalars,
-                              .sdt = sdt},
+                              .moment_dt = sdt},
         NULL);
 }
 static status run_adamw(struct setup *s, dtype dt)

@@ -136,10 +136,10 @@ static status average(struct average *a, const char *run, bool json)
     if (st == STATUS_OK) st = write_run(&t, run);
     if (st == STATUS_OK && json)
         print_json(json_pack("{s:s, s:i, s:I, s:f, s:I}", "run", run, "checkpoints", a->count, "last_step",
-                             (json_int_t)step, "decay", a->decay, "parameters", (json_int_t)p->unique));
+                             (json_int_t)step, "decay", a->decay, "parameters", (json_int_t)p->param_count));
     else if (st == STATUS_OK)
         printf("run=%s checkpoints=%d last_step=%lld decay=%g parameters=%lld\n", run, a->count,
-               (long long)step, a->decay, (long long)p->unique);
+               (long long)step, a->decay, (long long)p->param_count);
     free(a->sum);
     trainer_close(&t);
     return st;

@@ -166,7 +166,7 @@ static status write_run(struct trainer *t, const struct tokenizer *tok, const ch
 static void print_import(const struct trainer *t, const char *run, const char *tokenizer_dir, bool json)
 {
     const char *precision = precision_name((enum precision)t->spec.run.train_precision);
-    const long long parameters = (long long)t->decoder.params.unique;
+    const long long parameters = (long long)t->decoder.params.param_count;
     if (!json) {
         printf("run=%s parameters=%lld precision=%s tokenizer=%s\n", run, parameters, precision,
                tokenizer_dir[0] ? tokenizer_dir : "none");
@@ -317,7 +317,7 @@ static status write_card(const struct trainer *t, const struct export *e, const 
                                                                     : "fp32",
                                      .step = t->step,
                                      .tokens = t->tokens,
-                                     .parameters = (double)t->decoder.params.unique,
+                                     .parameters = (double)t->decoder.params.param_count,
                                      .layers = m->layer_count,
                                      .width = m->hidden_size,
                                      .heads = m->head_count,
@@ -417,11 +417,11 @@ static void print_export(const struct trainer *t, const struct export *e, const 
 {
     if (json)
         print_json(json_pack("{s:s, s:s, s:I, s:I, s:s}", "model", e->to, "type", type, "step",
-                             (json_int_t)t->step, "parameters", (json_int_t)t->decoder.params.unique, "dtype",
-                             dt));
+                             (json_int_t)t->step, "parameters", (json_int_t)t->decoder.params.param_count,
+                             "dtype", dt));
     else
         printf("model=%s type=%s step=%lld parameters=%lld dtype=%s\n", e->to, type, (long long)t->step,
-               (long long)t->decoder.params.unique, dt);
+               (long long)t->decoder.params.param_count, dt);
 }
 
 static status open_run(struct trainer *t, const struct args *a, const struct export *e)

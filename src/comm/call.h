@@ -14,7 +14,7 @@ const char *comm_call_text(const struct comm *c, const struct comm_call *call, c
 /* The rank of c to which a message goes, or from which it comes. */
 int comm_neighbour(const struct comm *c, const struct comm_call *call);
 /* The rank of c from which a shift receives. */
-static inline int comm_shift_source(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
+static inline int comm_ring_shift_source(const struct comm *c, const struct comm_call *call) { return (c->rank + c->ranks - call->by) % c->ranks; }
 /* What ranks send and receive in a call. */
 enum comm_pattern {
     COMM_PATTERN_NONE,          /* not a collective that moves data: a barrier, a message */
@@ -38,7 +38,7 @@ static inline enum comm_pattern comm_op_pattern(enum comm_op op)
     case COMM_BARRIER:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     return COMM_PATTERN_NONE;

@@ -72,7 +72,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     c->world = c;
     c->local_rank = e->local_rank;
     c->local_ranks = e->ranks; /* mpi.c overwrites it */
-    c->planes = 1;
+    c->comm_ids = 1;
     for (int r = 0; r < c->ranks; r++) c->members[r] = r;
     c->calls = calloc(1, sizeof *c->calls);
     if (c->calls == NULL) {
@@ -128,12 +128,12 @@ int comm_local_rank(const struct comm *c)
 
 double comm_wait_s(const struct comm *c)
 {
-    return c && c->world->watch ? watch_waited_s(c->world->watch) : 0;
+    return c && c->world->monitor ? rank_monitor_waited_s(c->world->monitor) : 0;
 }
 
-int comm_awaited(const struct comm *world)
+int comm_straggler(const struct comm *world)
 {
-    return world && world->world->watch ? watch_awaited(world->world->watch) : -1;
+    return world && world->world->monitor ? rank_monitor_straggler(world->world->monitor) : -1;
 }
 
 /* ---- collectives */
@@ -149,11 +149,11 @@ static status carry_out(struct comm *c, const struct comm_call *what,
     return STATUS_OK;
 }
 
-status comm_carry(struct comm *c, struct comm_call what)
+status comm_execute(struct comm *c, struct comm_call what)
 {
     what.sequence = ++c->sequence;
-    CHECK(what.stream == NULL || c->plane < COMM_DEVICE_GROUPS, "'%s' is communicator %d of a GPU's rank",
-          c->name, c->plane + 1);
+    CHECK(what.stream == NULL || c->comm_id < COMM_DEVICE_GROUPS, "'%s' is communicator %d of a GPU's rank",
+          c->name, c->comm_id + 1);
     if (what.stream) return carry_out(c, &what, c->world->device_ops->call);
     return carry_out(c, &what, c->transport->collective);
 }
@@ -162,7 +162,7 @@ status comm_all_to_all(struct comm *c, const char *name, const void *send, void 
                        struct stream *s)
 {
     if (c == NULL) { return dev_copy(s, recv, send, bytes); }
-    return comm_carry(
+    return comm_execute(
         c, (struct comm_call){
                .op = COMM_ALL_TO_ALL, .name = name, .send = send, .recv = recv, .bytes = bytes, .stream = s});
 }
@@ -172,35 +172,35 @@ status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *cou
 {
     CHECK(c || s == NULL, "'%s': rows of one GPU", name);
     if (c == NULL) return dev_copy(NULL, recv, send, (size_t)counts[0] * bytes);
-    return comm_carry(c, (struct comm_call){.op = COMM_ALL_TO_ALL,
-                                            .name = name,
-                                            .send = send,
-                                            .recv = recv,
-                                            .bytes = bytes,
-                                            .counts = counts,
-                                            .stream = s});
+    return comm_execute(c, (struct comm_call){.op = COMM_ALL_TO_ALL,
+                                              .name = name,
+                                              .send = send,
+                                              .recv = recv,
+                                              .bytes = bytes,
+                                              .counts = counts,
+                                              .stream = s});
 }
 
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes,
                        struct stream *s)
 {
     if (c == NULL) { return mine == all ? STATUS_OK : dev_copy(s, all, mine, bytes); }
-    return comm_carry(
+    return comm_execute(
         c, (struct comm_call){
                .op = COMM_ALL_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes, .stream = s});
 }
 
-status comm_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes,
-                  struct stream *s)
+status comm_ring_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes,
+                       struct stream *s)
 {
     CHECK(c && by > 0 && by < c->ranks, "'%s' goes %d ranks on", name, by);
-    return comm_carry(c, (struct comm_call){.op = COMM_SHIFT,
-                                            .name = name,
-                                            .send = send,
-                                            .recv = recv,
-                                            .bytes = bytes,
-                                            .by = by,
-                                            .stream = s});
+    return comm_execute(c, (struct comm_call){.op = COMM_SHIFT,
+                                              .name = name,
+                                              .send = send,
+                                              .recv = recv,
+                                              .bytes = bytes,
+                                              .by = by,
+                                              .stream = s});
 }
 
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes)
@@ -209,14 +209,14 @@ status comm_gather(struct comm *c, const char *name, const void *mine, void *all
         if (mine != all) memcpy(all, mine, bytes);
         return STATUS_OK;
     }
-    return comm_carry(
+    return comm_execute(
         c, (struct comm_call){.op = COMM_GATHER, .name = name, .send = mine, .recv = all, .bytes = bytes});
 }
 
 status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
-    return comm_carry(
+    return comm_execute(
         c, (struct comm_call){
                .op = COMM_BROADCAST, .name = name, .send = x, .recv = x, .bytes = bytes, .stream = s});
 }
@@ -224,25 +224,25 @@ status comm_broadcast(struct comm *c, const char *name, void *x, size_t bytes, s
 status comm_barrier(struct comm *c, const char *name)
 {
     if (c == NULL) return STATUS_OK;
-    return comm_carry(c, (struct comm_call){.op = COMM_BARRIER, .name = name});
+    return comm_execute(c, (struct comm_call){.op = COMM_BARRIER, .name = name});
 }
 
 /* ---- groups */
 
 /* What each rank contributes to a split of its communicator. */
-struct wish {
+struct split_entry {
     int32_t color, key, world_rank;
     uint32_t planes;
 };
 
 /* Moves the wishes with this rank's color to the front, sorted by key; returns how many. Equal keys keep the
  * order of ranks. */
-static int choose_members(struct wish *all, int ranks, int32_t color)
+static int choose_members(struct split_entry *all, int ranks, int32_t color)
 {
     int count = 0;
     for (int r = 0; r < ranks; r++) {
         if (all[r].color != color) continue;
-        const struct wish w = all[r];
+        const struct split_entry w = all[r];
         int at = count++;
         for (; at > 0 && all[at - 1].key > w.key; at--) all[at] = all[at - 1];
         all[at] = w;
@@ -251,7 +251,7 @@ static int choose_members(struct wish *all, int ranks, int32_t color)
 }
 
 /* This rank's group. Its number is the lowest that none of its ranks uses yet. */
-static status make_group(struct comm *parent, const char *name, const struct wish *all, int count,
+static status make_group(struct comm *parent, const char *name, const struct split_entry *all, int count,
                          struct comm **out)
 {
     struct comm *world = parent->world;
@@ -269,11 +269,11 @@ static status make_group(struct comm *parent, const char *name, const struct wis
         if (c->members[r] == world->rank) c->rank = r;
     }
     c->world = world;
-    c->plane = plane;
+    c->comm_id = plane;
     c->transport = parent->transport;
-    c->local = parent->local;
+    c->shm = parent->shm;
     c->mpi = parent->mpi;
-    world->planes |= 1U << plane;
+    world->comm_ids |= 1U << plane;
     const struct host_transport *t = world->transport;
     world->room.host +=
         t->bytes(world->ranks, world->local_ranks, 1) - t->bytes(world->ranks, world->local_ranks, 0);
@@ -284,13 +284,13 @@ static status make_group(struct comm *parent, const char *name, const struct wis
 
 status comm_split(struct comm *parent, const char *name, int color, int key, struct comm **out)
 {
-    struct wish all[COMM_RANKS_MAX];
+    struct split_entry all[COMM_RANKS_MAX];
     *out = NULL;
     if (parent == NULL) return STATUS_OK;
-    const struct wish mine = {color, key, parent->world->rank, parent->world->planes};
-    TRY(comm_carry(parent,
-                   (struct comm_call){
-                       .op = COMM_SPLIT, .name = name, .send = &mine, .recv = all, .bytes = sizeof mine}));
+    const struct split_entry mine = {color, key, parent->world->rank, parent->world->comm_ids};
+    TRY(comm_execute(parent,
+                     (struct comm_call){
+                         .op = COMM_SPLIT, .name = name, .send = &mine, .recv = all, .bytes = sizeof mine}));
     const int count = choose_members(all, parent->ranks, color);
     status st = count > 1 ? make_group(parent, name, all, count, out) : STATUS_OK;
     return st == STATUS_OK ? parent->transport->split(parent, *out, key) : st;
@@ -298,7 +298,7 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 
 /* ---- messages */
 
-status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s)
+status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
     CHECK(c->mail.room == 0, "the mail of '%s' is open", c->name);
@@ -321,7 +321,7 @@ status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream
     return st;
 }
 
-void comm_mail_settle(struct comm *c)
+void comm_mailbox_settle(struct comm *c)
 {
     if (c && c->mail.on_device) c->world->device_ops->mail_settle(c);
 }

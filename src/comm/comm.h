@@ -60,11 +60,11 @@ int comm_local_rank(const struct comm *c);   /* on this host */
 double comm_wait_s(const struct comm *c);
 /* The straggler of a call on host memory: the lowest rank that is in no such call, while this rank is in one. -1: there
  * is none, or this rank does not wait. Any thread may call this. */
-int comm_awaited(const struct comm *world);
+int comm_straggler(const struct comm *world);
 /* Placement of a job's ranks. NULL: one rank. */
 struct comm_job {
     int ranks, here;    /* number of ranks: of the job; on this host */
-    bool memory;        /* true: transport_shm, the ranks share memory; false: Open MPI */
+    bool shares_memory; /* true: transport_shm, the ranks share memory; false: Open MPI */
 };
 struct comm_job comm_job(const struct comm *world);
 /* Memory that communication needs in addition to the caller's buffers: heartbeats and flags, buffers, mailboxes. Shared
@@ -76,7 +76,7 @@ struct comm_memory_args {
     struct comm_job job;
     bool devices;
     int groups;         /* number of communicators of the rank, including the world */
-    size_t mail_bytes;  /* arguments of comm_mail_open; mail_depth 0: no mailboxes */
+    size_t mail_bytes;  /* arguments of comm_mailbox_open; mail_depth 0: no mailboxes */
     int mail_depth, mail_ranks;
 };
 struct comm_memory comm_memory(const struct comm_memory_args *a);
@@ -112,7 +112,7 @@ status comm_all_to_all_rows(struct comm *c, const char *name, const int64_t *cou
 status comm_all_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes, struct stream *s) WARN_UNUSED;
 /* Ring shift: recv [bytes] = `send` of rank - by; this rank's `send` goes to rank + by, modulo ranks; 0 < by < ranks.
  * Successive shifts make an all-gather or an all-to-all in steps, which compute can overlap. c must not be NULL. */
-status comm_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
+status comm_ring_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes, struct stream *s) WARN_UNUSED;
 /* Gathers on rank 0 only; on the others `all` is scratch. */
 status comm_gather(struct comm *c, const char *name, const void *mine, void *all, size_t bytes) WARN_UNUSED;
 /* x [bytes] = rank 0's. */
@@ -123,36 +123,37 @@ status comm_barrier(struct comm *c, const char *name) WARN_UNUSED;
  * sum of ranks 1, 3, 5, ... by this rule. So each rank may itself contribute a sum in this order, and the result does
  * not depend on how many ranks compute it (powers of two). F32, F64, or BF16, which is added in F32 and rounded
  * once. */
-/* All-reduce: x [count] = the sum of all x; every rank gets the same bits. `scratch`: comm_sum_scratch bytes, aligned
- * to 64. */
-size_t comm_sum_scratch(int ranks, int64_t count, dtype dt);
-status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
+/* All-reduce: x [count] = the sum of all x; every rank gets the same bits. `scratch`: comm_all_reduce_scratch bytes,
+ * aligned to 64. */
+size_t comm_all_reduce_scratch(int ranks, int64_t count, dtype dt);
+status comm_all_reduce(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
 /* out [count] = the sum over ranks of x[this rank]; x is [ranks][count], and out may be x[this rank]. `scratch`:
- * comm_reduce_scratch bytes. */
-size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt);
+ * comm_reduce_scatter_scratch bytes. */
+size_t comm_reduce_scatter_scratch(int ranks, int64_t count, dtype dt);
 status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void *out, int64_t count, dtype dt, void *scratch, struct stream *s) WARN_UNUSED;
 /* Finishes a reduce-scatter whose data arrived by shifts, by adding the terms: x[r] is from rank r; this rank's term is
  * `own`, and its slot in x is unused. */
-status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
+status comm_reduce_scatter_finish(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt, struct stream *s) WARN_UNUSED;
 enum { COMM_SCALARS = 16 };
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;    /* count <= COMM_SCALARS; no scratch */
+/* count <= COMM_SCALARS; no scratch */
+status comm_all_reduce_f64(struct comm *c, const char *name, double *x, int count, struct stream *s) WARN_UNUSED;
 
 /* Messages on the ring of a communicator: rank 0 follows the last rank. Each direction is a channel of its own, even
- * between two ranks. A single rank must not send; comm_mail_open(NULL) is allowed.
+ * between two ranks. A single rank must not send; comm_mailbox_open(NULL) is allowed.
  *
- * comm_mail_open: once, collective; each mailbox holds `depth` unread messages of at most `bytes_max` per direction and
- *   rank. With a stream, mailboxes are in GPU memory, and all messages are on GPUs.
+ * comm_mailbox_open: once, collective; each mailbox holds `depth` unread messages of at most `bytes_max` per
+ *   direction and rank. With a stream, mailboxes are in GPU memory, and all messages are on GPUs.
  * comm_send: data may be overwritten after it returns (on a GPU: by later work of the stream). It waits only while
  *   `depth` messages of that direction are unread (over MPI: not sent yet).
  * comm_recv: receives the oldest message that travels in direction `way` to this rank; COMM_NEXT: from the previous
  *   rank. Name and bytes must be those of comm_send, or all ranks fail and name both. */
 enum comm_way { COMM_NEXT, COMM_PREV };
-status comm_mail_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
+status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct stream *s) WARN_UNUSED;
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 /* Call after the last message of a step, when all have been received: the next messages may be in another CUDA
  * graph. */
-void comm_mail_settle(struct comm *c);
+void comm_mailbox_settle(struct comm *c);
 
 /* Brackets the calls of a training step on c (the world) and its groups, including messages: they must be the same in
  * every step. The first step records the list; at its end the ranks of each communicator compare their lists (a
@@ -163,7 +164,7 @@ void comm_step_begin(struct comm *c, enum comm_step step);
 status comm_step_end(struct comm *c) WARN_UNUSED;
 /* Call it with true, then with false, on all ranks: calls in between are not part of the list, because not every step
  * makes them. They must be on host memory. */
-void comm_step_aside(struct comm *c, bool begins);
+void comm_calls_untracked(struct comm *c, bool begins);
 /* Call it instead of comm_step_end, on all ranks: the step is dropped, and no other follows. */
 void comm_step_drop(struct comm *c);
 

@@ -12,7 +12,7 @@
 
 #define COMM_OPS(X)                                                                                                    \
     X(ALL_TO_ALL, "all-to-all") X(ALL_GATHER, "all-gather") X(GATHER, "gather") X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce-scatter") X(ALL_REDUCE, "all-reduce") X(SHIFT, "shift") X(BARRIER, "barrier")  \
-    X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(WORK, "between calls")
+    X(SPLIT, "split") X(SEND, "send") X(RECV, "receive") X(IDLE, "between calls")
 enum comm_op {
 #define X(name, text) COMM_##name,
     COMM_OPS(X)
@@ -34,7 +34,7 @@ struct comm_call {
     const int64_t *counts; /* all-to-all: number of rows of `bytes` from each rank to each, [ranks][ranks], in the same
                               memory as the data; NULL: one row */
     struct stream *stream; /* data are on GPUs; NULL: in host memory */
-    volatile unsigned char *mark; /* a queued call sets it to 1 when it is done; NULL: none */
+    volatile unsigned char *done_flag; /* a queued call sets it to 1 when it is done; NULL: none */
     uint64_t sequence;  /* number among the collectives of its communicator, or the messages of its direction; from 1 */
 };
 
@@ -73,16 +73,16 @@ struct comm {
     struct comm *world;         /* the world; the world's is itself */
     struct comm *groups[COMM_GROUPS];   /* world only; owned */
     int group_count;
-    uint32_t planes;            /* world only; bit p: a communicator of this rank has number p */
-    int plane;                  /* number of this communicator */
+    uint32_t comm_ids;          /* world only; bit p: a communicator of this rank has number p */
+    int comm_id;                /* number of this communicator */
     uint64_t sequence;          /* number of collectives so far */
     unsigned barriers;          /* shm.c: number of barriers so far */
     void *handle;               /* mpi.c: its MPI_Comm */
-    struct mail mail;           /* room is 0 before comm_mail_open */
+    struct mail mail;           /* room is 0 before comm_mailbox_open */
     const struct host_transport *transport; /* host transport: shm or mpi; the same in all groups */
-    struct shm *local;          /* state of transport_shm; NULL with mpi */
+    struct shm *shm;            /* state of transport_shm; NULL with mpi */
     struct mpi *mpi;            /* state of transport_mpi; NULL with shm */
-    struct watch *watch;        /* world only: this rank's monitor (heartbeat.h) */
+    struct rank_monitor *monitor; /* world only: this rank's monitor (heartbeat.h) */
     struct flight_recorder *flight;      /* world only: in heartbeat memory */
     struct call_list *calls;        /* world only: owned */
     int local_rank, local_ranks; /* world only */
@@ -93,5 +93,5 @@ struct comm {
 };
 
 /* comm.c: runs one collective and assigns its number. On the host a reduce-scatter only moves data: the caller adds. */
-status comm_carry(struct comm *c, struct comm_call call) WARN_UNUSED;
+status comm_execute(struct comm *c, struct comm_call call) WARN_UNUSED;
 #endif

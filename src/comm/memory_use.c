@@ -5,9 +5,9 @@
 
 struct comm_job comm_job(const struct comm *world)
 {
-    if (world == NULL) return (struct comm_job){.ranks = 1, .here = 1, .memory = true};
+    if (world == NULL) return (struct comm_job){.ranks = 1, .here = 1, .shares_memory = true};
     return (struct comm_job){
-        .ranks = world->ranks, .here = world->local_ranks, .memory = world->local != NULL};
+        .ranks = world->ranks, .here = world->local_ranks, .shares_memory = world->shm != NULL};
 }
 
 struct mail mail_of(size_t bytes_max, int depth)
@@ -23,7 +23,7 @@ struct comm_memory comm_memory(const struct comm_memory_args *a)
     const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
     struct comm_memory r = {0};
     if (job->ranks == 1) return r;
-    const struct host_transport *t = job->memory ? &transport_shm : &transport_mpi;
+    const struct host_transport *t = job->shares_memory ? &transport_shm : &transport_mpi;
     r.host = t->bytes(job->ranks, job->here, a->groups);
     if (a->devices) {
         r.device = device_pages(sizeof(struct p2p_comm_flags));

@@ -31,7 +31,7 @@ static int open_of(const struct place *p)
 
 status comm_shared_open(struct comm *world, size_t bytes, void **base)
 {
-    CHECK(comm_job(world).memory, "ranks on several hosts");
+    CHECK(comm_job(world).shares_memory, "ranks on several hosts");
     const bool first = comm_rank(world) == 0;
     struct place p = {.pid = (int32_t)getpid(), .fd = first ? make(bytes) : -1};
     int32_t bad[COMM_RANKS_MAX];
@@ -61,5 +61,5 @@ void comm_shared_close(void *base, size_t bytes)
 
 bool comm_aborted(const struct comm *world)
 {
-    return world && world->watch && watch_aborted(world->watch);
+    return world && world->monitor && rank_monitor_aborted(world->monitor);
 }

@@ -29,7 +29,7 @@ static status compare_ranks(struct comm *c)
         const struct comm *group = g < 0 ? c : c->groups[g];
         for (int r = 0; r < group->ranks && st == STATUS_OK; r++) {
             char who[COMM_TEXT];
-            if (all[group->members[r]][group->plane] == mine[group->plane]) continue;
+            if (all[group->members[r]][group->comm_id] == mine[group->comm_id]) continue;
             st = FAIL(STATUS_COMM, "rank %d and %.100s call different collectives in the first step", c->rank,
                       comm_rank_text(group, r, who));
         }
@@ -38,7 +38,7 @@ static status compare_ranks(struct comm *c)
     return st;
 }
 
-void comm_step_aside(struct comm *c, bool begins)
+void comm_calls_untracked(struct comm *c, bool begins)
 {
     if (c == NULL) return;
     if (begins) c->calls->mode_aside = c->calls->mode;

@@ -71,13 +71,13 @@ static size_t bytes_of(int64_t count, dtype dt)
 
 /* ---- collectives */
 
-size_t comm_reduce_scratch(int ranks, int64_t count, dtype dt)
+size_t comm_reduce_scatter_scratch(int ranks, int64_t count, dtype dt)
 {
     return ranks > 1 ? bytes_of(count, dt) * (size_t)ranks : 0;
 }
 
-status comm_add_terms(struct comm *c, void *x, const void *own, void *out, int64_t count, dtype dt,
-                      struct stream *s)
+status comm_reduce_scatter_finish(struct comm *c, void *x, const void *own, void *out, int64_t count,
+                                  dtype dt, struct stream *s)
 {
     const size_t bytes = bytes_of(count, dt);
     if (s)
@@ -95,14 +95,14 @@ status comm_reduce_scatter(struct comm *c, const char *name, const void *x, void
 {
     const size_t bytes = bytes_of(count, dt);
     if (c == NULL) return out != x ? dev_copy(s, out, x, bytes) : STATUS_OK;
-    TRY(comm_carry(c, (struct comm_call){.op = COMM_REDUCE_SCATTER,
-                                         .name = name,
-                                         .send = x,
-                                         .recv = scratch,
-                                         .bytes = bytes,
-                                         .out = out,
-                                         .dt = dt,
-                                         .stream = s}));
+    TRY(comm_execute(c, (struct comm_call){.op = COMM_REDUCE_SCATTER,
+                                           .name = name,
+                                           .send = x,
+                                           .recv = scratch,
+                                           .bytes = bytes,
+                                           .out = out,
+                                           .dt = dt,
+                                           .stream = s}));
     if (s) return STATUS_OK; /* GPUs have added already */
     add_up(&(struct terms){.x = scratch, .dt = dt, .apart = count}, c->ranks, count, out);
     return STATUS_OK;
@@ -115,14 +115,14 @@ static int64_t slice(int ranks, int64_t count)
     return (count + ranks * unit - 1) / (ranks * unit) * unit;
 }
 
-size_t comm_sum_scratch(int ranks, int64_t count, dtype dt)
+size_t comm_all_reduce_scratch(int ranks, int64_t count, dtype dt)
 {
     /* sent data, padded to a multiple of slices, and received data */
     return ranks > 1 ? 2 * bytes_of(slice(ranks, count), dt) * (size_t)ranks : 0;
 }
 
-status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch,
-                struct stream *s)
+status comm_all_reduce(struct comm *c, const char *name, void *x, int64_t count, dtype dt, void *scratch,
+                       struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
     const int64_t part = slice(c->ranks, count);
@@ -135,14 +135,14 @@ status comm_sum(struct comm *c, const char *name, void *x, int64_t count, dtype 
         TRY(dev_zero(s, send + bytes, padded - bytes));
     }
     if (s) {
-        TRY(comm_carry(c, (struct comm_call){.op = COMM_ALL_REDUCE,
-                                             .name = name,
-                                             .send = send,
-                                             .recv = recv,
-                                             .bytes = bytes_of(part, dt),
-                                             .out = send,
-                                             .dt = dt,
-                                             .stream = s}));
+        TRY(comm_execute(c, (struct comm_call){.op = COMM_ALL_REDUCE,
+                                               .name = name,
+                                               .send = send,
+                                               .recv = recv,
+                                               .bytes = bytes_of(part, dt),
+                                               .out = send,
+                                               .dt = dt,
+                                               .stream = s}));
     } else {
         TRY(comm_reduce_scatter(c, name, send, own, part, dt, recv, NULL));
         TRY(comm_all_gather(c, name, own, send, bytes_of(part, dt), NULL));
@@ -165,7 +165,7 @@ static status device_sum_f64(struct comm *c, const char *name, double *x, int co
                                      s);
 }
 
-status comm_sum_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
+status comm_all_reduce_f64(struct comm *c, const char *name, double *x, int count, struct stream *s)
 {
     double all[COMM_RANKS_MAX * COMM_SCALARS];
     CHECK(count > 0 && count <= COMM_SCALARS, "%d scalars", count);

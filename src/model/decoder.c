@@ -12,8 +12,8 @@ void stream_norm_init(struct norm_block *m, struct params *p, const char *name, 
 {
     norm_init(m, p, name, (enum norm)spec->norm, spec->hidden_size, spec->norm_eps);
     if (spec->norm_zero_centered) norm_center(m, p);
-    params_split(p, m->w, SPLIT_SUM, NULL, 0);
-    if (m->b >= 0) params_split(p, m->b, SPLIT_SUM, NULL, 0);
+    params_split(p, m->w, SPLIT_PARTIAL_GRAD, NULL, 0);
+    if (m->b >= 0) params_split(p, m->b, SPLIT_PARTIAL_GRAD, NULL, 0);
 }
 
 /* Notes that a linear reads the output of a norm: its FP8 scale has a bound (parallel/fp8.h). */
@@ -33,9 +33,9 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
                 int64_t layer)
 {
     char name[64];
-    m->remembers = model_layer_engram(spec, layer);
+    m->has_engram = model_layer_engram(spec, layer);
     snprintf(name, sizeof name, "%s.engram", layer_name);
-    if (m->remembers) engram_init(&m->engram, p, name, spec, layer);
+    if (m->has_engram) engram_init(&m->engram, p, name, spec, layer);
     snprintf(name, sizeof name, "%s.norm1", layer_name);
     stream_norm_init(&m->norm1, p, name, spec);
     mixer_init(&m->mixer, p, layer_name, spec, layer);
@@ -48,9 +48,9 @@ void block_init(struct block *m, struct params *p, const struct model_spec *spec
 }
 
 /* Assigns the blocks to stages in the order of the model. */
-static struct part part_of(const struct model_spec *spec, const struct mesh *mesh)
+static struct pipeline_part part_of(const struct model_spec *spec, const struct mesh *mesh)
 {
-    struct part part = {.chunks = 1, .first = true, .last = true};
+    struct pipeline_part part = {.chunks = 1, .first = true, .last = true};
     part.layers[0].end = spec->layer_count;
     if (mesh == NULL || mesh->shape.pp == 1) return part;
     const struct mesh_shape *shape = &mesh->shape;
@@ -74,17 +74,17 @@ static struct part part_of(const struct model_spec *spec, const struct mesh *mes
 static void mark_units(struct decoder *d)
 {
     struct param_unit *u = d->params.units;
-    u[0].here = d->part.first || (d->part.last && stage_shares_table(&d->spec));
-    u[0].copy = u[0].here && !d->part.first;
+    u[0].is_local = d->part.first || (d->part.last && stage_shares_table(&d->spec));
+    u[0].is_replica = u[0].is_local && !d->part.first;
     for (int64_t i = 0; i < d->spec.layer_count; i++) {
-        u[i + 1].here = false;
+        u[i + 1].is_local = false;
         for (int c = 0; c < d->part.chunks; c++)
-            u[i + 1].here |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
+            u[i + 1].is_local |= i >= d->part.layers[c].begin && i < d->part.layers[c].end;
     }
     for (int i = (int)d->spec.layer_count + 1; i < d->params.unit_count; i++)
-        u[i].here = u[i].of ? u[u[i].of].here : d->part.last;
+        u[i].is_local = u[i].block_unit ? u[u[i].block_unit].is_local : d->part.last;
     /* The head on another rank writes the first gradient of a tied table, so here backward adds to zeros. */
-    if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].stored = false;
+    if (d->spec.tied_embeddings && !d->part.last) d->params.rows[d->embed.table].gemm_overwrites_grad = false;
 }
 
 /* Experts have units of their own where ranks share them out: they are data parallel over fewer ranks. */
@@ -103,12 +103,12 @@ static void experts_init(struct decoder *d)
     }
 }
 
-static void sparse_grad_init(struct decoder *d)
+static void engram_tables_init(struct decoder *d)
 {
     char name[64];
     for (int i = 0; i < (int)d->spec.layer_count; i++) {
         snprintf(name, sizeof name, "layers.%d.engram", i);
-        if (d->blocks[i].remembers)
+        if (d->blocks[i].has_engram)
             engram_table_init(&d->blocks[i].engram, &d->params, name, &d->spec, i + 1);
     }
 }
@@ -118,11 +118,11 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     *d = (struct decoder){.spec = *spec, .part = part_of(spec, mesh)};
     if (mesh) {
         const int copies = mesh_copies(mesh), ep = mesh_ep(&mesh->shape);
-        d->params.slices = mesh->shape.tp, d->params.slice = mesh->tp_rank;
+        d->params.tp_size = mesh->shape.tp, d->params.tp_rank = mesh->tp_rank;
         d->params.expert_ranks = ep, d->params.expert_rank = mesh->ep_rank;
         d->params.expert_shards = mesh->shape.shard / ep, d->params.expert_shard = mesh->edp_rank / copies;
         d->params.zero = mesh->shape.zero, d->params.shards = mesh->shape.shard,
-        d->params.shard = mesh_part(mesh);
+        d->params.shard = mesh_shard_rank(mesh);
     }
     params_unit(&d->params);
     d->blocks = calloc((size_t)spec->layer_count, sizeof *d->blocks);
@@ -141,7 +141,7 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     TRY(mtp_init(d));
     TRY(hrm_init(d));
     experts_init(d);
-    sparse_grad_init(d);
+    engram_tables_init(d);
     mark_units(d);
     return STATUS_OK;
 }
@@ -165,7 +165,7 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
     if (d->spec.engram_fold && d->spec.engram_layers[0])
         d->token_map = tensor_take(a->arenas.param, "map of tokens", DTYPE_I32, 1, d->spec.vocab_size);
     for (int64_t i = 0; i < d->spec.layer_count; i++)
-        if (d->blocks[i].remembers) d->blocks[i].engram.map = d->token_map.data;
+        if (d->blocks[i].has_engram) d->blocks[i].engram.map = d->token_map.data;
     return rope_lay(&d->rope, &d->spec,
                     &(struct rope_lay_args){.dims = mixer_rope_dims(&d->spec),
                                             .positions = a->positions,
@@ -178,7 +178,7 @@ status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
  * ranks come as values. */
 static bool norm_writes_codes(const struct norm_block *norm, const struct linear *reader, const struct lay *l)
 {
-    return l->recipe == RECIPE_FP8 && norm->kind == NORM_RMSNORM && l->shares <= 1 && reader &&
+    return l->recipe == RECIPE_FP8 && norm->kind == NORM_RMSNORM && l->tp_size <= 1 && reader &&
            l->params->rows[reader->w].fp8 >= 0;
 }
 
@@ -222,7 +222,7 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
     const int64_t d = m->norm1.d, n = part.n;
     struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL);
     struct lay branch;
-    if (m->remembers) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
+    if (m->has_engram) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
     s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, n, d);
     s->y1 = norm_output_lay(&s->y1_q, &m->norm1, mixer_in(&m->mixer), l);
     s->mixer_dout_q = dout_quantized(mixer_out(&m->mixer), l);
@@ -236,7 +236,7 @@ void block_lay(const struct block *m, struct block_saved *s, const struct lay *l
     norm_lay(&m->norm2, &s->norm2, &part);
     branch = branch_lay(l, &s->y2, ffn_out(&m->ffn));
     ffn_lay(&m->ffn, &s->ffn, &branch);
-    sp_lay(&s->whole, d, l);
+    sp_lay(&s->seq_par, d, l);
     s->act_end = arena_mark(l->act);
 }
 
@@ -256,7 +256,7 @@ static void stream_lay(struct activations *a, const struct lay *l, int64_t n, in
 bool activations_stream_codes(const struct decoder *d, const struct lay *l)
 {
     return l->recipe == RECIPE_FP8 && l->mode == LAY_TRAIN && d->norm.kind == NORM_RMSNORM &&
-           l->shares <= 1 && l->sets == 0 && d->hrm == NULL;
+           l->tp_size <= 1 && l->sets == 0 && d->hrm == NULL;
 }
 
 /* All layers share one FP8 buffer for the residual-stream gradient G. */
@@ -276,7 +276,7 @@ static struct lay stream_codes_lay(const struct decoder *d, const struct lay *l)
 status activations_lay(struct activations *a, const struct decoder *d, const struct lay *given)
 {
     struct lay with_shares = *given;
-    with_shares.shares = (int)params_slices(&d->params);
+    with_shares.tp_size = (int)params_tp_size(&d->params);
     with_shares.params = &d->params;
     const struct lay *l = &with_shares, part = sp_local_lay(l);
     const int64_t width = d->spec.hidden_size, n = part.n;
@@ -304,7 +304,7 @@ status activations_lay(struct activations *a, const struct decoder *d, const str
     final.recompute = RECOMPUTE_NONE; /* read at once: nothing to recompute */
     norm_lay(&d->norm, &a->norm, &final);
     head_lay(&d->head, &a->head, l);
-    sp_lay(&a->ends, width, l);
+    sp_lay(&a->seq_par_embed_head, width, l);
     arena_release(l->scratch, mark);
     return STATUS_OK;
 }
@@ -322,24 +322,25 @@ void activations_fini(struct activations *a)
  * shrink. */
 void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 {
-    const int64_t part = n / s->whole.shares;
+    const int64_t part = n / s->seq_par.tp_size;
     struct tensor *all[] = {&s->s1,         &s->y1,         &s->s2,         &s->y2,
                             &s->norm1.mean, &s->norm1.rstd, &s->norm2.mean, &s->norm2.rstd};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
-    sp_rows(&s->whole, n);
+    sp_rows(&s->seq_par, n);
     mixer_rows(&m->mixer, &s->mixer, n);
     ffn_rows(&m->ffn, &s->ffn, n);
-    if (m->remembers) engram_rows(&s->engram, n, part);
+    if (m->has_engram) engram_rows(&s->engram, n, part);
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
     CHECK(n > 0 && n <= a->lay.n, "%lld tokens in a layout for %lld", (long long)n, (long long)a->lay.n);
-    const int64_t part = n / a->ends.shares;
-    CHECK(n % a->ends.shares == 0, "%lld tokens for %d ranks", (long long)n, a->ends.shares);
+    const int64_t part = n / a->seq_par_embed_head.tp_size;
+    CHECK(n % a->seq_par_embed_head.tp_size == 0, "%lld tokens for %d ranks", (long long)n,
+          a->seq_par_embed_head.tp_size);
     if (a->x.shape[0] == part) return;
     struct tensor *all[] = {&a->x, &a->branch, &a->grad, &a->s, &a->y, &a->dy, &a->norm.mean, &a->norm.rstd};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], part);
-    sp_rows(&a->ends, n);
+    sp_rows(&a->seq_par_embed_head, n);
     for (int64_t i = 0; i < d->spec.layer_count; i++) block_rows(&d->blocks[i], &a->blocks[i], n);
     mtp_rows(a, d, n);
     hrm_rows(a, part);
@@ -364,8 +365,8 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
                           const struct block_io *io, const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
-    if (m->remembers) {
-        TRY(engram_fwd(&m->engram, &s->engram, c, x, branch, &s->whole, r));
+    if (m->has_engram) {
+        TRY(engram_fwd(&m->engram, &s->engram, c, x, branch, &s->seq_par, r));
         x = s->engram.sum, branch = s->engram.out;
     }
     return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
@@ -373,44 +374,45 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
 
 /* Forward from s->y1 to the mixer's output, and from s->y2 to the feed-forward output. */
 static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct sink out, const struct exec *r)
+                               struct branch_dst out, const struct exec *r)
 {
     struct tensor y;
-    TRY(sp_all_gather_begin(s->whole.in, s->y1, SP_OVERLAP, &y, r));
-    const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, SP_OVERLAP, r), out.sum};
+    TRY(sp_all_gather_begin(s->seq_par.in, s->y1, SP_OVERLAP, &y, r));
+    const struct branch_dst here = {sp_reduce_scatter_begin(&s->seq_par, out.dst, SP_OVERLAP, r),
+                                    out.residual};
     TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
-    return sp_reduce_scatter(&s->whole, out.to, r);
+    return sp_reduce_scatter(&s->seq_par, out.dst, r);
 }
 static status branch_ffn_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                             struct sink out, const struct exec *r)
+                             struct branch_dst out, const struct exec *r)
 {
     const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y;
-    TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
-    const struct sink here = {sp_reduce_scatter_begin(&s->whole, out.to, how, r), out.sum};
+    TRY(sp_all_gather_begin(s->seq_par.in, s->y2, how, &y, r));
+    const struct branch_dst here = {sp_reduce_scatter_begin(&s->seq_par, out.dst, how, r), out.residual};
     TRY(ffn_fwd(&m->ffn, &s->ffn, c, y, here, r));
-    return sp_reduce_scatter(&s->whole, out.to, r);
+    return sp_reduce_scatter(&s->seq_par, out.dst, r);
 }
 /* Backward from g, the gradient of such an output, to the gradient of its input. */
 static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                                struct tensor g, struct tensor dy, const struct exec *r)
 {
     struct tensor y, dout;
-    TRY(sp_all_gather_begin(s->whole.out, g, SP_OVERLAP, &dout, r));
-    TRY(sp_all_gather_begin(s->whole.in, s->y1, SP_OVERLAP, &y, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, sp_reduce_scatter_begin(&s->whole, dy, SP_OVERLAP, r),
+    TRY(sp_all_gather_begin(s->seq_par.out, g, SP_OVERLAP, &dout, r));
+    TRY(sp_all_gather_begin(s->seq_par.in, s->y1, SP_OVERLAP, &y, r));
+    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, sp_reduce_scatter_begin(&s->seq_par, dy, SP_OVERLAP, r),
                   r));
-    return sp_reduce_scatter(&s->whole, dy, r);
+    return sp_reduce_scatter(&s->seq_par, dy, r);
 }
 static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
                              struct tensor g, struct tensor dy, const struct exec *r)
 {
     const enum sp_mode how = ffn_how(&m->ffn);
     struct tensor y, dout;
-    TRY(sp_all_gather_begin(s->whole.out, g, how, &dout, r));
-    TRY(sp_all_gather_begin(s->whole.in, s->y2, how, &y, r));
-    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, sp_reduce_scatter_begin(&s->whole, dy, how, r), r));
-    return sp_reduce_scatter(&s->whole, dy, r);
+    TRY(sp_all_gather_begin(s->seq_par.out, g, how, &dout, r));
+    TRY(sp_all_gather_begin(s->seq_par.in, s->y2, how, &y, r));
+    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, sp_reduce_scatter_begin(&s->seq_par, dy, how, r), r));
+    return sp_reduce_scatter(&s->seq_par, dy, r);
 }
 
 /* Forward from y1 to s2 and y2: the mixer, and the norm behind it, which also adds the residual. */
@@ -419,10 +421,10 @@ static status block_mix(const struct block *m, struct block_saved *s, const stru
 {
     const struct tensor none = {0};
     if (mixer_adds(&m->mixer, r)) {
-        TRY(branch_mixer_fwd(m, s, c, (struct sink){s->s2, s->s1}, r));
+        TRY(branch_mixer_fwd(m, s, c, (struct branch_dst){s->s2, s->s1}, r));
         return norm_fwd(&m->norm2, &s->norm2, s->s2, none, s->s2, s->y2, r);
     }
-    TRY(branch_mixer_fwd(m, s, c, (struct sink){.to = branch}, r));
+    TRY(branch_mixer_fwd(m, s, c, (struct branch_dst){.dst = branch}, r));
     return norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r);
 }
 
@@ -434,10 +436,10 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(block_mix(m, s, c, io->out, r));
     if (io->next.data && ffn_adds(&m->ffn, r)) {
         *io = (struct block_io){.x = io->next, .out = io->out};
-        return branch_ffn_fwd(m, s, c, (struct sink){io->x, s->s2}, r);
+        return branch_ffn_fwd(m, s, c, (struct branch_dst){io->x, s->s2}, r);
     }
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return branch_ffn_fwd(m, s, c, (struct sink){.to = io->out}, r);
+    return branch_ffn_fwd(m, s, c, (struct branch_dst){.dst = io->out}, r);
 }
 
 /* Layers without saved activations share buffers. Before a layer with engram, the next layer's sum could
@@ -446,21 +448,21 @@ struct tensor block_next(const struct decoder *d, const struct block_saved *bloc
                          struct tensor last)
 {
     const struct tensor none = {0};
-    if (d->blocks[i].remembers) return none;
+    if (d->blocks[i].has_engram) return none;
     if (i + 1 == end) return last;
-    return d->blocks[i + 1].remembers ? none : blocks[i + 1].s1;
+    return d->blocks[i + 1].has_engram ? none : blocks[i + 1].s1;
 }
 
 void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l)
 {
     mixer_cache_lay(&m->mixer, &k->mixer, l);
-    if (m->remembers) engram_cache_lay(&m->engram, &k->engram, l);
+    if (m->has_engram) engram_cache_lay(&m->engram, &k->engram, l);
 }
 
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
                         const struct cache_at *at, const struct exec *r)
 {
-    if (m->remembers) TRY(engram_cache_fill(&m->engram, &s->engram, &k->engram, at, r));
+    if (m->has_engram) TRY(engram_cache_fill(&m->engram, &s->engram, &k->engram, at, r));
     return mixer_cache_fill(&m->mixer, &s->mixer, &k->mixer, at, r);
 }
 
@@ -468,7 +470,7 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
                   const struct mix *c, const struct cache_at *at, struct block_io *io, const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
-    if (m->remembers) {
+    if (m->has_engram) {
         TRY(engram_step(&m->engram, &s->engram, &cache->engram, c, at, x, branch, r));
         x = s->engram.sum, branch = s->engram.out;
     }
@@ -476,7 +478,7 @@ status block_step(const struct block *m, struct block_saved *s, struct block_cac
     TRY(mixer_step(&m->mixer, &s->mixer, &cache->mixer, c, at, s->y1, io->out, r));
     TRY(norm_fwd(&m->norm2, &s->norm2, s->s1, io->out, s->s2, s->y2, r));
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return ffn_fwd(&m->ffn, &s->ffn, c, s->y2, (struct sink){.to = io->out}, r);
+    return ffn_fwd(&m->ffn, &s->ffn, c, s->y2, (struct branch_dst){.dst = io->out}, r);
 }
 
 /* FP8: the values of y1 and y2 are not kept. GEMMs in bf16 read them. */
@@ -494,14 +496,14 @@ status block_recompute(const struct block *m, struct block_saved *s, enum recomp
     const struct tensor none = {0};
     leave_values(m, s, r);
     if (policy == RECOMPUTE_NONE) return recompute_values(m, s, r);
-    if (m->remembers) TRY(engram_recompute(&m->engram, &s->engram, policy, c, &s->whole, r));
+    if (m->has_engram) TRY(engram_recompute(&m->engram, &s->engram, policy, c, &s->seq_par, r));
     TRY(norm_fwd(&m->norm1, &s->norm1, s->s1, none, none, s->y1, r));
     if (policy == RECOMPUTE_FULL)
         TRY(block_mix(m, s, c, branch, r));
     else
         TRY(norm_fwd(&m->norm2, &s->norm2, s->s2, none, none, s->y2, r));
     struct tensor y = s->y2;
-    if (policy == RECOMPUTE_FULL) TRY(sp_all_gather_begin(s->whole.in, s->y2, ffn_how(&m->ffn), &y, r));
+    if (policy == RECOMPUTE_FULL) TRY(sp_all_gather_begin(s->seq_par.in, s->y2, ffn_how(&m->ffn), &y, r));
     return ffn_recompute(&m->ffn, &s->ffn, policy, y, r);
 }
 
@@ -517,21 +519,21 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(unit_grad_begin(p, u->first, m->norm2.w, r->stream));
     TRY(branch_mixer_bwd(m, s, c, g_mixer, dy, r));
     TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, with_codes(g, next), r));
-    return m->remembers ? engram_bwd(&m->engram, &s->engram, c, g, &s->whole, r) : STATUS_OK;
+    return m->has_engram ? engram_bwd(&m->engram, &s->engram, c, g, &s->seq_par, r) : STATUS_OK;
 }
 
 status decoder_embed_fwd(const struct decoder *d, struct activations *a, const struct batch *b,
                          const struct exec *r)
 {
-    TRY(embed_fwd(&d->embed, b, sp_out(&a->ends, a->x), r));
-    return sp_reduce_scatter(&a->ends, a->x, r);
+    TRY(embed_fwd(&d->embed, b, sp_out(&a->seq_par_embed_head, a->x), r));
+    return sp_reduce_scatter(&a->seq_par_embed_head, a->x, r);
 }
 
 status decoder_embed_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                          const struct exec *r)
 {
     struct tensor dx;
-    TRY(sp_all_gather(a->ends.out, a->grad, &dx, r));
+    TRY(sp_all_gather(a->seq_par_embed_head.out, a->grad, &dx, r));
     return embed_bwd(&d->embed, b, dx, r);
 }
 
@@ -539,10 +541,10 @@ status decoder_head(const struct decoder *d, struct activations *a, const struct
                     const struct exec *r)
 {
     struct head_loss_args args = *given;
-    TRY(sp_all_gather(a->ends.in, given->y, &args.y, r));
-    if (given->dy.data) args.dy = sp_out(&a->ends, given->dy);
+    TRY(sp_all_gather(a->seq_par_embed_head.in, given->y, &args.y, r));
+    if (given->dy.data) args.dy = sp_out(&a->seq_par_embed_head, given->dy);
     TRY(head_loss(&d->head, &a->head, &args, r));
-    return given->dy.data ? sp_reduce_scatter(&a->ends, given->dy, r) : STATUS_OK;
+    return given->dy.data ? sp_reduce_scatter(&a->seq_par_embed_head, given->dy, r) : STATUS_OK;
 }
 
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -550,9 +552,9 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
 {
     SCOPE("embed.fwd", -1);
     activations_rows(a, d, b->rows);
-    TRY(params_enter(r->params, 0, UNIT_FORWARD));
+    TRY(params_unshard(r->params, 0, UNIT_FORWARD));
     TRY(decoder_embed_fwd(d, a, b, r));
-    if (d->hrm) TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD)); /* the norms' unit */
+    if (d->hrm) TRY(params_unshard(r->params, d->spec.layer_count + 1, UNIT_FORWARD)); /* the norms' unit */
     return hrm_begin(d, a, r);
 }
 
@@ -574,7 +576,7 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
     TRY(hrm_enter(d, a, k, &io, r));
     for (int64_t i = at.from; i < at.to; i++) {
         SCOPE("block.fwd", i);
-        TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
+        TRY(params_unshard(r->params, i + 1, UNIT_FORWARD));
         io.next = block_next(d, a->blocks, i, at.to, end ? a->s : (struct tensor){0});
         if (by)
             TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .mix = &c, .io = &io}));
@@ -583,7 +585,7 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
     }
     SCOPE("norm.fwd", -1);
     if (!end) return hrm_low_fwd(d, a, &io, r);
-    TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
+    TRY(params_unshard(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
     return norm_fwd(&d->norm, &a->norm, io.x, io.branch, a->s, a->y, r);
 }
 
@@ -630,8 +632,8 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     const bool more = d->spec.mtp_depth > 0;            /* MTP: the gradient from its modules is in a->grad */
     const int64_t end = d->spec.layer_count + 1;        /* the unit of norm and head */
     const bool early = d->spec.tied_embeddings || more; /* the first gradient of the table is written here */
-    if (early) TRY(unit_grad_enter(r->params, 0, r->stream));
-    TRY(unit_grad_enter(r->params, end, r->stream));
+    if (early) TRY(unit_grad_unshard(r->params, 0, r->stream));
+    TRY(unit_grad_unshard(r->params, end, r->stream));
     if (more) TRY(mtp_fwd_bwd(d, a, b, a->s, r));
     {
         SCOPE("head.loss", -1);
@@ -653,24 +655,24 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
         TRY(norm_bwd(&d->norm, &a->norm, a->s, a->dy, more ? a->grad : (struct tensor){0},
                      with_codes(a->grad, &a->blocks[d->spec.layer_count - 1].ffn_dout_q), r));
     }
-    if (!d->hrm) TRY(params_leave(r->params, end));
+    if (!d->hrm) TRY(params_reshard(r->params, end));
     const struct mix c = {.rope = &d->rope, .batch = b};
     const int64_t low = d->hrm ? model_pass(&d->spec, 0).to : -1;
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
         SCOPE("block.bwd", i);
         if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
-        TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
+        TRY(params_unshard(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_recompute(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy,
                       i > 0 ? &a->blocks[i - 1].ffn_dout_q : NULL, r));
-        TRY(params_leave(r->params, i + 1));
+        TRY(params_reshard(r->params, i + 1));
     }
     SCOPE("embed.bwd", -1);
-    if (!early) TRY(unit_grad_enter(r->params, 0, r->stream));
+    if (!early) TRY(unit_grad_unshard(r->params, 0, r->stream));
     TRY(hrm_begin_bwd(d, a, r));
-    if (d->hrm) TRY(params_leave(r->params, end));
+    if (d->hrm) TRY(params_reshard(r->params, end));
     TRY(decoder_embed_bwd(d, a, b, r));
-    return params_leave(r->params, 0);
+    return params_reshard(r->params, 0);
 }
 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,

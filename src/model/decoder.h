@@ -30,7 +30,7 @@
 #include "parallel/mesh.h"
 
 struct block {
-    bool remembers; /* has an n-gram memory (engram), which runs first */
+    bool has_engram; /* has an n-gram memory (engram), which runs first */
     struct engram engram;
     struct norm_block norm1, norm2;
     struct mixer_block mixer;
@@ -42,7 +42,7 @@ struct block_saved {
     struct mixer_saved mixer;
     struct ffn_saved ffn;
     struct engram_saved engram;
-    struct sp whole;
+    struct sp seq_par;
     /* FP8 forms of y1 and y2, and of G as the feed-forward part and the mixer read it in backward */
     struct quantized y1_q, y2_q, ffn_dout_q, mixer_dout_q;
     size_t act_mixer, act_end;    /* offsets in the activation arena: where the mixer ends, and where the block ends */
@@ -59,19 +59,19 @@ struct stages; /* model/stage.h */
 struct hrm; /* model/hrm.h */
 struct hrm_saved;
 
-enum { PART_CHUNKS = 64 };
+enum { PIPELINE_PART_CHUNKS = 64 };
 /* What a pipeline rank holds: one or several ranges of blocks, and the model's first and last parts. */
-struct part {
+struct pipeline_part {
     int chunks;
     struct {
         int64_t begin, end;
-    } layers[PART_CHUNKS]; /* in model order */
+    } layers[PIPELINE_PART_CHUNKS]; /* in model order */
     bool first, last;      /* first: the embedding; last: final norm, head, MTP modules */
 };
 
 struct decoder {
     struct model_spec spec;
-    struct part part;
+    struct pipeline_part part;
     struct params params;
     struct embed embed;
     struct block *blocks; /* [layer_count], owned */
@@ -94,7 +94,7 @@ struct activations {
     struct tensor s, y, dy; /* [N, D]: final sum, its norm, gradient of the norm's output */
     struct norm_saved norm;
     struct head_saved head;
-    struct sp ends;       /* sequence parallelism of embedding and head */
+    struct sp seq_par_embed_head; /* sequence parallelism of embedding and head */
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training only */
     struct stages *stages;   /* owned, with lay.sets: replaces blocks */
     struct hrm_saved *hrm;   /* owned; NULL: no HRM */
@@ -141,7 +141,7 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
                     const struct exec *r) WARN_UNUSED;
 /* Forward and backward. loss_sum += over all segments (model_segments), mtp_loss_sum += over the MTP modules.
  * Parameter gradients are those of loss_sum * exec.scalars->grad_scale + mtp_loss_sum * mtp_scale: GEMMs = or +=
- * (exec.accum), the rest += (params.h: `stored`). */
+ * (exec.accum), the rest += (params.h: `gemm_overwrites_grad`). */
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                        double z_loss, const struct exec *r) WARN_UNUSED;
 

@@ -167,8 +167,8 @@ status hf_map(const struct decoder *d, struct hf_tensor **list, int *count)
         const struct param *p = &d->params.rows[l.rows[i].param];
         if (p->role != ROLE_BALANCE) covered += l.rows[i].rows * (p->rank == 2 ? p->shape[1] : 1);
     }
-    CHECK(covered == d->params.unique, "%s: the names cover %lld of %lld parameters", family->name,
-          (long long)covered, (long long)d->params.unique);
+    CHECK(covered == d->params.param_count, "%s: the names cover %lld of %lld parameters", family->name,
+          (long long)covered, (long long)d->params.param_count);
     *list = l.rows;
     *count = l.count;
     return STATUS_OK;

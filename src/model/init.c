@@ -47,7 +47,7 @@ struct stretch {
 /* The dtype in which they are drawn. */
 static dtype drawn_dt(const struct params *p)
 {
-    return params_halves(p) ? DTYPE_BF16 : dtype_acc(p->dt);
+    return params_split_master(p) ? DTYPE_BF16 : dtype_acc(p->dt);
 }
 
 static status fill(const struct params *p, const struct stretch *part, uint64_t seed, const struct exec *r)
@@ -61,8 +61,8 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     for (int64_t k = part->from; k < part->to; k++)
         dtype_store(values, k - part->from, acc,
                     initial(row, seed, key, params_line(p, part->row, params_place(p), k).global));
-    status st = params_halves(p) ? master_weights_put_row(r, part->row, values)
-                                 : dev_upload(r->stream, part->at, values, bytes);
+    status st = params_split_master(p) ? master_weights_put_row(r, part->row, values)
+                                       : dev_upload(r->stream, part->at, values, bytes);
     if (st == STATUS_OK) st = dev_sync(r->stream);
     free(values);
     return st;
@@ -83,7 +83,7 @@ static status draw_block(const struct params *p, const struct stretch *part, con
         if (begin >= end) continue;
         TRY(r->ops->normal(
             &(struct normal_args){.x = part->at + (size_t)(begin - part->from) * dtype_bytes(dt),
-                                  .low = part->low ? part->low + (begin - part->from) : NULL,
+                                  .master_residual = part->low ? part->low + (begin - part->from) : NULL,
                                   .count = end - begin + (lines - 1) * b->width,
                                   .first = b->global + k * b->stride + begin - line,
                                   .width = b->width,
@@ -125,12 +125,12 @@ static status begin_part(struct decoder *d, const struct stretch *part, uint64_t
  * gradients' buffer, which is as large and unused before the first step. */
 static struct stretch stretch_of(const struct params *p, int row)
 {
-    const struct param_held held = params_held(p, row);
-    const bool halves = params_halves(p);
+    const struct param_local_range held = params_local_range(p, row);
+    const bool halves = params_split_master(p);
     char *array = halves ? p->weight : params_host_master(p) ? p->grad : p->master;
     return (struct stretch){row, held.from, held.to,
                             array + (size_t)(halves ? held.weight : held.master) * dtype_bytes(drawn_dt(p)),
-                            halves && p->low ? p->low + held.master : NULL};
+                            halves && p->master_residual ? p->master_residual + held.master : NULL};
 }
 
 status init_weights(struct decoder *d, const struct exec *r, uint64_t seed)

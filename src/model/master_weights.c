@@ -53,10 +53,10 @@ static void join(const struct pieces *b, float *x, int64_t count)
 status master_weights_put_row(const struct exec *r, int row, const float *from)
 {
     const struct params *p = r->params;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     const int64_t count = held.to - held.from;
     struct pieces b;
-    CHECK(params_halves(p), "master weights that are whole");
+    CHECK(params_split_master(p), "master weights that are whole");
     TRY(pieces_open(&b, count));
     status st = STATUS_OK;
     for (int64_t at = 0; at < count && st == STATUS_OK; at += PIECE) {
@@ -64,7 +64,8 @@ status master_weights_put_row(const struct exec *r, int row, const float *from)
         const size_t bytes = (size_t)n * sizeof *b.upper;
         split(from + at, &b, n);
         st = dev_upload(r->stream, (bf16 *)p->weight + held.weight + at, b.upper, bytes);
-        if (st == STATUS_OK && p->low) st = dev_upload(r->stream, p->low + held.master + at, b.low, bytes);
+        if (st == STATUS_OK && p->master_residual)
+            st = dev_upload(r->stream, p->master_residual + held.master + at, b.low, bytes);
     }
     if (st == STATUS_OK)
         st = derived_refresh(&(struct derived_refresh){.event = DERIVED_HOST,
@@ -80,7 +81,7 @@ status master_weights_put_row(const struct exec *r, int row, const float *from)
 static status get_row(const struct exec *r, int row, float *to)
 {
     const struct params *p = r->params;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     const int64_t count = held.to - held.from;
     struct pieces b;
     if (p->masterless && p->rows[row].role == ROLE_BALANCE)
@@ -91,8 +92,9 @@ static status get_row(const struct exec *r, int row, float *to)
         const int64_t n = count - at < PIECE ? count - at : PIECE;
         const size_t bytes = (size_t)n * sizeof *b.upper;
         st = dev_download(r->stream, b.upper, (bf16 *)p->weight + held.weight + at, bytes);
-        if (st == STATUS_OK && p->low) st = dev_download(r->stream, b.low, p->low + held.master + at, bytes);
-        if (p->low == NULL) memset(b.low, 0, bytes);
+        if (st == STATUS_OK && p->master_residual)
+            st = dev_download(r->stream, b.low, p->master_residual + held.master + at, bytes);
+        if (p->master_residual == NULL) memset(b.low, 0, bytes);
         if (st == STATUS_OK) st = dev_sync(r->stream);
         if (st == STATUS_OK) join(&b, to + at, n);
     }
@@ -107,14 +109,14 @@ static status round_weights(const struct exec *r)
     for (int u = 0; u < p->unit_count; u++) {
         const struct param_unit *unit = &p->units[u];
         const int64_t count = p->zero ? unit->count / unit->shards : unit->count,
-                      at = p->zero ? unit->own : unit->begin,
+                      at = p->zero ? unit->shard_offset : unit->begin,
                       to = p->zero == 1 || p->zero == 2 ? unit->begin + unit->shard * count : at;
-        if (!unit->here) continue;
-        TRY(r->ops->halves(&(struct halves_args){.way = HALVES_SPLIT,
-                                                 .x = (float *)p->grad + at,
-                                                 .upper = (bf16 *)p->weight + to,
-                                                 .count = count},
-                           r->stream));
+        if (!unit->is_local) continue;
+        TRY(r->ops->split_master(&(struct split_master_args){.way = MASTER_SPLIT,
+                                                             .x = (float *)p->grad + at,
+                                                             .upper = (bf16 *)p->weight + to,
+                                                             .count = count},
+                                 r->stream));
     }
     return STATUS_OK;
 }
@@ -128,11 +130,11 @@ static size_t master_bytes(const struct params *p)
 status master_weights_put(const struct exec *r, const float *from)
 {
     const struct params *p = r->params;
-    for (int i = 0; params_halves(p) && i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
+    for (int i = 0; params_split_master(p) && i < p->count; i++) {
+        const struct param_local_range held = params_local_range(p, i);
         if (held.to > held.from) TRY(master_weights_put_row(r, i, from + held.master));
     }
-    if (params_halves(p)) return STATUS_OK;
+    if (params_split_master(p)) return STATUS_OK;
     if (from != p->master)
         TRY(dev_upload(params_host_master(p) ? NULL : r->stream, p->master, from, master_bytes(p)));
     if (!params_host_master(p)) return STATUS_OK;
@@ -146,12 +148,13 @@ status master_weights_put(const struct exec *r, const float *from)
 status master_weights_get(const struct exec *r, float *to)
 {
     const struct params *p = r->params;
-    CHECK(!params_halves(p) || p->low || p->masterless, "halves of master weights that are lost");
-    for (int i = 0; params_halves(p) && i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
+    CHECK(!params_split_master(p) || p->master_residual || p->masterless,
+          "halves of master weights that are lost");
+    for (int i = 0; params_split_master(p) && i < p->count; i++) {
+        const struct param_local_range held = params_local_range(p, i);
         if (held.to > held.from) TRY(get_row(r, i, to + held.master));
     }
-    if (params_halves(p)) return dev_sync(r->stream);
+    if (params_split_master(p)) return dev_sync(r->stream);
     TRY(dev_download(params_host_master(p) ? NULL : r->stream, to, p->master, master_bytes(p)));
     return dev_sync(r->stream);
 }
@@ -182,22 +185,24 @@ static status queue_halves(struct stream *side, uint16_t *to, const uint16_t *fr
 static status queue_row(const struct exec *r, struct stream *side, int row, float *to)
 {
     const struct params *p = r->params;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     const int64_t count = held.to - held.from;
     if (is_whole(p, row))
         return dev_download(side, to, params_f32(p, row) + held.from, (size_t)count * sizeof *to);
     TRY(queue_halves(side, (uint16_t *)to, (const uint16_t *)p->weight + held.weight, count, 0));
-    return p->low ? queue_halves(side, (uint16_t *)to, p->low + held.master, count, 1) : STATUS_OK;
+    return p->master_residual ? queue_halves(side, (uint16_t *)to, p->master_residual + held.master, count, 1)
+                              : STATUS_OK;
 }
 
 status master_weights_queue(const struct exec *r, struct stream *side, float *to)
 {
     const struct params *p = r->params;
     CHECK(!params_host_master(p), "master weights that are in host memory");
-    CHECK(!params_halves(p) || p->low || p->masterless, "halves of master weights that are lost");
-    if (!params_halves(p)) return dev_download(side, to, p->master, master_bytes(p));
+    CHECK(!params_split_master(p) || p->master_residual || p->masterless,
+          "halves of master weights that are lost");
+    if (!params_split_master(p)) return dev_download(side, to, p->master, master_bytes(p));
     for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
+        const struct param_local_range held = params_local_range(p, i);
         if (held.to > held.from) TRY(queue_row(r, side, i, to + held.master));
     }
     return STATUS_OK;
@@ -218,20 +223,21 @@ status master_weights_join(const struct exec *r, float *to)
 {
     const struct params *p = r->params;
     _Atomic bool refused = false;
-    if (!params_halves(p)) return STATUS_OK;
+    if (!params_split_master(p)) return STATUS_OK;
 #pragma omp parallel
     {
         uint16_t *spare = malloc(2 * BLOCK * sizeof *spare);
         if (spare == NULL) refused = true;
         for (int i = 0; i < p->count; i++) {
-            const struct param_held held = params_held(p, i);
+            const struct param_local_range held = params_local_range(p, i);
             const int64_t count = held.to - held.from;
             if (is_whole(p, i)) continue;
 #pragma omp for schedule(dynamic, 1) nowait
             for (int64_t b = 0; b < chunk_count(count, BLOCK); b++) {
                 const struct span span = chunk_span(b, count, BLOCK);
                 if (spare)
-                    join_block(to + held.master + span.begin, span.end - span.begin, p->low != NULL, spare);
+                    join_block(to + held.master + span.begin, span.end - span.begin,
+                               p->master_residual != NULL, spare);
             }
         }
         free(spare);

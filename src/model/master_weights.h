@@ -1,6 +1,6 @@
 /* Converts master weights between fp32 (as a file or the host stores them) and the run's storage: fp32, split master
  * weights in bf16 (tensor/params.h), or host memory. A host array has the layout of params.master, or the layout that
- * it would have: param_held.master. */
+ * it would have: param_local_range.master. */
 #ifndef INGOT_MODEL_MASTER_WEIGHTS_H
 #define INGOT_MODEL_MASTER_WEIGHTS_H
 #include "parallel/exec.h"

@@ -21,10 +21,10 @@ static void module_init(struct mtp *m, struct params *p, const struct model_spec
     }
     snprintf(name, sizeof name, "%s.e_proj", layer);
     linear_init(&m->e, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
-    linear_split(&m->e, p, SPLIT_SUM, NULL, 0);
+    linear_split(&m->e, p, SPLIT_PARTIAL_GRAD, NULL, 0);
     snprintf(name, sizeof name, "%s.h_proj", layer);
     linear_init(&m->h, p, name, ROLE_MATRIX, d, d, BIAS_NONE);
-    linear_split(&m->h, p, SPLIT_SUM, NULL, 0);
+    linear_split(&m->h, p, SPLIT_PARTIAL_GRAD, NULL, 0);
     block_init(&m->block, p, spec, layer, spec->layer_count + index);
 }
 
@@ -47,7 +47,7 @@ static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct la
     kept.recompute = RECOMPUTE_NONE; /* keep the last norm's output and statistics */
     s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
     s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
-    if (l->context > 1) s->ahead = tensor_take(l->scratch, "ids ahead", DTYPE_I32, 1, l->n * l->context);
+    if (l->cp_size > 1) s->ahead = tensor_take(l->scratch, "ids ahead", DTYPE_I32, 1, l->n * l->cp_size);
     s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, n, d);
     s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, n, d);
     norm_lay(&m->norm, &s->norm, &kept);
@@ -85,7 +85,7 @@ void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows)
                                 &s->hnorm.rstd, &s->norm.mean,  &s->norm.rstd};
         for (size_t k = 0; k < sizeof ids / sizeof ids[0]; k++) tensor_rows(ids[k], rows);
         for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
-            tensor_rows(all[k], rows / s->block.whole.shares);
+            tensor_rows(all[k], rows / s->block.seq_par.tp_size);
         block_rows(&d->mtp[i].block, &s->block, rows);
     }
 }
@@ -112,8 +112,8 @@ static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_sa
     const struct tensor none = {0};
     const struct batch ahead = seen(b, s);
     const struct embed table = table_alone(d);
-    TRY(embed_fwd(&table, &ahead, sp_out(&s->block.whole, s->embedded), r));
-    TRY(sp_reduce_scatter(&s->block.whole, s->embedded, r));
+    TRY(embed_fwd(&table, &ahead, sp_out(&s->block.seq_par, s->embedded), r));
+    TRY(sp_reduce_scatter(&s->block.seq_par, s->embedded, r));
     TRY(norm_fwd(&m->enorm, &s->enorm, s->embedded, none, none, s->e, r));
     return norm_fwd(&m->hnorm, &s->hnorm, h, none, none, s->h, r);
 }
@@ -122,14 +122,14 @@ static status inputs(const struct decoder *d, const struct mtp *m, struct mtp_sa
 static status ids_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const int32_t *ids,
                         int32_t none, struct tensor to, const struct exec *r)
 {
-    TRY(r->ops->ahead(&(struct ahead_args){.in = ids,
-                                           .out = b->context ? s->ahead.data : to.data,
-                                           .none = none,
-                                           .cu_seqlens = context_whole(b)->cu_seqlens,
-                                           .k = k,
-                                           .docs = context_whole(b)->docs,
-                                           .rows = context_whole(b)->rows},
-                      r->stream));
+    TRY(r->ops->shift_tokens(&(struct shift_tokens_args){.in = ids,
+                                                         .out = b->context ? s->ahead.data : to.data,
+                                                         .none = none,
+                                                         .cu_seqlens = context_whole(b)->cu_seqlens,
+                                                         .k = k,
+                                                         .docs = context_whole(b)->docs,
+                                                         .rows = context_whole(b)->rows},
+                             r->stream));
     return b->context ? context_rows_take(to, s->ahead, b->context, r) : STATUS_OK;
 }
 
@@ -147,7 +147,7 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
     SCOPE("mtp.fwd", i);
     const struct mtp *m = &d->mtp[i];
     struct mtp_saved *s = &a->mtp[i];
-    TRY(params_enter(r->params, m->unit, UNIT_FORWARD));
+    TRY(params_unshard(r->params, m->unit, UNIT_FORWARD));
     TRY(look_ahead(s, c->batch, i + 1, r));
     TRY(inputs(d, m, s, c->batch, i ? a->mtp[i - 1].s : stream, r));
     TRY(linear_fwd(&m->e, &s->e_saved, s->e, a->x, r));
@@ -167,7 +167,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     struct mtp_saved *s = &a->mtp[i];
     const struct tensor none = {0}, h = i ? a->mtp[i - 1].s : stream;
     const bool last = i == d->spec.mtp_depth - 1;
-    TRY(params_enter(r->params, m->unit, UNIT_BACKWARD));
+    TRY(params_unshard(r->params, m->unit, UNIT_BACKWARD));
     TRY(decoder_head(d, a,
                      &(struct head_loss_args){.y = s->y,
                                               .dy = a->dy,
@@ -186,12 +186,12 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
     const struct batch ahead = seen(c->batch, s);
     const struct embed table = table_alone(d);
     struct tensor dx;
-    TRY(sp_all_gather(s->block.whole.out, a->dy, &dx, r));
+    TRY(sp_all_gather(s->block.seq_par.out, a->dy, &dx, r));
     TRY(embed_bwd(&table, &ahead, dx, r));
     TRY(linear_wgrad(&m->h, &s->h_saved, s->h, a->grad, r));
     TRY(linear_dgrad(&m->h, &s->h_saved, a->grad, a->dy, r));
     TRY(norm_bwd(&m->hnorm, &s->hnorm, h, a->dy, none, a->grad, r));
-    return params_leave(r->params, m->unit);
+    return params_reshard(r->params, m->unit);
 }
 
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,

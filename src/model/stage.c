@@ -13,7 +13,7 @@ static status store_lay(struct deferred *q, const struct decoder *d, const struc
     return deferred_lay(q, &(struct deferred_lay){.params = &d->params,
                                                   .first = units[d->part.layers[0].begin + 1].first,
                                                   .last = units[d->part.layers[0].end].last,
-                                                  .context = l->context,
+                                                  .context = l->cp_size,
                                                   .n = l->n,
                                                   .dt = l->dt,
                                                   .a = l->act});
@@ -92,19 +92,19 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
     CHECK(b->rows == a->lay.n, "%lld tokens in a pipeline for %lld", (long long)b->rows, (long long)a->lay.n);
     if (stage_first(s)) {
         SCOPE("embed.fwd", -1);
-        TRY(params_enter(r->params, 0, UNIT_FORWARD));
+        TRY(params_unshard(r->params, 0, UNIT_FORWARD));
         TRY(decoder_embed_fwd(d, a, b, r));
     }
     struct block_io io = {.x = a->x, .out = a->branch};
     for (int64_t i = begin; i < end; i++) {
         SCOPE("block.fwd", i);
-        TRY(params_enter(r->params, i + 1, UNIT_FORWARD));
+        TRY(params_unshard(r->params, i + 1, UNIT_FORWARD));
         io.next = block_next(d, set->blocks, i, end, stage_last(s) ? set->s : a->x);
         TRY(block_fwd(&d->blocks[i], &set->blocks[i], &c, &io, r));
     }
     SCOPE("norm.fwd", -1);
     if (stage_last(s)) {
-        TRY(params_enter(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
+        TRY(params_unshard(r->params, d->spec.layer_count + 1, UNIT_FORWARD));
         return norm_fwd(&d->norm, &a->norm, io.x, io.branch, set->s, a->y, r);
     }
     if (io.branch.data == NULL) return STATUS_OK; /* the output is in a->x already */
@@ -116,7 +116,7 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
 /* A head reads the tied table, MTP modules read it for tokens; else only the first stage enters its unit. */
 static status enter_table(const struct stage_at *s, const struct exec *r)
 {
-    return stage_shares_table(&s->decoder->spec) ? params_enter(r->params, 0, UNIT_FORWARD) : STATUS_OK;
+    return stage_shares_table(&s->decoder->spec) ? params_unshard(r->params, 0, UNIT_FORWARD) : STATUS_OK;
 }
 
 /* Weight gradients of MTP modules are not deferred: their unit ends here. */
@@ -138,8 +138,8 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     const int64_t end = d->spec.layer_count + 1; /* the unit of norm and head */
     const bool shared = stage_shares_table(&d->spec), more = d->spec.mtp_depth > 0;
     TRY(enter_table(s, r));
-    if (shared) TRY(params_enter(r->params, 0, UNIT_BACKWARD));
-    TRY(params_enter(r->params, end, UNIT_BACKWARD));
+    if (shared) TRY(params_unshard(r->params, 0, UNIT_BACKWARD));
+    TRY(params_unshard(r->params, end, UNIT_BACKWARD));
     if (more) TRY(modules_fwd_bwd(s, b, sum, r));
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
@@ -157,8 +157,8 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     }
     SCOPE("norm.bwd", -1);
     TRY(norm_bwd(&d->norm, &a->norm, sum, a->dy, more ? a->grad : none, a->grad, r));
-    TRY(params_leave(r->params, end));
-    return shared ? params_leave(r->params, 0) : STATUS_OK;
+    TRY(params_reshard(r->params, end));
+    return shared ? params_reshard(r->params, 0) : STATUS_OK;
 }
 
 status stage_bwd(const struct stage_at *s, const struct batch *b, const struct stage_bwd *how,
@@ -171,16 +171,16 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     if (stage_last(s)) TRY(loss_bwd(s, b, how, r));
     for (int64_t i = d->part.layers[s->chunk].end - 1; i >= d->part.layers[s->chunk].begin; i--) {
         SCOPE("block.bwd", i);
-        TRY(params_enter(r->params, i + 1, UNIT_BACKWARD));
+        TRY(params_unshard(r->params, i + 1, UNIT_BACKWARD));
         TRY(block_recompute(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, NULL, r));
-        TRY(params_leave(r->params, i + 1));
+        TRY(params_reshard(r->params, i + 1));
     }
     if (!stage_first(s)) return STATUS_OK;
     SCOPE("embed.bwd", -1);
-    TRY(params_enter(r->params, 0, UNIT_BACKWARD));
+    TRY(params_unshard(r->params, 0, UNIT_BACKWARD));
     TRY(decoder_embed_bwd(d, a, b, r));
-    return params_leave(r->params, 0);
+    return params_reshard(r->params, 0);
 }
 
 status stage_loss(const struct stage_at *s, const struct batch *b, const struct exec *r)

@@ -47,20 +47,20 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     linear_init(&m->qkv, p, full, ROLE_MATRIX, gate_at(m) + (m->gate ? q_width(m) : 0), spec->hidden_size,
                 spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
     const int64_t parts[] = {q_width(m), kv_width(m), kv_width(m), q_width(m)};
-    linear_split(&m->qkv, p, SPLIT_OUT, parts, m->gate ? 4 : 3);
+    linear_split(&m->qkv, p, SPLIT_COLUMN_PARALLEL, parts, m->gate ? 4 : 3);
     if (spec->qk_norm) {
         const float init = spec->norm_zero_centered ? 0 : 1;
         m->q_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.q_norm.weight", name);
         m->k_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.k_norm.weight", name);
-        params_split(p, m->q_norm, SPLIT_SUM, NULL, 0);
-        params_split(p, m->k_norm, SPLIT_SUM, NULL, 0);
+        params_split(p, m->q_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
+        params_split(p, m->k_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
     }
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, q_width(m),
                 spec->out_bias ? BIAS_ADD : BIAS_NONE);
-    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on: heads of this rank */
-    m->heads_kv /= params_slices(p);
+    linear_split(&m->out, p, SPLIT_ROW_PARALLEL, NULL, 0);
+    m->heads /= params_tp_size(p); /* from here on: heads of this rank */
+    m->heads_kv /= params_tp_size(p);
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
@@ -118,7 +118,7 @@ static status project_fused(const struct attn *m, struct attn_saved *s, const st
                             const struct exec *r, bool *done)
 {
     *done = false;
-    if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_slices(r->params) > 1) return STATUS_OK;
+    if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_tp_size(r->params) > 1) return STATUS_OK;
     if (r->params->rows[m->qkv.w].fp8 >= 0 || linear_current(&m->qkv, y.shape[0], r))
         return STATUS_OK; /* codes of y are made, or amax is measured */
     struct gemm_args g = linear_gemm(&m->qkv, GEMM_FWD, y, s->qkv, r);
@@ -167,7 +167,7 @@ void attn_rows(struct attn_saved *s, int64_t rows)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) tensor_rows(all[i], rows);
 }
 
-status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct exec *r)
+status attn_output(const struct attn *m, struct attn_saved *s, struct branch_dst out, const struct exec *r)
 {
     if (m->gate)
         TRY(r->ops->gate_fwd(&(struct gate_fwd_args){.x = s->o.data,
@@ -202,7 +202,7 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
 }
 
 status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                struct sink out, const struct exec *r)
+                struct branch_dst out, const struct exec *r)
 {
     TRY(attn_project(m, s, c, y, r));
     TRY(attn_context_fwd(m, s, c->batch, r));

@@ -48,7 +48,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
 static inline const struct linear *attn_in(const struct attn *m) { return &m->qkv; }
 void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
 void attn_rows(struct attn_saved *s, int64_t rows);
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct sink out,
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
                 const struct exec *r) WARN_UNUSED;
 status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                 struct tensor dy, const struct exec *r) WARN_UNUSED;
@@ -67,7 +67,7 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
 status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
                     const struct exec *r) WARN_UNUSED;
 /* Gate and output projection, from s->o. */
-status attn_output(const struct attn *m, struct attn_saved *s, struct sink out, const struct exec *r) WARN_UNUSED;
+status attn_output(const struct attn *m, struct attn_saved *s, struct branch_dst out, const struct exec *r) WARN_UNUSED;
 /* The q, k and v heads of the saved tensors; strides are in elements from row to row. */
 struct attn_heads { const void *q, *k, *v; int64_t q_stride, k_stride, v_stride; };
 struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s);

@@ -33,14 +33,14 @@ static status extend(const struct attn *m, const struct attn_saved *s, const str
 {
     const struct attn_heads h = attn_heads(m, s);
     const int64_t width = m->heads_kv * m->hd;
-    const struct cache_put_args put = {
+    const struct kv_cache_append_args put = {
         .part = {{.x = h.k, .cache = k->k.data, .x_stride = h.k_stride, .stride = width, .width = width},
                  {.x = h.v, .cache = k->v.data, .x_stride = h.v_stride, .stride = width, .width = width}},
         .lengths = at->lengths,
         .batch = at->sequences,
         .capacity = at->capacity,
         .dt = k->k.dt};
-    return r->ops->cache_put(&put, r->stream);
+    return r->ops->kv_cache_append(&put, r->stream);
 }
 
 status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
@@ -66,5 +66,5 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
                                                        .scale = m->scale,
                                                        .dt = s->rot.dt},
                             r->stream));
-    return attn_output(m, s, (struct sink){.to = out}, r);
+    return attn_output(m, s, (struct branch_dst){.dst = out}, r);
 }

@@ -26,12 +26,12 @@ static int64_t kv_width(const struct attn *m)
 
 static bool ulysses(const struct lay *l)
 {
-    return l->context > 1 && l->context_kind == CONTEXT_ULYSSES;
+    return l->cp_size > 1 && l->context_kind == CONTEXT_ULYSSES;
 }
 
 struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l)
 {
-    const int64_t ranks = ulysses(l) ? l->context : 1;
+    const int64_t ranks = ulysses(l) ? l->cp_size : 1;
     return (struct attn_shape){.rows = l->n * ranks,
                                .docs = l->docs_max * ranks,
                                .len_max = l->len_max * ranks,
@@ -41,7 +41,7 @@ struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l)
                                .hd_v = m->hd,
                                .window = m->window,
                                .dt = l->dt,
-                               .keys = l->context > 1 && !ulysses(l) ? l->n * l->context : 0};
+                               .keys = l->cp_size > 1 && !ulysses(l) ? l->n * l->cp_size : 0};
 }
 
 static void ring_lay(struct attn_saved *s, int64_t width, const struct lay *l)
@@ -52,13 +52,13 @@ static void ring_lay(struct attn_saved *s, int64_t width, const struct lay *l)
     if (l->mode != LAY_TRAIN) return;
     s->ring_dkv = tensor_take(l->scratch, "gradients of k and v of a rank", l->dt, 2, l->n, width);
     s->ring_terms =
-        tensor_take(l->scratch, "gradients of k and v by rank", l->dt, 2, l->n * l->context, width);
+        tensor_take(l->scratch, "gradients of k and v by rank", l->dt, 2, l->n * l->cp_size, width);
 }
 
 void attn_context_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
 {
-    if (l->context <= 1) return;
-    const int64_t q = q_width(m), kv = kv_width(m), n = l->n * l->context, ranks = l->context;
+    if (l->cp_size <= 1) return;
+    const int64_t q = q_width(m), kv = kv_width(m), n = l->n * l->cp_size, ranks = l->cp_size;
     const bool train = l->mode == LAY_TRAIN;
     if (l->context_kind == CONTEXT_RING) {
         ring_lay(s, 2 * kv, l);
@@ -174,7 +174,7 @@ static status attend(const struct attn *m, const struct attn_saved *s, const str
                                                     .k_stride = at->h.k_stride,
                                                     .v_stride = at->h.v_stride,
                                                     .cu_seqlens = at->batch->cu_seqlens,
-                                                    .split = at->split,
+                                                    .cp_docs = at->split,
                                                     .keys = at->keys,
                                                     .more = at->more,
                                                     .docs = at->docs,
@@ -211,7 +211,7 @@ static status attend_bwd(const struct attn *m, const struct attn_saved *s, const
                               .dk_stride = at->dk_stride,
                               .dv_stride = at->dv_stride,
                               .cu_seqlens = at->batch->cu_seqlens,
-                              .split = at->split,
+                              .cp_docs = at->split,
                               .keys = at->keys,
                               .more = at->more,
                               .docs = at->docs,
@@ -260,8 +260,8 @@ static status ring_keys(const struct attn *m, const struct attn_saved *s, struct
     at->h.k = kv.data, at->h.v = tensor_column(kv, kv_width(m));
     at->h.k_stride = at->h.v_stride = kv.shape[1];
     if (step == 0) return STATUS_OK;
-    return comm_shift(r->cp, "keys and values", step, s->kv.own.data, s->ring_kv.data,
-                      (size_t)tensor_count(kv) * dtype_bytes(kv.dt), r->stream);
+    return comm_ring_shift(r->cp, "keys and values", step, s->kv.own.data, s->ring_kv.data,
+                           (size_t)tensor_count(kv) * dtype_bytes(kv.dt), r->stream);
 }
 
 /* The first list of a step: of this rank that of equal chunks, which has every query. */
@@ -325,11 +325,11 @@ static status ring_bwd(const struct attn *m, const struct attn_saved *s, const s
         TRY(ring_keys(m, s, at, step, r));
         TRY(ring_step_bwd(m, s, b, at, step, step ? s->ring_dkv : term_of(s, rank, r), r));
         if (step > 0)
-            TRY(comm_shift(r->cp, "gradients of keys and values", ranks - step, s->ring_dkv.data,
-                           term_of(s, (rank + step) % ranks, r).data, bytes, r->stream));
+            TRY(comm_ring_shift(r->cp, "gradients of keys and values", ranks - step, s->ring_dkv.data,
+                                term_of(s, (rank + step) % ranks, r).data, bytes, r->stream));
     }
-    TRY(comm_add_terms(r->cp, s->ring_terms.data, term_of(s, rank, r).data, own.data, tensor_count(own),
-                       own.dt, r->stream));
+    TRY(comm_reduce_scatter_finish(r->cp, s->ring_terms.data, term_of(s, rank, r).data, own.data,
+                                   tensor_count(own), own.dt, r->stream));
     TRY(context_columns_copy(s->dqkv, q, own, 0, kv, r));
     return context_columns_copy(s->dqkv, q + kv, own, kv, kv, r);
 }

@@ -3,7 +3,7 @@
 
 void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l)
 {
-    const int64_t rows = l->n * l->context;
+    const int64_t rows = l->n * l->cp_size;
     const bool train = l->mode == LAY_TRAIN;
     *w = (struct context_rows){
         .name = "keys and values",
@@ -12,7 +12,7 @@ void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l
         .dall = tensor_take(l->scratch, "rows of all ranks, unordered", l->dt, 2, rows, width)};
     if (train)
         w->sum = tensor_take(l->scratch, "scratch of the sum of rows", DTYPE_U8, 1,
-                             (int64_t)comm_reduce_scratch(l->context, l->n * width, l->dt));
+                             (int64_t)comm_reduce_scatter_scratch(l->cp_size, l->n * width, l->dt));
 }
 
 /* Copies between rows by rank and rows by sequence. */

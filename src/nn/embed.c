@@ -5,12 +5,12 @@ void embed_init(struct embed *m, struct params *p, const struct model_spec *spec
     *m = (struct embed){
         .ids = spec->vocab_size, .d = spec->hidden_size, .positions = spec->context_length, .pos = -1};
     m->table = params_add(p, ROLE_EMBED, 0, m->ids, m->d, "embed.weight");
-    params_split(p, m->table, SPLIT_OUT, NULL, 0);
+    params_split(p, m->table, SPLIT_COLUMN_PARALLEL, NULL, 0);
     m->vocab = p->rows[m->table].shape[0];
-    m->first = p->slice * m->vocab;
+    m->first = p->tp_rank * m->vocab;
     if (spec->position == POS_LEARNED)
         m->pos = params_add(p, ROLE_POSITION, 0, m->positions, m->d, "positions.weight");
-    m->adds = p->slice == 0;
+    m->adds = p->tp_rank == 0;
 }
 
 status embed_fwd(const struct embed *m, const struct batch *b, struct tensor x, const struct exec *r)

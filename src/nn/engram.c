@@ -43,7 +43,7 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
         snprintf(full, sizeof full, "%s.%s", name, projections[i].name);
         linear_init(linear, p, full, projections[i].role, d, per_token * m->width, BIAS_NONE);
         p->rows[linear->w].columns = m->width;
-        linear_split(linear, p, SPLIT_IN, NULL, 0);
+        linear_split(linear, p, SPLIT_ROW_PARALLEL, NULL, 0);
     }
     struct {
         struct norm_block *norm;
@@ -52,9 +52,9 @@ void engram_init(struct engram *m, struct params *p, const char *name, const str
     for (int i = 0; i < 3; i++) {
         snprintf(full, sizeof full, "%s.%s", name, norms[i].name);
         norm_init(norms[i].norm, p, full, NORM_RMSNORM, d, spec->norm_eps);
-        params_split(p, norms[i].norm->w, SPLIT_SUM, NULL, 0);
+        params_split(p, norms[i].norm->w, SPLIT_PARTIAL_GRAD, NULL, 0);
     }
-    m->width /= params_slices(p); /* from here on: columns of this rank */
+    m->width /= params_tp_size(p); /* from here on: columns of this rank */
     m->conv = params_add(p, ROLE_CONV, 0, d, ENGRAM_CONV, "%s.conv.weight", name);
     p->rows[m->conv].zero = true;
 }
@@ -64,15 +64,15 @@ void engram_table_init(struct engram *m, struct params *p, const char *name, con
 {
     params_table(p, block);
     m->table = params_add(p, ROLE_TABLE, 0, m->rows, spec->engram_dim, "%s.table.weight", name);
-    params_split(p, m->table, SPLIT_IN, NULL, 0);
+    params_split(p, m->table, SPLIT_ROW_PARALLEL, NULL, 0);
 }
 
 /* What context parallelism needs. */
 static void context_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
 {
-    if (l->context <= 1) return;
-    const int64_t per_token = (m->hash.order - 1) * m->hash.heads, rows = l->n * l->context,
-                  own = m->d / l->context;
+    if (l->cp_size <= 1) return;
+    const int64_t per_token = (m->hash.order - 1) * m->hash.heads, rows = l->n * l->cp_size,
+                  own = m->d / l->cp_size;
     const bool train = l->mode == LAY_TRAIN;
     s->all_ids = tensor_take(l->scratch, "n-gram rows of all ranks", DTYPE_I32, 2, rows, per_token);
     s->all_x = tensor_take(l->scratch, "channels of all rows", l->dt, 2, rows, own);
@@ -142,7 +142,7 @@ static status look_up(const struct engram *m, struct engram_saved *s, const stru
                                            .hash = &m->hash},
                       r->stream));
     if (b->context) TRY(context_rows_take(s->ids, s->all_ids, b->context, r));
-    TRY(params_enter(r->params, r->params->rows[m->table].unit, UNIT_FORWARD));
+    TRY(params_unshard(r->params, r->params->rows[m->table].unit, UNIT_FORWARD));
     return r->ops->embed_fwd(&(struct embed_fwd_args){.tokens = s->ids.data,
                                                       .table = params_weight(r->params, m->table),
                                                       .x = s->e.data,
@@ -267,7 +267,7 @@ status engram_recompute(const struct engram *m, struct engram_saved *s, enum rec
 static status dense_bwd(const struct engram *m, const struct engram_saved *s, const struct exec *r)
 {
     const int unit = r->params->rows[m->table].unit;
-    TRY(unit_grad_enter(r->params, unit, r->stream));
+    TRY(unit_grad_unshard(r->params, unit, r->stream));
     TRY(r->ops->embed_bwd(&(struct embed_bwd_args){.tokens = s->ids.data,
                                                    .dx = s->de.data,
                                                    .dtable = params_grad(r->params, m->table),
@@ -276,7 +276,7 @@ static status dense_bwd(const struct engram *m, const struct engram_saved *s, co
                                                    .vocab = m->rows,
                                                    .dt = s->de.dt},
                           r->stream));
-    return params_leave(r->params, unit);
+    return params_reshard(r->params, unit);
 }
 
 /* The sparse gradient: ids, and the address for the gradients of the rows read. */

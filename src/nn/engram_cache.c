@@ -29,7 +29,7 @@ status engram_step(const struct engram *m, struct engram_saved *s, struct engram
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
     TRY(engram_core(m, s, c->batch,
                     &(struct engram_carry){.tokens = k->tokens.data, .before = k->before.data},
-                    &(struct sp){.shares = 1}, r));
+                    &(struct sp){.tp_size = 1}, r));
     TRY(conv_cache_shift(k->tokens, at->batch->tokens, 1, at, r));
     return conv_cache_shift(k->before, s->x.data, m->d, at, r);
 }

@@ -59,7 +59,7 @@ void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
 }
 
 status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct exec *r)
+               struct branch_dst out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case FFN_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);

@@ -39,8 +39,8 @@ void ffn_init(struct ffn_block *m, struct params *p, const char *layer_name, con
 void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_name, int of);
 void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l);
 void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows);
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct sink out,
-               const struct exec *r) WARN_UNUSED;
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
+               struct branch_dst out, const struct exec *r) WARN_UNUSED;
 status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r) WARN_UNUSED;
 status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,

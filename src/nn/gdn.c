@@ -45,22 +45,22 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
     linear_init(&m->in, p, full, ROLE_MATRIX, a_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
     const int64_t keys = key_width(m), values = value_width(m),
                   parts[] = {keys, keys, values, values, m->heads, m->heads}; /* q, k, v, z, b, a */
-    linear_split(&m->in, p, SPLIT_OUT, parts, 6);
+    linear_split(&m->in, p, SPLIT_COLUMN_PARALLEL, parts, 6);
     m->conv = params_add(p, ROLE_CONV, 0, channels(m), m->width, "%s.conv.weight", name);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
     p->rows[m->a_log].derived[DERIVED_F32] = true;
     m->dt_bias = params_add(p, ROLE_BIAS, (float)spec->gdn_dt_bias, m->heads, 0, "%s.dt_bias", name);
     p->rows[m->dt_bias].derived[DERIVED_F32] = true;
     m->norm = params_add(p, ROLE_NORM, 1, m->dv, 0, "%s.norm.weight", name);
-    params_split(p, m->conv, SPLIT_OUT, parts, 3);
-    params_split(p, m->a_log, SPLIT_OUT, NULL, 0);
-    params_split(p, m->dt_bias, SPLIT_OUT, NULL, 0);
-    params_split(p, m->norm, SPLIT_SUM, NULL, 0);
+    params_split(p, m->conv, SPLIT_COLUMN_PARALLEL, parts, 3);
+    params_split(p, m->a_log, SPLIT_COLUMN_PARALLEL, NULL, 0);
+    params_split(p, m->dt_bias, SPLIT_COLUMN_PARALLEL, NULL, 0);
+    params_split(p, m->norm, SPLIT_PARTIAL_GRAD, NULL, 0);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, value_width(m), BIAS_NONE);
-    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads_k /= params_slices(p); /* from here on: heads of this rank */
-    m->heads /= params_slices(p);
+    linear_split(&m->out, p, SPLIT_ROW_PARALLEL, NULL, 0);
+    m->heads_k /= params_tp_size(p); /* from here on: heads of this rank */
+    m->heads /= params_tp_size(p);
 }
 
 /* The heads of one of several context-parallel ranks. */
@@ -160,7 +160,7 @@ static void rows_lay(const struct gdn *whole, struct gdn_saved *s, const struct 
 
 void gdn_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
 {
-    const int ranks = l->context > 1 ? l->context : 1;
+    const int ranks = l->cp_size > 1 ? l->cp_size : 1;
     const int64_t n = l->n * ranks;
     const struct gdn part = gdn_part(whole, 0, ranks), *m = &part;
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
@@ -285,7 +285,7 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
 }
 
 status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct exec *r)
+               struct branch_dst out, const struct exec *r)
 {
     const struct gdn here = heads_here(m, c->batch, r);
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));

@@ -48,7 +48,7 @@ void gdn_init(struct gdn *m, struct params *p, const char *name, const struct mo
 static inline const struct linear *gdn_in(const struct gdn *m) { return &m->in; }
 void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
-status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct sink out,
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
                const struct exec *r) WARN_UNUSED;
 status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;

@@ -13,17 +13,18 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
     *m = (struct head){.d = spec->hidden_size,
                        .halts = spec->hrm_halt,
                        .cap = spec->logit_softcap,
-                       .slice = p->slice,
-                       .slices = (int)params_slices(p),
+                       .slice = p->tp_rank,
+                       .slices = (int)params_tp_size(p),
                        .w = tied_to};
     if (tied_to < 0) {
         m->w = params_add(p, ROLE_HEAD, 0, spec->vocab_size, m->d, "head.weight");
-        params_split(p, m->w, SPLIT_OUT, NULL, 0);
+        params_split(p, m->w, SPLIT_COLUMN_PARALLEL, NULL, 0);
     }
     m->vocab = m->width = p->rows[m->w].shape[0];
     if (m->slices == 1) m->width = (m->vocab + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
     p->rows[m->w].room = m->width * m->d;
-    p->rows[m->w].stored = true; /* a tied table, too: the head's backward comes before the embedding's */
+    p->rows[m->w].gemm_overwrites_grad =
+        true; /* a tied table, too: the head's backward comes before the embedding's */
 }
 
 void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
@@ -80,15 +81,16 @@ static bool z_apart(const struct head_saved *s, const struct head_loss_args *a)
 static status count_hits(const struct head *m, struct head_saved *s, const struct head_loss_args *a,
                          struct tensor logits, int64_t at, const struct exec *r)
 {
-    return r->ops->hits(&(struct hits_args){.logits = logits.data,
-                                            .targets = a->targets + at,
-                                            .hits = rows_of(s->hits, at, logits.shape[0]).data,
-                                            .rows = logits.shape[0],
-                                            .vocab = m->width,
-                                            .vocab_used = m->vocab,
-                                            .dt = a->y.dt,
-                                            .ldt = logits.dt},
-                        r->stream);
+    return r->ops->top1_correct(
+        &(struct top1_correct_args){.logits = logits.data,
+                                    .targets = a->targets + at,
+                                    .hits = rows_of(s->hits, at, logits.shape[0]).data,
+                                    .rows = logits.shape[0],
+                                    .vocab = m->width,
+                                    .vocab_used = m->vocab,
+                                    .dt = a->y.dt,
+                                    .ldt = logits.dt},
+        r->stream);
 }
 
 /* Hits, loss and dlogits of the chunk that begins at row `at`. dlogits without data: loss only. */
@@ -120,34 +122,34 @@ static status chunk_loss_join(const struct head *m, struct head_saved *s, const 
     const int64_t rows = logits.shape[0];
     const size_t bytes = (size_t)(rows * XENT_PARTS) * dtype_bytes(s->parts.dt);
     char *mine = (char *)s->parts.data + (size_t)m->slice * bytes;
-    TRY(r->ops->xent_part(&(struct xent_part_args){.logits = logits.data,
-                                                   .targets = a->targets + at,
-                                                   .part = mine,
-                                                   .rows = rows,
-                                                   .vocab = m->vocab,
-                                                   .slice = m->slice,
-                                                   .slices = m->slices,
-                                                   .dt = a->y.dt,
-                                                   .ldt = logits.dt},
-                          r->stream));
+    TRY(r->ops->vocab_xent_partial(&(struct vocab_xent_partial_args){.logits = logits.data,
+                                                                     .targets = a->targets + at,
+                                                                     .part = mine,
+                                                                     .rows = rows,
+                                                                     .vocab = m->vocab,
+                                                                     .slice = m->slice,
+                                                                     .slices = m->slices,
+                                                                     .dt = a->y.dt,
+                                                                     .ldt = logits.dt},
+                                   r->stream));
     TRY(comm_all_gather(r->tp, "sums of logits", mine, s->parts.data, bytes, r->stream));
-    return r->ops->xent_join(
-        &(struct xent_join_args){.logits = logits.data,
-                                 .dlogits = dlogits.data,
-                                 .targets = a->targets + at,
-                                 .parts = s->parts.data,
-                                 .loss = rows_of(s->loss, at, rows).data,
-                                 .z_term = z_apart(s, a) ? rows_of(s->z, at, rows).data : NULL,
-                                 .hits = a->hits ? rows_of(s->hits, at, rows).data : NULL,
-                                 .rows = rows,
-                                 .vocab = m->vocab,
-                                 .slice = m->slice,
-                                 .slices = m->slices,
-                                 .grad_scale = a->grad_scale,
-                                 .z_loss = a->z_loss,
-                                 .cap = m->cap,
-                                 .dt = a->y.dt,
-                                 .ldt = logits.dt},
+    return r->ops->vocab_xent_finish(
+        &(struct vocab_xent_finish_args){.logits = logits.data,
+                                         .dlogits = dlogits.data,
+                                         .targets = a->targets + at,
+                                         .parts = s->parts.data,
+                                         .loss = rows_of(s->loss, at, rows).data,
+                                         .z_term = z_apart(s, a) ? rows_of(s->z, at, rows).data : NULL,
+                                         .hits = a->hits ? rows_of(s->hits, at, rows).data : NULL,
+                                         .rows = rows,
+                                         .vocab = m->vocab,
+                                         .slice = m->slice,
+                                         .slices = m->slices,
+                                         .grad_scale = a->grad_scale,
+                                         .z_loss = a->z_loss,
+                                         .cap = m->cap,
+                                         .dt = a->y.dt,
+                                         .ldt = logits.dt},
         r->stream);
 }
 

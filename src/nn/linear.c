@@ -13,7 +13,7 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
     m->out = out;
     m->in = in;
     m->w = params_add(p, role, 0, out, in, "%s.weight", name);
-    p->rows[m->w].stored = p->rows[m->w].linear = true;
+    p->rows[m->w].gemm_overwrites_grad = p->rows[m->w].linear = true;
     m->b = bias == BIAS_ADD ? params_add(p, ROLE_BIAS, 0, out, 0, "%s.bias", name) : -1;
     m->adds = m->b >= 0;
 }
@@ -21,10 +21,10 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count)
 {
     params_split(p, m->w, split, parts, part_count);
-    if (m->b >= 0 && split == SPLIT_OUT) params_split(p, m->b, split, parts, part_count);
+    if (m->b >= 0 && split == SPLIT_COLUMN_PARALLEL) params_split(p, m->b, split, parts, part_count);
     m->out = p->rows[m->w].shape[0];
     m->in = p->rows[m->w].shape[1];
-    if (split == SPLIT_IN) m->adds &= p->slice == 0;
+    if (split == SPLIT_ROW_PARALLEL) m->adds &= p->tp_rank == 0;
 }
 
 static int fp8_of(const struct linear *m, const struct params *p)
@@ -47,7 +47,7 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
     case RECIPE_FP8: break;
     }
     if (fp8_of(m, l->params) < 0) return;
-    const int64_t n = rows_through(&l->params->rows[m->w], l->n, l->context), ld = quantized_ld(n);
+    const int64_t n = rows_through(&l->params->rows[m->w], l->n, l->cp_size), ld = quantized_ld(n);
     const bool trains = l->mode == LAY_TRAIN;
     if (!(given & LINEAR_X))
         s->x = tensor_take(l->scratch, "FP8 codes of an input", DTYPE_U8, 2, m->in, ld).data;
@@ -251,19 +251,19 @@ status linear_fwd(const struct linear *m, struct linear_saved *s, struct tensor 
 bool linear_adds(const struct linear *m, const struct exec *r)
 {
     const struct gemm_args add = {.b = weight_operand(m, GEMM_FWD, 0, r), .epilogue.kind = EPILOGUE_ADD};
-    return m->b < 0 && params_slices(r->params) == 1 && r->ops->gemm_supports(&add, r->stream);
+    return m->b < 0 && params_tp_size(r->params) == 1 && r->ops->gemm_supports(&add, r->stream);
 }
 
-status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct sink out,
+status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct branch_dst out,
                    const struct exec *r)
 {
     struct operand in;
-    if (out.sum.data == NULL) return linear_fwd(m, s, x, out.to, r);
+    if (out.residual.data == NULL) return linear_fwd(m, s, x, out.dst, r);
     CHECK(linear_adds(m, r), "a branch that cannot add");
     check_width(m, x, m->in);
     TRY(rows_operand(m, s, GEMM_FWD, x, x, 0, &in, r));
-    struct gemm_args g = gemm_of(m, GEMM_FWD, in, out.to, r);
-    g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = out.sum.data};
+    struct gemm_args g = gemm_of(m, GEMM_FWD, in, out.dst, r);
+    g.epilogue = (struct epilogue){.kind = EPILOGUE_ADD, .add = out.residual.data};
     return r->ops->gemm(&g, r->stream);
 }
 

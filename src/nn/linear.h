@@ -67,7 +67,7 @@ struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, voi
 status linear_fwd(const struct linear *m, struct linear_saved *s, struct tensor x, struct tensor y,
                   const struct exec *r) WARN_UNUSED;
 /* The last GEMM of a branch. With out.sum it also computes the residual add (EPILOGUE_ADD) if linear_adds. */
-status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct sink out,
+status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct branch_dst out,
                    const struct exec *r) WARN_UNUSED;
 bool linear_adds(const struct linear *m, const struct exec *r);
 status linear_dgrad(const struct linear *m, struct linear_saved *s, struct tensor dy, struct tensor dx,

@@ -45,11 +45,11 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     linear_init(&m->in, p, full, ROLE_MATRIX, step_at(m) + m->heads, spec->hidden_size, BIAS_NONE);
     const int64_t states = m->groups * m->state,
                   parts[] = {inner(m), inner(m), states, states, m->heads}; /* z, x, B, C, dt */
-    linear_split(&m->in, p, SPLIT_OUT, parts, 5);
+    linear_split(&m->in, p, SPLIT_COLUMN_PARALLEL, parts, 5);
     m->conv = params_add(p, ROLE_CONV, 0, mamba_channels(m), m->width, "%s.conv.weight", name);
-    params_split(p, m->conv, SPLIT_OUT, parts + 1, 3);
+    params_split(p, m->conv, SPLIT_COLUMN_PARALLEL, parts + 1, 3);
     m->conv_bias = params_add(p, ROLE_BIAS, 0, mamba_channels(m), 0, "%s.conv.bias", name);
-    params_split(p, m->conv_bias, SPLIT_OUT, parts + 1, 3);
+    params_split(p, m->conv_bias, SPLIT_COLUMN_PARALLEL, parts + 1, 3);
     m->a_log = params_add(p, ROLE_RATE, 0, m->heads, 0, "%s.A_log", name);
     p->rows[m->a_log].derived[DERIVED_F32] = true;
     m->dt_bias = params_add(p, ROLE_STEP, 0, m->heads, 0, "%s.dt_bias", name);
@@ -58,12 +58,12 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
     p->rows[m->skip].derived[DERIVED_F32] = true;
     m->norm = params_add(p, ROLE_NORM, 1, inner(m), 0, "%s.norm.weight", name);
     const int by_head[] = {m->a_log, m->dt_bias, m->skip, m->norm};
-    for (int i = 0; i < 4; i++) params_split(p, by_head[i], SPLIT_OUT, NULL, 0);
+    for (int i = 0; i < 4; i++) params_split(p, by_head[i], SPLIT_COLUMN_PARALLEL, NULL, 0);
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, spec->hidden_size, inner(m), BIAS_NONE);
-    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on: heads of this rank */
-    m->groups /= params_slices(p);
+    linear_split(&m->out, p, SPLIT_ROW_PARALLEL, NULL, 0);
+    m->heads /= params_tp_size(p); /* from here on: heads of this rank */
+    m->groups /= params_tp_size(p);
 }
 
 /* The heads of one of several context-parallel ranks. */
@@ -166,7 +166,7 @@ static void rows_lay(const struct mamba *whole, struct mamba_saved *s, const str
 
 void mamba_lay(const struct mamba *whole, struct mamba_saved *s, const struct lay *l)
 {
-    const int ranks = l->context > 1 ? l->context : 1;
+    const int ranks = l->cp_size > 1 ? l->cp_size : 1;
     const int64_t n = l->n * ranks;
     const struct mamba part = mamba_part(whole, 0, ranks), *m = &part;
     struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
@@ -361,7 +361,7 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
 }
 
 status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
-                 struct sink out, const struct exec *r)
+                 struct branch_dst out, const struct exec *r)
 {
     const struct mamba here = heads_here(m, c->batch, r);
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));

@@ -53,8 +53,8 @@ void mamba_init(struct mamba *m, struct params *p, const char *name, const struc
 static inline const struct linear *mamba_in(const struct mamba *m) { return &m->in; }
 void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l);
 void mamba_rows(struct mamba_saved *s, int64_t rows);
-status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct sink out,
-                 const struct exec *r) WARN_UNUSED;
+status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+                 struct branch_dst out, const struct exec *r) WARN_UNUSED;
 status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                  struct tensor dy, const struct exec *r) WARN_UNUSED;
 

@@ -62,7 +62,7 @@ void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows
 }
 
 status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct sink out, const struct exec *r)
+                 struct branch_dst out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);

@@ -63,7 +63,7 @@ void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name,
 void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l);
 void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows);
 status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct sink out, const struct exec *r) WARN_UNUSED;
+                 struct branch_dst out, const struct exec *r) WARN_UNUSED;
 /* The linears that read y, and dout. */
 const struct linear *mixer_in(const struct mixer_block *m);
 const struct linear *mixer_out(const struct mixer_block *m);

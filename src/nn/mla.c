@@ -51,24 +51,24 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     const int64_t parts[] = {c_at(m), m->rank, m->rope};
     /* parts: q or its latent, the latent of k and v, the shared rope part of k. All heads read the latents, so a
      * rank's gradient is the sum over its own heads. */
-    linear_split(&m->in, p, m->q_rank ? SPLIT_SUM : SPLIT_FIRST, parts, 3);
+    linear_split(&m->in, p, m->q_rank ? SPLIT_PARTIAL_GRAD : SPLIT_FIRST, parts, 3);
     if (m->q_rank) {
         m->q_norm = params_add(p, ROLE_NORM, init, m->q_rank, 0, "%s.q_norm.weight", name);
-        params_split(p, m->q_norm, SPLIT_SUM, NULL, 0);
+        params_split(p, m->q_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
         snprintf(full, sizeof full, "%s.q", name);
         linear_init(&m->q, p, full, ROLE_MATRIX, query_width(m), m->q_rank, BIAS_NONE);
-        linear_split(&m->q, p, SPLIT_OUT, NULL, 0);
+        linear_split(&m->q, p, SPLIT_COLUMN_PARALLEL, NULL, 0);
     }
     m->kv_norm = params_add(p, ROLE_NORM, init, m->rank, 0, "%s.kv_norm.weight", name);
-    params_split(p, m->kv_norm, SPLIT_SUM, NULL, 0);
+    params_split(p, m->kv_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
     snprintf(full, sizeof full, "%s.kv", name);
     linear_init(&m->kv, p, full, ROLE_MATRIX, m->heads * (m->nope + m->value), m->rank, BIAS_NONE);
-    linear_split(&m->kv, p, SPLIT_OUT, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
+    linear_split(&m->kv, p, SPLIT_COLUMN_PARALLEL, (const int64_t[]){v_at(m), m->heads * m->value}, 2);
     p->rows[m->kv.w].all_rows = true;
     snprintf(full, sizeof full, "%s.out", name);
     linear_init(&m->out, p, full, ROLE_RESIDUAL, d, m->heads * m->value, BIAS_NONE);
-    linear_split(&m->out, p, SPLIT_IN, NULL, 0);
-    m->heads /= params_slices(p); /* from here on: heads of this rank */
+    linear_split(&m->out, p, SPLIT_ROW_PARALLEL, NULL, 0);
+    m->heads /= params_tp_size(p); /* from here on: heads of this rank */
 }
 
 static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
@@ -81,7 +81,7 @@ static struct tensor scratch_of(const struct lay *l, const struct attn_shape *sh
 /* Rows of keys and values. */
 static int64_t key_rows(const struct lay *l)
 {
-    return l->context > 1 ? l->n * l->context : l->n;
+    return l->cp_size > 1 ? l->n * l->cp_size : l->n;
 }
 
 static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
@@ -90,7 +90,7 @@ static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct
     s->dk = tensor_take(l->scratch, "mla key gradients", l->dt, 2, key_rows(l), query_width(m));
     s->dkv = tensor_take(l->scratch, "mla key and value gradients", l->dt, 2, key_rows(l), m->kv.out);
     s->dc_normed = s->dlatents = tensor_take(l->scratch, "mla latent gradient", l->dt, 2, l->n, m->rank);
-    if (l->context > 1)
+    if (l->cp_size > 1)
         s->dlatents =
             tensor_take(l->scratch, "mla latent gradient of all ranks", l->dt, 2, key_rows(l), m->rank);
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, m->out.in);
@@ -101,7 +101,7 @@ static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct
 
 static void exchange_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
 {
-    if (l->context <= 1) return;
+    if (l->cp_size <= 1) return;
     context_rows_lay(&s->exchange, m->rank + m->rope, l);
     s->latents = tensor_take(l->scratch, "mla latents of all ranks", l->dt, 2, key_rows(l), m->rank);
 }
@@ -109,7 +109,7 @@ static void exchange_lay(const struct mla *m, struct mla_saved *s, const struct 
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
 {
     struct arena *keep = lay_place(l, RECOMPUTE_FULL),
-                 *cheap = l->context > 1 ? l->scratch : lay_place(l, RECOMPUTE_SELECTIVE);
+                 *cheap = l->cp_size > 1 ? l->scratch : lay_place(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
     *s = (struct mla_saved){.in = tensor_take(keep, "mla projections", l->dt, 2, l->n, m->in.out),
                             .c_rstd = tensor_take(keep, "mla latent rstd", acc, 1, l->n),
@@ -119,7 +119,7 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                             .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
                             .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
                             .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE &&
-                                    l->context <= 1};
+                                    l->cp_size <= 1};
     s->latents = s->c_normed;
     exchange_lay(m, s, l);
     linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
@@ -139,7 +139,7 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                                      .hd = head_width(m),
                                      .hd_v = m->value,
                                      .dt = l->dt,
-                                     .keys = l->context > 1 ? l->n * l->context : 0};
+                                     .keys = l->cp_size > 1 ? l->n * l->cp_size : 0};
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
     if (l->mode != LAY_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
@@ -238,19 +238,19 @@ static status reduce_latents(const struct mla *m, struct mla_saved *s, const str
     return context_columns_copy(s->din, tail_at(m), s->exchange.own, m->rank, m->rope, r);
 }
 
-/* What latent_fwd reads but the heads: all of it is of the rows of `b`. */
-static struct latent_fwd_args latent_args(const struct mla *m, const struct mla_saved *s, const struct mix *c,
-                                          const struct batch *b)
+/* What mla_rope_fwd reads but the heads: all of it is of the rows of `b`. */
+static struct mla_rope_fwd_args latent_args(const struct mla *m, const struct mla_saved *s,
+                                            const struct mix *c, const struct batch *b)
 {
-    return (struct latent_fwd_args){.positions = b->positions,
-                                    .cos = c->rope->tails.cos.data,
-                                    .sin = c->rope->tails.sin.data,
-                                    .rows = b->rows,
-                                    .heads = m->heads,
-                                    .nope = m->nope,
-                                    .half = m->rope / 2,
-                                    .pos_count = c->rope->positions,
-                                    .dt = s->in.dt};
+    return (struct mla_rope_fwd_args){.positions = b->positions,
+                                      .cos = c->rope->tails.cos.data,
+                                      .sin = c->rope->tails.sin.data,
+                                      .rows = b->rows,
+                                      .heads = m->heads,
+                                      .nope = m->nope,
+                                      .half = m->rope / 2,
+                                      .pos_count = c->rope->positions,
+                                      .dt = s->in.dt};
 }
 
 /* q, k and v of all heads from `in`. `again`: recompute in backward, where queries without a rank are rotated
@@ -269,18 +269,18 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
     TRY(gather_latents(m, s, b, r));
     TRY(linear_fwd(&m->kv, &s->kv_saved, s->latents, s->kv, r));
-    struct latent_fwd_args queries = latent_args(m, s, c, b), keys = latent_args(m, s, c, context_whole(b));
+    struct mla_rope_fwd_args queries = latent_args(m, s, c, b), keys = latent_args(m, s, c, context_whole(b));
     queries.q = q.data, queries.q_stride = q.stride;
     keys.k_nope = s->kv.data, keys.k_nope_stride = m->kv.out;
     keys.k_rope = tail.data, keys.k_rope_stride = tail.stride;
     keys.k = s->k.data;
-    if (split && rotate) TRY(r->ops->latent_fwd(&queries, r->stream));
+    if (split && rotate) TRY(r->ops->mla_rope_fwd(&queries, r->stream));
     if (!split && rotate) keys.q = q.data, keys.q_stride = q.stride;
-    return r->ops->latent_fwd(&keys, r->stream);
+    return r->ops->mla_rope_fwd(&keys, r->stream);
 }
 
 status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct exec *r)
+               struct branch_dst out, const struct exec *r)
 {
     const struct batch *b = c->batch;
     const struct mla_view q = mla_queries(m, s);
@@ -295,7 +295,7 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .k_stride = query_width(m),
                                                  .v_stride = m->kv.out,
                                                  .cu_seqlens = b->cu_seqlens,
-                                                 .split = b->context ? b->context->docs : NULL,
+                                                 .cp_docs = b->context ? b->context->docs : NULL,
                                                  .keys = b->context ? b->context->whole->rows : 0,
                                                  .docs = b->context ? b->context->count : b->docs,
                                                  .rows = b->rows,
@@ -337,7 +337,7 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                                                     .dk_stride = query_width(m),
                                                     .dv_stride = m->kv.out,
                                                     .cu_seqlens = b->cu_seqlens,
-                                                    .split = b->context ? b->context->docs : NULL,
+                                                    .cp_docs = b->context ? b->context->docs : NULL,
                                                     .keys = b->context ? b->context->whole->rows : 0,
                                                     .docs = b->context ? b->context->count : b->docs,
                                                     .rows = b->rows,
@@ -361,25 +361,25 @@ static status heads_bwd(const struct mla *m, const struct mla_saved *s, const st
     const struct mla_view dq = query_gradients(m, s);
     const struct batch *b = c->batch, *whole = context_whole(b);
     const bool split = b->context != NULL;
-    struct latent_bwd_args a = {.dk = s->dk.data,
-                                .dk_nope = s->dkv.data,
-                                .dk_rope = split ? tensor_column(s->exchange.dall, m->rank)
-                                                 : tensor_column(s->din, tail_at(m)),
-                                .dk_nope_stride = m->kv.out,
-                                .dk_rope_stride = split ? m->rank + m->rope : m->in.out,
-                                .positions = whole->positions,
-                                .cos = rope->tails.cos.data,
-                                .sin = rope->tails.sin.data,
-                                .rows = whole->rows,
-                                .heads = m->heads,
-                                .nope = m->nope,
-                                .half = m->rope / 2,
-                                .pos_count = rope->positions,
-                                .dt = s->dk.dt};
-    if (split) TRY(r->ops->latent_bwd(&a, r->stream));
+    struct mla_rope_bwd_args a = {.dk = s->dk.data,
+                                  .dk_nope = s->dkv.data,
+                                  .dk_rope = split ? tensor_column(s->exchange.dall, m->rank)
+                                                   : tensor_column(s->din, tail_at(m)),
+                                  .dk_nope_stride = m->kv.out,
+                                  .dk_rope_stride = split ? m->rank + m->rope : m->in.out,
+                                  .positions = whole->positions,
+                                  .cos = rope->tails.cos.data,
+                                  .sin = rope->tails.sin.data,
+                                  .rows = whole->rows,
+                                  .heads = m->heads,
+                                  .nope = m->nope,
+                                  .half = m->rope / 2,
+                                  .pos_count = rope->positions,
+                                  .dt = s->dk.dt};
+    if (split) TRY(r->ops->mla_rope_bwd(&a, r->stream));
     if (split) a.dk = a.dk_nope = a.dk_rope = NULL, a.positions = b->positions, a.rows = b->rows;
     a.dq = dq.data, a.dq_stride = dq.stride;
-    return r->ops->latent_bwd(&a, r->stream);
+    return r->ops->mla_rope_bwd(&a, r->stream);
 }
 
 /* Keys without queries here have no gradient, and attention leaves them alone. */

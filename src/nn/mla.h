@@ -53,7 +53,7 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
 static inline const struct linear *mla_in(const struct mla *m) { return &m->in; }
 void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
 void mla_rows(struct mla_saved *s, int64_t rows);
-status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct sink out,
+status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
                const struct exec *r) WARN_UNUSED;
 status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;

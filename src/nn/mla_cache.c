@@ -43,28 +43,28 @@ static status new_rows(const struct mla *m, struct mla_saved *s, const struct ml
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
     const int64_t width = k->rows.shape[1];
-    struct latent_fwd_args rotation = {.q = q.data,
-                                       .q_stride = q.stride,
-                                       .positions = c->batch->positions,
-                                       .cos = rope->tails.cos.data,
-                                       .sin = rope->tails.sin.data,
-                                       .rows = at->sequences,
-                                       .heads = m->heads,
-                                       .nope = m->nope,
-                                       .half = m->rope / 2,
-                                       .pos_count = rope->positions,
-                                       .dt = s->in.dt};
+    struct mla_rope_fwd_args rotation = {.q = q.data,
+                                         .q_stride = q.stride,
+                                         .positions = c->batch->positions,
+                                         .cos = rope->tails.cos.data,
+                                         .sin = rope->tails.sin.data,
+                                         .rows = at->sequences,
+                                         .heads = m->heads,
+                                         .nope = m->nope,
+                                         .half = m->rope / 2,
+                                         .pos_count = rope->positions,
+                                         .dt = s->in.dt};
     TRY(mla_form_queries(m, s, r));
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
-    TRY(r->ops->latent_fwd(&rotation, r->stream));
+    TRY(r->ops->mla_rope_fwd(&rotation, r->stream));
     rotation.q = NULL;
     rotation.k_rope = tail.data;
     rotation.k_rope_stride = tail.stride;
     rotation.k = s->k.data;
     rotation.heads = 1;
     rotation.nope = 0;
-    TRY(r->ops->latent_fwd(&rotation, r->stream));
-    const struct cache_put_args put = {
+    TRY(r->ops->mla_rope_fwd(&rotation, r->stream));
+    const struct kv_cache_append_args put = {
         .part = {{.x = s->c_normed.data,
                   .cache = k->rows.data,
                   .x_stride = m->rank,
@@ -79,7 +79,7 @@ static status new_rows(const struct mla *m, struct mla_saved *s, const struct ml
         .batch = at->sequences,
         .capacity = at->capacity,
         .dt = k->rows.dt};
-    return r->ops->cache_put(&put, r->stream);
+    return r->ops->kv_cache_append(&put, r->stream);
 }
 
 /* k->q = [W_k^T q_nope | q_rope] of every head. */
@@ -87,20 +87,20 @@ static status absorb(const struct mla *m, const struct mla_saved *s, const struc
                      const struct exec *r)
 {
     const struct mla_view q = mla_queries(m, s);
-    return r->ops->head_gemm(&(struct head_gemm_args){.a = q.data,
-                                                      .w = params_weight(r->params, m->kv.w),
-                                                      .c = k->q.data,
-                                                      .a_stride = q.stride,
-                                                      .a_head = m->nope + m->rope,
-                                                      .c_stride = m->heads * k->q.shape[1],
-                                                      .c_head = k->q.shape[1],
-                                                      .rows = s->in.shape[0],
-                                                      .heads = m->heads,
-                                                      .n = m->rank,
-                                                      .k = m->nope,
-                                                      .tail = m->rope,
-                                                      .dt = k->q.dt},
-                             r->stream);
+    return r->ops->per_head_gemm(&(struct per_head_gemm_args){.a = q.data,
+                                                              .w = params_weight(r->params, m->kv.w),
+                                                              .c = k->q.data,
+                                                              .a_stride = q.stride,
+                                                              .a_head = m->nope + m->rope,
+                                                              .c_stride = m->heads * k->q.shape[1],
+                                                              .c_head = k->q.shape[1],
+                                                              .rows = s->in.shape[0],
+                                                              .heads = m->heads,
+                                                              .n = m->rank,
+                                                              .k = m->nope,
+                                                              .tail = m->rope,
+                                                              .dt = k->q.dt},
+                                 r->stream);
 }
 
 /* s->o = W_v times attention's weighted sum of latent rows. */
@@ -108,20 +108,20 @@ static status release(const struct mla *m, const struct mla_saved *s, const stru
                       const struct exec *r)
 {
     const char *w = params_weight(r->params, m->kv.w);
-    return r->ops->head_gemm(
-        &(struct head_gemm_args){.a = k->o.data,
-                                 .w = w + bytes_of(m->heads * m->nope * m->rank, k->o.dt),
-                                 .c = s->o.data,
-                                 .a_stride = m->heads * m->rank,
-                                 .a_head = m->rank,
-                                 .c_stride = m->heads * m->value,
-                                 .c_head = m->value,
-                                 .rows = s->in.shape[0],
-                                 .heads = m->heads,
-                                 .n = m->value,
-                                 .k = m->rank,
-                                 .trans = true,
-                                 .dt = k->o.dt},
+    return r->ops->per_head_gemm(
+        &(struct per_head_gemm_args){.a = k->o.data,
+                                     .w = w + bytes_of(m->heads * m->nope * m->rank, k->o.dt),
+                                     .c = s->o.data,
+                                     .a_stride = m->heads * m->rank,
+                                     .a_head = m->rank,
+                                     .c_stride = m->heads * m->value,
+                                     .c_head = m->value,
+                                     .rows = s->in.shape[0],
+                                     .heads = m->heads,
+                                     .n = m->value,
+                                     .k = m->rank,
+                                     .trans = true,
+                                     .dt = k->o.dt},
         r->stream);
 }
 

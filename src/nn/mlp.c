@@ -12,10 +12,11 @@ void mlp_init(struct mlp *m, struct params *p, const char *name, const struct mo
     snprintf(full, sizeof full, "%s.up", name);
     linear_init(&m->up, p, full, ROLE_MATRIX, m->act == ACT_SWIGLU ? 2 * m->f : m->f, spec->hidden_size,
                 bias);
-    linear_split(&m->up, p, SPLIT_OUT, (const int64_t[]){m->f, m->f}, m->act == ACT_SWIGLU ? 2 : 1);
+    linear_split(&m->up, p, SPLIT_COLUMN_PARALLEL, (const int64_t[]){m->f, m->f},
+                 m->act == ACT_SWIGLU ? 2 : 1);
     snprintf(full, sizeof full, "%s.down", name);
     linear_init(&m->down, p, full, ROLE_RESIDUAL, spec->hidden_size, m->f, bias);
-    linear_split(&m->down, p, SPLIT_IN, NULL, 0);
+    linear_split(&m->down, p, SPLIT_ROW_PARALLEL, NULL, 0);
     m->f = m->down.in;
 }
 
@@ -86,7 +87,7 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
 {
     const bool fwd = pass == GEMM_FWD;
     *done = false;
-    if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_slices(r->params) > 1) return STATUS_OK;
+    if (m->act != ACT_SWIGLU || m->up.b >= 0 || params_tp_size(r->params) > 1) return STATUS_OK;
     const bool codes = writes_codes(m, r->params);
     if (codes && !(fwd && linear_fp8(&m->up, in.shape[0], r) && linear_codes(in))) return STATUS_OK;
     if (linear_current(fwd ? &m->up : &m->down, in.shape[0], r)) return STATUS_OK;
@@ -103,7 +104,7 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
 }
 
 status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct exec *r)
+               struct branch_dst out, const struct exec *r)
 {
     bool done;
     (void)c;

@@ -28,7 +28,7 @@ static inline const struct linear *mlp_in(const struct mlp *m) { return &m->up; 
 static inline const struct linear *mlp_out(const struct mlp *m) { return &m->down; }
 void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct sink out,
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
                const struct exec *r) WARN_UNUSED;
 /* Under full: recomputes up. */
 status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,

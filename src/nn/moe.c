@@ -12,7 +12,7 @@ static int matrices(struct params *p, enum role role, int64_t experts, int64_t o
                     const char *name, const char *part)
 {
     int row = params_add(p, role, 0, out, in, "%s.experts.%s.weight", name, part);
-    p->rows[row].stored = true;
+    p->rows[row].gemm_overwrites_grad = true;
     p->rows[row].experts = experts;
     return row;
 }
@@ -21,12 +21,12 @@ static void add_experts(struct moe *m, struct params *p, const char *name)
 {
     const int64_t experts = m->rule.experts, f = m->f;
     m->up = matrices(p, ROLE_MATRIX, experts, experts * 2 * f, m->d, name, "up");
-    params_split(p, m->up, SPLIT_OUT, (const int64_t[]){f, f}, 2); /* of each expert: gate, up */
-    params_deal(p, m->up);
+    params_split(p, m->up, SPLIT_COLUMN_PARALLEL, (const int64_t[]){f, f}, 2); /* of each expert: gate, up */
+    params_shard_experts(p, m->up);
     m->down = matrices(p, ROLE_RESIDUAL, experts, experts * m->d, f, name, "down");
-    params_split(p, m->down, SPLIT_IN, &m->d, 1);
-    params_deal(p, m->down);
-    m->f /= params_slices(p); /* from here on: columns of this rank */
+    params_split(p, m->down, SPLIT_ROW_PARALLEL, &m->d, 1);
+    params_shard_experts(p, m->down);
+    m->f /= params_tp_size(p); /* from here on: columns of this rank */
 }
 
 void moe_experts_init(struct moe *m, struct params *p, const char *name, int of)
@@ -46,7 +46,7 @@ static void shared_init(struct moe *m, struct params *p, const char *name, const
     if (!spec->moe_shared_gate) return;
     snprintf(full, sizeof full, "%s.shared_gate", name);
     linear_init(&m->gate, p, full, ROLE_MATRIX, 1, m->d, BIAS_NONE);
-    linear_split(&m->gate, p, SPLIT_SUM, NULL, 0);
+    linear_split(&m->gate, p, SPLIT_PARTIAL_GRAD, NULL, 0);
     p->rows[m->gate.w].rowwise = true;
 }
 
@@ -75,7 +75,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     const int64_t experts = m->rule.experts;
     snprintf(full, sizeof full, "%s.router", name);
     linear_init(&m->router, p, full, ROLE_MATRIX, experts, m->d, BIAS_NONE);
-    linear_split(&m->router, p, SPLIT_SUM, NULL,
+    linear_split(&m->router, p, SPLIT_PARTIAL_GRAD, NULL,
                  0); /* a rank's gradient comes from its part of the experts */
     p->rows[m->router.w].rowwise = true;
     m->bias = params_add(p, ROLE_BALANCE, 0, experts, 0, "%s.router.bias", name);
@@ -87,7 +87,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
 static struct dispatch_shape dispatch_shape_of(const struct moe *m, const struct lay *l)
 {
     return (struct dispatch_shape){.ranks = m->ranks,
-                                   .context = l->context > 1 ? l->context : 1,
+                                   .context = l->cp_size > 1 ? l->cp_size : 1,
                                    .experts = m->rule.experts,
                                    .top_k = m->rule.top_k,
                                    .d = m->d,
@@ -114,7 +114,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
                               .d = m->d,
                               .f = m->f,
                               .docs = m->aux > 0 && m->aux_kind == ROUTE_AUX_SEQUENCE ? l->docs_max : 0,
-                              .ranks = l->context,
+                              .ranks = l->cp_size,
                               .dt = l->dt};
     if (m->ranks > 1 && what == MOE_GEMM) {
         const struct dispatch_shape arrived = dispatch_shape_of(m, l);
@@ -138,8 +138,8 @@ static void backward_lay(const struct moe *m, struct moe_saved *s, const struct 
 static void choices_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
 {
     const bool counts = m->capacity > 0 || (m->aux > 0 && s->train);
-    if (l->context <= 1 || !counts) return;
-    const int64_t rows = l->n * l->context, k = m->rule.top_k;
+    if (l->cp_size <= 1 || !counts) return;
+    const int64_t rows = l->n * l->cp_size, k = m->rule.top_k;
     s->choices = (struct context_rows){
         .name = "choices of experts",
         .own = s->expert,
@@ -413,11 +413,11 @@ static status distribute(const struct moe *m, struct moe_saved *s, struct tensor
 }
 
 status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
-               struct sink out, const struct exec *r)
+               struct branch_dst out, const struct exec *r)
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
-    const struct sink base = {.to = gated ? s->shared_out : out.to};
-    CHECK(out.sum.data == NULL, "experts do not add the stream");
+    const struct branch_dst base = {.dst = gated ? s->shared_out : out.dst};
+    CHECK(out.residual.data == NULL, "experts do not add the stream");
     TRY(form_logits(m, s, y, r));
     TRY(route(m, s, c->batch, r));
     TRY(distribute(m, s, y, r));
@@ -429,9 +429,9 @@ status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, st
     if (m->ranks > 1) TRY(dispatch_return(&s->dispatch, "outputs of experts", s->sorted, r));
     return r->ops->combine(&(struct combine_args){.x = returned(m, s),
                                                   .place = s->place.data,
-                                                  .base = shared ? base.to.data : NULL,
+                                                  .base = shared ? base.dst.data : NULL,
                                                   .gate = gated ? s->gate.data : NULL,
-                                                  .y = out.to.data,
+                                                  .y = out.dst.data,
                                                   .rows = y.shape[0],
                                                   .top_k = m->rule.top_k,
                                                   .d = m->d,
@@ -445,7 +445,7 @@ static status shared_recompute(const struct moe *m, struct moe_saved *s, enum re
 {
     if (m->gate.w < 0)
         return m->shared.f > 0 ? mlp_recompute(&m->shared, &s->shared, policy, y, r) : STATUS_OK;
-    TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct sink){.to = s->shared_out}, r));
+    TRY(mlp_fwd(&m->shared, &s->shared, NULL, y, (struct branch_dst){.dst = s->shared_out}, r));
     return linear_fwd(&m->gate, &s->gate_saved, y, s->gate, r);
 }
 

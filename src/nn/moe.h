@@ -77,7 +77,7 @@ static inline const struct linear *moe_in(const struct moe *m) { (void)m; return
 static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }
 void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct sink out,
+status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
                const struct exec *r) WARN_UNUSED;
 /* Under full: recomputes logits, up and the shared expert. */
 status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,

@@ -4,15 +4,15 @@
 struct lay sp_local_lay(const struct lay *l)
 {
     struct lay part = *l;
-    CHECK(l->shares <= 1 || l->n % l->shares == 0, "%lld rows for %d ranks", (long long)l->n, l->shares);
-    if (l->shares > 1) part.n = l->n / l->shares;
+    CHECK(l->tp_size <= 1 || l->n % l->tp_size == 0, "%lld rows for %d ranks", (long long)l->n, l->tp_size);
+    if (l->tp_size > 1) part.n = l->n / l->tp_size;
     return part;
 }
 
 void sp_lay(struct sp *w, int64_t d, const struct lay *l)
 {
-    *w = (struct sp){.shares = l->shares > 1 ? l->shares : 1};
-    if (w->shares == 1) return;
+    *w = (struct sp){.tp_size = l->tp_size > 1 ? l->tp_size : 1};
+    if (w->tp_size == 1) return;
     w->in = tensor_take(l->scratch, "rows of all ranks", l->dt, 2, l->n, d);
     w->out = tensor_take(l->scratch, "sums over ranks", l->dt, 2, l->n, d);
     w->parts = w->in;
@@ -65,8 +65,8 @@ static status end_sum(struct tensor part, const struct exec *r)
           "nobody waited for rows");
     overlap->leaving = NULL;
     TRY(side_stream_join(overlap->side_stream));
-    return comm_add_terms(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data, tensor_count(part),
-                          part.dt, r->stream);
+    return comm_reduce_scatter_finish(r->tp, w->parts.data, sp_local_rows(w->out, r).data, part.data,
+                                      tensor_count(part), part.dt, r->stream);
 }
 
 status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct exec *r)
@@ -74,7 +74,7 @@ status sp_reduce_scatter(const struct sp *w, struct tensor part, const struct ex
     if (w->out.rank == 0) return STATUS_OK;
     if (r->sp_overlap && r->sp_overlap->leaving == w) return end_sum(part, r);
     const int64_t count = tensor_count(part);
-    CHECK(comm_reduce_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->parts),
+    CHECK(comm_reduce_scatter_scratch(comm_ranks(r->tp), count, part.dt) <= bytes_of(w->parts),
           "no room for %lld sums", (long long)count);
     return comm_reduce_scatter(r->tp, "sums of a branch", w->out.data, part.data, count, part.dt,
                                w->parts.data, r->stream);
@@ -132,7 +132,7 @@ static status come(struct sp_gather *c, int steps, const struct exec *r)
     for (; c->begun < steps; c->begun++) {
         const int k = c->begun + 1;
         void *to = rows_behind(c->all, k, overlap).data;
-        TRY(k < overlap->ranks ? comm_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
+        TRY(k < overlap->ranks ? comm_ring_shift(r->tp, "rows of the stream", k, c->part.data, to, bytes, s)
                                : dev_copy(s, to, c->part.data, bytes));
         TRY(side_stream_record(overlap->side_stream, &c->came[c->begun]));
     }
@@ -224,6 +224,6 @@ status sp_block_end(int k, struct tensor x, struct tensor y, const struct exec *
     if (last) return STATUS_OK; /* this rank's own rows */
     const struct tensor sent = rows_of(y, block_of(k, NULL, overlap), overlap->ranks);
     TRY(side_stream_fork(overlap->side_stream, &s));
-    return comm_shift(r->tp, "sums of a branch", k + 1, sent.data,
-                      rows_behind(overlap->leaving->parts, k + 1, overlap).data, bytes_of(sent), s);
+    return comm_ring_shift(r->tp, "sums of a branch", k + 1, sent.data,
+                           rows_behind(overlap->leaving->parts, k + 1, overlap).data, bytes_of(sent), s);
 }

@@ -28,7 +28,7 @@
 #include "parallel/side_stream.h"
 
 struct sp {
-    int shares;                 /* number of ranks */
+    int tp_size;                /* number of ranks */
     struct tensor in, out;      /* [N, D] dt, scratch: not allocated with one rank */
     struct tensor parts;        /* [N, D] the other ranks' partial sums of this rank's rows. Separate from `in` if
                                    backward still reads that; else the same memory */

@@ -37,13 +37,14 @@ typedef struct stream *dev_stream;  /* stream of the op; NULL on the CPU: the ca
 
 #define OPS(X)                                                                                                         \
     X(gemm) X(bias_bwd) X(quantize) X(fp8_scales) X(fp8_bound) X(quantize_blocks)                                      \
-    X(embed_fwd) X(embed_bwd) X(rows_unique) X(ahead) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)                     \
+    X(embed_fwd) X(embed_bwd) X(rows_unique) X(shift_tokens) X(ngram) X(ngram_gate_fwd) X(ngram_gate_bwd)              \
     X(rmsnorm_fwd) X(rmsnorm_bwd) X(layernorm_fwd) X(layernorm_bwd)                                                    \
     X(rope_fwd) X(rope_bwd)                                                                                            \
-    X(attn_fwd) X(attn_bwd) X(attn_decode) X(latent_fwd) X(latent_bwd) X(cache_put) X(head_gemm)                       \
+    X(attn_fwd) X(attn_bwd) X(attn_decode) X(mla_rope_fwd) X(mla_rope_bwd) X(kv_cache_append) X(per_head_gemm)         \
     X(swiglu_fwd) X(swiglu_bwd) X(gelu_fwd) X(gelu_bwd) X(gate_fwd) X(gate_bwd)                                        \
-    X(softcap) X(xent) X(hits) X(xent_part) X(xent_join) X(sum)                                                        \
-    X(update) X(rows_update) X(ortho_unit) X(ortho_poly) X(ortho_step) X(halves) X(fold) X(normal)                     \
+    X(softcap) X(xent) X(top1_correct) X(vocab_xent_partial) X(vocab_xent_finish) X(sum)                               \
+    X(update) X(rows_update) X(muon_normalize) X(newton_schulz_poly) X(muon_apply) X(split_master)                     \
+    X(accumulate_tree) X(normal)                                                                                       \
     X(conv_fwd) X(conv_bwd) X(gates_fwd) X(gates_bwd) X(delta_fwd) X(delta_bwd) X(gated_norm_fwd) X(gated_norm_bwd)    \
     X(route_fwd) X(route_bwd) X(expert_gemm) X(expert_codes) X(expert_act_fwd) X(expert_act_bwd)                       \
     X(combine) X(combine_gate_bwd) X(dispatch_sort) X(balance)                                                         \
@@ -274,10 +275,10 @@ struct attn_fwd_args {
                                            CPU, in the backend's own order on a GPU; NULL: not saved */
     int64_t q_stride, k_stride, v_stride;
     const int32_t *cu_seqlens;          /* [docs+1], cu[0] = 0, cu[docs] = rows, non-decreasing */
-    const struct attn_doc *split;       /* [docs], replaces cu_seqlens: each query is in one part, no key is in two
+    const struct attn_doc *cp_docs;     /* [docs], replaces cu_seqlens: each query is in one part, no key is in two
                                            documents; `rows` is the number of queries. NULL: cu_seqlens applies */
-    int64_t keys;                       /* with split, on a GPU: number of rows of k and v */
-    bool more;                          /* with split, CPU only: o and lse already hold partial attention over other
+    int64_t keys;                       /* with cp_docs, on a GPU: number of rows of k and v */
+    bool more;                          /* with cp_docs, CPU only: o and lse already hold partial attention over other
                                            keys; the new result is merged into them */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
@@ -293,11 +294,11 @@ struct attn_bwd_args {
                                                ops.attn_bwd_supports says so; NULL: not fused */
     int64_t q_stride, k_stride, v_stride, dq_stride, dk_stride, dv_stride;
     const int32_t *cu_seqlens;
-    const struct attn_doc *split;           /* as in attn_fwd_args. dk, dv of keys outside every document are
+    const struct attn_doc *cp_docs;         /* as in attn_fwd_args. dk, dv of keys outside every document are
                                                unspecified: the CPU keeps them, a GPU may write 0. A GPU may also write
                                                0 for keys that no query attends to */
     int64_t keys;
-    bool more;                              /* with split, CPU only: dq, dk, dv += */
+    bool more;                              /* with cp_docs, CPU only: dq, dk, dv += */
     int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes for a shape at least as large as this
@@ -314,7 +315,7 @@ enum { HEAD_CUDA_MAX = 576 };   /* largest head on a GPU: DeepSeek's compressed 
 struct attn_shape {
     int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
     dtype dt;
-    int64_t keys;               /* with split: number of rows of k and v; else 0 */
+    int64_t keys;               /* with cp_docs: number of rows of k and v; else 0 */
 };
 
 /* One new token per sequence against its cache (generation). q is [batch, heads, hd]; the caches are [batch,
@@ -401,7 +402,7 @@ struct xent_args {
 };
 
 /* z = cap tanh(z / cap), in place: the soft-cap of Gemma 2 (arXiv:2408.00118, section 2). Its derivative is
- * 1 - (z / cap)^2 with the new z; xent and xent_join multiply by it. */
+ * 1 - (z / cap)^2 with the new z; xent and vocab_xent_finish multiply by it. */
 struct softcap_args {
     void *z;                /* [count] dt */
     int64_t count;
@@ -410,7 +411,7 @@ struct softcap_args {
 };
 
 /* hits[t] = 1 if the target's logit is greater than all others, else 0 (also on ties); 0 for ignored rows. */
-struct hits_args {
+struct top1_correct_args {
     const void *logits;     /* [rows, vocab] ldt; columns from vocab_used on are padding */
     const int32_t *targets; /* [rows] */
     void *hits;             /* [rows] A = */
@@ -442,7 +443,7 @@ struct step_scalars {
     double z_sum;                                   /* += by the head: z-loss terms, which loss_sum leaves out */
     double dropped_sum[2];                          /* += by routers: slots dropped by capacity, all slots */
     double hits;                                    /* += by the head in evaluation: targets that were the argmax */
-    double grad_squares;                            /* sum of g^2 over the whole model, read by UPDATE_RULE */
+    double grad_squares;                            /* sum of g^2 over the whole model, read by UPDATE_APPLY */
     double grad_norm, clip_factor;                  /* outputs of `update` */
     double load_max, load_min;                      /* outputs of `balance` */
     double fp8_overflow;                            /* set to 0 by the trainer, += by `fp8_scales` */
@@ -457,9 +458,9 @@ struct step_scalars {
  *   Lion (Chen et al., arXiv:2302.06675):  u = sign(b1 m + (1-b1) g'), sign(0) = 0;  p = p (1 - lr wd) - lr u
  *     m = b2 m + (1-b2) g'
  *   then w = bf16(p), rounded as in ops/rounding.h, and g = 0 with UPDATE_ZERO.
- * With `low` there is no p: w and low are the split master weights (ops/rounding.h), which the op joins before the rule
- * and splits after it. With neither p nor low, w is the only copy: the op reads it before the rule and rounds it
- * stochastically after it.
+ * With `master_residual` there is no p: w and master_residual are the split master weights (ops/rounding.h), which the
+ * op joins before the rule and splits after it. With neither p nor master_residual, w is the only copy: the op reads it
+ * before the rule and rounds it stochastically after it.
  *   UPDATE_MOMENTUM, with either rule: m = momentum m + g', then g = g' + momentum m (Nesterov); g is the input of
  *     Muon (ops_muon.h)
  * If the norm is not finite, no array changes: grad_norm returns it and clip_factor is 0.
@@ -468,10 +469,10 @@ struct step_scalars {
  * their exact values. The random bits depend on seed, step, the row's key and the element's index in the full row.
  * They are therefore equal for every set, every division into chunks and every way to shard the row.
  *
- * Sharded gradients need two passes: UPDATE_SQUARES, whose sums the ranks add in chunk order, then UPDATE_RULE with
- * that sum. On the CPU the bits equal those of UPDATE_WHOLE; a GPU's fused launch adds in another order. State that
- * passes through the device in parts (optim/offload.h) needs UPDATE_NORM over all chunks, then UPDATE_RULE over some
- * chunks at a time: the bits equal those of UPDATE_WHOLE. */
+ * Sharded gradients need two passes: UPDATE_CHUNK_NORMS, whose sums the ranks add in chunk order, then UPDATE_APPLY
+ * with that sum. On the CPU the bits equal those of UPDATE_FUSED; a GPU's fused launch adds in another order. State
+ * that passes through the device in parts (optim/offload.h) needs UPDATE_GLOBAL_NORM over all chunks, then UPDATE_APPLY
+ * over some chunks at a time: the bits equal those of UPDATE_FUSED. */
 enum { UPDATE_CHUNK = 16384 };  /* elements, maximum */
 enum update_flag {
     UPDATE_DECAY = 1,           /* weight decay applies */
@@ -479,7 +480,7 @@ enum update_flag {
     UPDATE_ROWS = 4,            /* rows of flags / UPDATE_WIDTH elements, a multiple of 16. No token of the step read
                                    a row whose gradient is all zeros: its weights and moments do not change. The
                                    other rows use lr row_rate */
-    UPDATE_COPY = 8,            /* a replica, which another rank counts in the norm: UPDATE_SQUARES writes 0 */
+    UPDATE_COPY = 8,            /* a replica, which another rank counts in the norm: UPDATE_CHUNK_NORMS writes 0 */
     UPDATE_MOMENTUM = 16,       /* apply only the momentum: writes m and g; p, w and v do not change */
     UPDATE_WIDTH = 256,
 };
@@ -488,13 +489,14 @@ struct update_chunk {
                                    8-bit moments, where a chunk must end with a block or with its array */
     int32_t count;
     uint32_t flags;
-    int64_t no_v;               /* number of elements before the chunk that have no v: element i has v[i - no_v]; a
+    int64_t v_offset;           /* number of elements before the chunk that have no v: element i has v[i - v_offset]; a
                                    multiple of 16, or of QUANT_BLOCK with 8-bit moments */
     uint64_t key;               /* key of the parameter row that contains the chunk: seeds stochastic rounding */
     int64_t first, stride;      /* element k of the chunk is element first + k of the full row or, if the row is a
                                    slice whose rows have `width` > 0 elements, element
-                                   first + (into + k) / width stride + (into + k) % width */
-    int32_t width, into;        /* first, stride, width, into are multiples of 4 if moments or weights are rounded */
+                                   first + (col_offset + k) / width stride + (col_offset + k) % width */
+    int32_t width, col_offset;  /* first, stride, width, col_offset are multiples of 4 if moments or weights are
+                                   rounded */
 };
 /* The part of a chunk with `count` elements from element `at` on. */
 static inline struct update_chunk update_part(const struct update_chunk *c, int64_t at, int32_t count)
@@ -503,32 +505,33 @@ static inline struct update_chunk update_part(const struct update_chunk *c, int6
     part.begin += at;
     part.count = count;
     if (c->width > 0)
-        part.into += (int32_t)at;
+        part.col_offset += (int32_t)at;
     else
         part.first += at;
     return part;
 }
 enum update_rule { UPDATE_ADAMW, UPDATE_LION };
-enum update_half {
-    UPDATE_WHOLE,
-    UPDATE_SQUARES,             /* squares = sum of g^2 of each chunk, nothing else */
-    UPDATE_RULE,                /* everything after the norm, which is read from scalars.grad_squares */
-    UPDATE_NORM,                /* only the norm, to scalars.grad_squares: reads no array but g */
+enum update_phase {
+    UPDATE_FUSED,
+    UPDATE_CHUNK_NORMS,         /* squares = sum of g^2 of each chunk, nothing else */
+    UPDATE_APPLY,               /* everything after the norm, which is read from scalars.grad_squares */
+    UPDATE_GLOBAL_NORM,         /* only the norm, to scalars.grad_squares: reads no array but g */
 };
 struct update_args {
     enum update_rule rule;
-    enum update_half half;
-    float *p, *g;                       /* weights, gradients; p NULL: the weights are w and low, or w alone */
+    enum update_phase phase;
+    float *p, *g;                       /* weights, gradients; p NULL: the weights are w and master_residual, or w
+                                           alone */
     void *m, *v;                        /* moments, sdt; Lion has no v */
     float *m_scale, *v_scale;           /* scales of 8-bit moments: element i has scale [i / QUANT_BLOCK]; not with
                                            UPDATE_ROWS */
     bf16 *w;                            /* p in bf16; NULL in F32 training */
-    uint16_t *low;                      /* residuals of split master weights; NULL: p has all bits or, without p, w
+    uint16_t *master_residual;          /* residuals of split master weights; NULL: p has all bits or, without p, w
                                            is the only copy */
     const struct update_chunk *chunks;  /* [chunk_count], in the set's memory, sorted and disjoint; elements outside
                                            do not change */
     int64_t chunk_count;
-    double *squares;                    /* [chunk_count], in the set's memory; UPDATE_SQUARES only */
+    double *squares;                    /* [chunk_count], in the set's memory; UPDATE_CHUNK_NORMS only */
     double beta1, beta2, eps, weight_decay, clip;
     double row_rate;                    /* lr factor of UPDATE_ROWS; 0: no chunk has that flag */
     double rate;                        /* lr factor of chunks without UPDATE_ROWS; 0 means 1 */
@@ -536,10 +539,10 @@ struct update_args {
     struct step_scalars *scalars;       /* in the set's memory; reads lr, correction1, correction2, step; writes
                                            grad_norm, clip_factor */
     uint64_t seed;                      /* for stochastic rounding */
-    dtype sdt;                          /* F32, BF16 or U8 */
+    dtype moment_dt;                    /* F32, BF16 or U8 */
 };
 
-/* Applies the rule to some rows of one table, after UPDATE_RULE has computed the clip factor. sums[k] is the gradient
+/* Applies the rule to some rows of one table, after UPDATE_APPLY has computed the clip factor. sums[k] is the gradient
  * of table row rows[k]. As with UPDATE_ROWS, a row with an all-zero gradient keeps weights and moments; the others
  * use lr row_rate, without weight decay. Sets sums to 0. */
 struct rows_update_args {
@@ -548,17 +551,17 @@ struct rows_update_args {
     float *sums;                /* [slots, width]: gradients */
     int64_t slots, width;       /* width: a multiple of 16 */
     int64_t from, to;           /* this rank's rows [from, to): row r is elements [begin + (r - from) width, ... +
-                                   width) of the arrays; v begins no_v earlier */
-    int64_t begin, no_v;        /* multiples of 16 */
+                                   width) of the arrays; v begins v_offset earlier */
+    int64_t begin, v_offset;    /* multiples of 16 */
     uint64_t key;               /* key of the table, as in update_chunk */
     int64_t first, stride;      /* element k of row r is element first + r stride + k of the full table; multiples of
                                    4 */
 };
 
-/* Keeps or adds a partial sum. FOLD_KEEP: kept = x, x = 0. FOLD_ADD: x = x + kept. */
-enum fold_what { FOLD_KEEP, FOLD_ADD };
-struct fold_args {
-    enum fold_what what;
+/* Keeps or adds a partial sum. TREE_KEEP: kept = x, x = 0. TREE_ADD: x = x + kept. */
+enum accumulate_what { TREE_KEEP, TREE_ADD };
+struct accumulate_tree_args {
+    enum accumulate_what what;
     void *x, *kept;         /* [count] dt (F32 or F64); no alias */
     int64_t count;
     dtype dt;
@@ -566,10 +569,10 @@ struct fold_args {
 
 /* x[i] = std N(0, 1), drawn at (seed, RNG_INIT, key, first + i / width * stride + i % width): base/rng.h. A slice of
  * a matrix therefore gets the values of the full matrix. Devices agree up to the last bit of logarithm and cosine in
- * f64. With BF16, x gets the upper part of the F32 numbers and `low` the residuals (ops/rounding.h). */
+ * f64. With BF16, x gets the upper part of the F32 numbers and `master_residual` the residuals (ops/rounding.h). */
 struct normal_args {
     void *x;                /* [count] dt (F32, F64 or BF16) = */
-    uint16_t *low;          /* [count] =; BF16 only; NULL: the residuals are dropped */
+    uint16_t *master_residual; /* [count] =; BF16 only; NULL: the residuals are dropped */
     int64_t count;
     int64_t first, width, stride; /* 0, 0, 0: not a slice */
     double std;
@@ -578,12 +581,12 @@ struct normal_args {
 };
 
 /* Converts between an F32 array and split master weights (ops/rounding.h): SPLIT reads x, JOIN writes x. */
-enum halves_way { HALVES_SPLIT, HALVES_JOIN };
-struct halves_args {
-    enum halves_way way;
+enum split_master_way { MASTER_SPLIT, MASTER_JOIN };
+struct split_master_args {
+    enum split_master_way way;
     float *x;               /* [count] */
     bf16 *upper;            /* [count] */
-    uint16_t *low;          /* [count]; NULL: SPLIT drops it, JOIN reads 0 */
+    uint16_t *master_residual; /* [count]; NULL: SPLIT drops it, JOIN reads 0 */
     int64_t count;
 };
 

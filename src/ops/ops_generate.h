@@ -12,7 +12,7 @@ struct cache_part {
     int64_t x_stride, stride;
     int64_t width;              /* 0: there is no second array */
 };
-struct cache_put_args {
+struct kv_cache_append_args {
     struct cache_part part[2];
     const int32_t *lengths;     /* [batch], 1 to capacity */
     int64_t batch, capacity;
@@ -22,7 +22,7 @@ struct cache_put_args {
 /* A matrix of its own for each head, in one launch: c[r, h] = a[r, h] W_h, for few rows. Multi-head latent attention
  * absorbs its key and value projections so (DeepSeek-V2, arXiv:2405.04434, section 2.1.2). Sums are in A and rounded
  * once. The `tail` elements of a behind its k are copied behind c's n. */
-struct head_gemm_args {
+struct per_head_gemm_args {
     const void *a;              /* [rows] heads of k + tail elements; strides of rows and of heads: a_stride, a_head */
     const void *w;              /* [heads, k, n] dt, or [heads, n, k] with trans */
     void *c;                    /* [rows] heads of n + tail elements, c_stride, c_head; must not alias a */

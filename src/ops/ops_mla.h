@@ -9,7 +9,7 @@
 #include "tensor/dtype.h"
 
 /* k_h = [k_nope_h | RoPE(k_rope)]; rotates the tails of q in place. */
-struct latent_fwd_args {
+struct mla_rope_fwd_args {
     void *q;                    /* [rows, heads x (nope + 2 half)] dt, q_stride: in place; NULL: only keys */
     const void *k_nope;         /* [rows, heads x nope] dt, k_nope_stride; not read when nope is 0 */
     const void *k_rope;         /* [rows, 2 half] dt, k_rope_stride */
@@ -22,7 +22,7 @@ struct latent_fwd_args {
 };
 /* Backward: rotates the tails of dq back in place; dk_nope = the first parts of dk; dk_rope = the sum over heads of
  * dk's tails, rotated back and rounded once. */
-struct latent_bwd_args {
+struct mla_rope_bwd_args {
     void *dq;                   /* as q, dq_stride; NULL: only keys */
     const void *dk;             /* [rows, heads x (nope + 2 half)] dt contiguous; NULL: only queries, on the CPU */
     void *dk_nope, *dk_rope;    /* dt =; strides below; must not alias dk */

@@ -176,7 +176,7 @@ struct dispatch_sort_args {
  *   scalars: load_max, load_min = maximum and minimum over all c_e / mean(c)
  * Routers without slots are skipped. If grad_norm is not finite (ops.h: update), nothing changes. */
 struct balance_args {
-    float *bias, *load;             /* flat arrays, as p and g of update; element i of a row has bias[i - no_v] */
+    float *bias, *load;             /* flat arrays, as p and g of update; element i of a row has bias[i - v_offset] */
     const struct update_chunk *rows;    /* [row_count], in the set's memory: one per router, with at most
                                            MOE_EXPERTS_MAX elements */
     int64_t row_count;

@@ -8,7 +8,7 @@ enum { TOKEN_NONE = -1 };   /* no token: without learned positions embed_fwd wri
                                it */
 
 /* out[t] = in[t + k], or `none` if row t + k is not in the document of row t. Used by multi-token prediction. */
-struct ahead_args {
+struct shift_tokens_args {
     const int32_t *in;          /* [rows] */
     int32_t *out;               /* [rows] =; must not alias in */
     int32_t none;

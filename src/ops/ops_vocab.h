@@ -1,9 +1,10 @@
 /* Vocabulary-parallel cross-entropy: each rank holds `vocab` consecutive columns of the logits (arXiv:1909.08053).
  * Included by ops.h, whose conventions apply.
  *
- *   xent_part   per row, of this rank's columns:  {max, sum of e^(z - max), the target's logit, max of the others}
+ *   vocab_xent_partial  per row, of this rank's columns: {max, sum of e^(z - max), the target's logit, max of the
+ *               others}
  *               the ranks then all-gather the parts
- *   xent_join   the row's loss and hit, with equal bits on every rank, and the gradient of this rank's columns
+ *   vocab_xent_finish   the row's loss and hit, with equal bits on every rank, and the gradient of this rank's columns
  *
  * The result is that of xent and hits (ops.h) on the full row, except for the order of the sum. */
 #ifndef INGOT_OPS_OPS_VOCAB_H
@@ -12,7 +13,7 @@
 #include <stdint.h>
 
 enum { XENT_MAX, XENT_SUM, XENT_TARGET, XENT_OTHERS, XENT_PARTS }; /* the values of a part */
-struct xent_part_args {
+struct vocab_xent_partial_args {
     const void *logits;     /* [rows, vocab] ldt: columns slice * vocab ... of the full row */
     const int32_t *targets; /* [rows] ids of the full vocabulary, or TARGET_IGNORE */
     void *part;             /* [rows, XENT_PARTS] A =; zeros if the target is ignored; -inf for the maximum of no
@@ -21,8 +22,8 @@ struct xent_part_args {
     int slice, slices;
     dtype dt, ldt;          /* as in xent */
 };
-struct xent_join_args {
-    const void *logits;     /* as in xent_part */
+struct vocab_xent_finish_args {
+    const void *logits;     /* as in vocab_xent_partial */
     void *dlogits;          /* [rows, vocab] dt =; may alias logits if dt == ldt; NULL: only the loss */
     const int32_t *targets;
     const void *parts;      /* [slices, rows, XENT_PARTS] A */

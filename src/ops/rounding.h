@@ -40,7 +40,7 @@ RNG_INLINE struct rng_block rounding_words(uint64_t seed, uint64_t step, const s
 {
     int64_t at = c->first + k;
     if (c->width > 0) {
-        const uint32_t place = (uint32_t)c->into + (uint32_t)k;
+        const uint32_t place = (uint32_t)c->col_offset + (uint32_t)k;
         at = c->first + place / (uint32_t)c->width * c->stride + place % (uint32_t)c->width;
     }
     return rng_at(seed ^ c->key, RNG_ROUND, step, (uint64_t)at / 4);

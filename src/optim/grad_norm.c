@@ -14,8 +14,8 @@ void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l)
     q->own = arena_take(a, (size_t)(p->chunk_count + l->sparse_grad->chunk_count) * sizeof *q->own,
                         "squares of pieces");
     q->all = arena_take(a, (size_t)q->count * sizeof *q->all, "squares of all pieces");
-    q->scratch =
-        arena_take(a, comm_sum_scratch(mesh_ranks(s), q->count, DTYPE_F64), "scratch of the gradient norm");
+    q->scratch = arena_take(a, comm_all_reduce_scratch(mesh_ranks(s), q->count, DTYPE_F64),
+                            "scratch of the gradient norm");
 }
 
 status grad_norm_sum(const struct grad_norm *q, const struct params *p, const struct ops *ops, double *sum,
@@ -37,11 +37,11 @@ status grad_norm_sum(const struct grad_norm *q, const struct params *p, const st
         TRY(dev_copy(stream, all + p->chunks_model + t->list[i].chunk_place,
                      q->own + p->chunk_count + t->list[i].chunk_first,
                      (size_t)t->list[i].chunk_count * sizeof *q->all));
-    if (m) TRY(comm_sum(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch, stream));
+    if (m) TRY(comm_all_reduce(m->world, "squares", q->all, q->count, DTYPE_F64, q->scratch, stream));
     TRY(dev_zero(stream, sum, sizeof *sum));
     if (stream)
         return ops->sum(&(struct sum_args){.x = q->all, .out = sum, .count = q->count, .dt = DTYPE_F64},
                         stream);
-    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c]; /* the order of UPDATE_WHOLE */
+    for (int64_t c = 0; c < q->count; c++) *sum += q->all[c]; /* the order of UPDATE_FUSED */
     return STATUS_OK;
 }

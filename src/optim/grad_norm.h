@@ -5,7 +5,7 @@
  * above 0 only the chunks of experts are used. The rank that owns a chunk writes its sum of squares there, all others
  * write zero. The array is all-reduced over all ranks, which is exact, and added up from front to back. So every rank
  * gets the same norm, with the same bits for any number of data-parallel ranks, any ZeRO stage and any pipeline depth.
- * A single rank gets the same norm from UPDATE_WHOLE. */
+ * A single rank gets the same norm from UPDATE_FUSED. */
 #ifndef INGOT_OPTIM_GRAD_NORM_H
 #define INGOT_OPTIM_GRAD_NORM_H
 #include "parallel/sparse_grad.h"

@@ -41,39 +41,39 @@ static int by_cost(const void *a, const void *b)
 /* The matrices of a row that this rank has, or a part of each: consecutive ones. */
 static int64_t own_matrices(const struct params *p, const struct param *row)
 {
-    return params_matrix_count(row) / (row->dealt ? p->expert_ranks : 1);
+    return params_matrix_count(row) / (row->experts_sharded ? p->expert_ranks : 1);
 }
 static int64_t first_matrix(const struct params *p, const struct param *row)
 {
-    return row->dealt ? p->expert_rank * own_matrices(p, row) : 0;
+    return row->experts_sharded ? p->expert_rank * own_matrices(p, row) : 0;
 }
 
 /* Most expensive first; experts that ranks share out follow the others. */
 static status list_matrices(struct params *p, int64_t count)
 {
     struct weighed *all = malloc((size_t)(count + 1) * sizeof *all);
-    free(p->ortho);
-    p->ortho = malloc((size_t)(count + 1) * sizeof *p->ortho);
-    p->ortho_count = 0;
-    if (all == NULL || p->ortho == NULL) {
+    free(p->muon_matrices);
+    p->muon_matrices = malloc((size_t)(count + 1) * sizeof *p->muon_matrices);
+    p->muon_count = 0;
+    if (all == NULL || p->muon_matrices == NULL) {
         free(all);
         return FAIL(STATUS_FIT, "no memory for the list of %lld matrices", (long long)count);
     }
     int64_t n = 0;
-    p->ortho_experts = 0;
+    p->muon_expert_count = 0;
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         const bool experts = p->units[row->unit].experts;
         const int64_t first = first_matrix(p, row), own = own_matrices(p, row);
-        for (int64_t k = first; k < first + own && row->ortho && p->units[row->unit].here; k++) {
+        for (int64_t k = first; k < first + own && row->muon && p->units[row->unit].is_local; k++) {
             all[n++] = (struct weighed){{.row = i, .matrix = k}, cost(params_matrix(row, k)), experts};
-            p->ortho_experts += experts;
+            p->muon_expert_count += experts;
         }
     }
     CHECK(n == count, "%lld matrices, and %lld were counted", (long long)n, (long long)count);
     qsort(all, (size_t)n, sizeof *all, by_cost);
-    for (int64_t k = 0; k < n; k++) p->ortho[k] = all[k].ref;
-    p->ortho_count = n;
+    for (int64_t k = 0; k < n; k++) p->muon_matrices[k] = all[k].ref;
+    p->muon_count = n;
     free(all);
     return STATUS_OK;
 }
@@ -83,9 +83,10 @@ status muon_claim(struct params *p)
     int64_t count = 0;
     for (int i = 0; i < p->count; i++) {
         struct param *row = &p->rows[i];
-        row->ortho = (row->role == ROLE_MATRIX || row->role == ROLE_RESIDUAL) && !row->rowwise;
-        CHECK(!row->ortho || row->stored, "%s: its gradient is formed by adding alone", row->name);
-        if (row->ortho && p->units[row->unit].here) count += own_matrices(p, row);
+        row->muon = (row->role == ROLE_MATRIX || row->role == ROLE_RESIDUAL) && !row->rowwise;
+        CHECK(!row->muon || row->gemm_overwrites_grad, "%s: its gradient is formed by adding alone",
+              row->name);
+        if (row->muon && p->units[row->unit].is_local) count += own_matrices(p, row);
     }
     return list_matrices(p, count);
 }
@@ -99,11 +100,11 @@ static struct slab slab_by(const struct params *p, struct param_ref ref, int sli
 {
     const struct param *row = &p->rows[ref.row];
     const struct param_matrix m = matrix_of(p, ref);
-    const int64_t slices = params_slices(p), all = m.rows * m.cols, part = m.cols / slices,
+    const int64_t slices = params_tp_size(p), all = m.rows * m.cols, part = m.cols / slices,
                   begin = m.begin -
                           params_matrix(row, first_matrix(p, row)).begin; /* among this rank's experts */
     if (slices == 1 || !params_sliced(row)) return (struct slab){begin, all, 0, all, all};
-    if (row->split == SPLIT_IN)
+    if (row->split == SPLIT_ROW_PARALLEL)
         return (struct slab){begin / slices, m.rows * part, slice * part, part, m.cols};
     struct param_block blocks[PARAM_PARTS];
     const int count = params_blocks(p, ref.row, params_place_of(p, slice, p->expert_rank), blocks);
@@ -119,8 +120,8 @@ struct span {
 };
 static struct span span_by(const struct params *p, struct param_ref ref, int shard)
 {
-    const struct slab b = slab_by(p, ref, p->slice);
-    const struct param_held h = params_held_by(p, ref.row, shard);
+    const struct slab b = slab_by(p, ref, p->tp_rank);
+    const struct param_local_range h = params_local_range_of(p, ref.row, shard);
     const int64_t from = h.from > b.local ? h.from - b.local : 0,
                   to = h.to - b.local < b.count ? h.to - b.local : b.count;
     return (struct span){from, to > from ? to - from : 0};
@@ -137,10 +138,10 @@ static struct span own_span(const struct params *p, struct param_ref ref)
 
 struct muon_span muon_span(const struct params *p, int64_t k)
 {
-    const struct param_ref ref = p->ortho[k];
-    const struct param_held h = params_held(p, ref.row);
+    const struct param_ref ref = p->muon_matrices[k];
+    const struct param_local_range h = params_local_range(p, ref.row);
     const struct span span = own_span(p, ref);
-    return (struct muon_span){h.master + slab_by(p, ref, p->slice).local + span.from - h.from, span.count};
+    return (struct muon_span){h.master + slab_by(p, ref, p->tp_rank).local + span.from - h.from, span.count};
 }
 
 /* The largest shard of one of `count` matrices on one rank. */
@@ -158,7 +159,7 @@ static int64_t largest_slab(const struct params *p, const struct param_ref *refs
 {
     int64_t most = 0;
     for (int64_t k = 0; k < count; k++) {
-        const struct slab b = slab_by(p, refs[k], p->slice);
+        const struct slab b = slab_by(p, refs[k], p->tp_rank);
         if (b.count > most) most = b.count;
     }
     return most;
@@ -166,9 +167,9 @@ static int64_t largest_slab(const struct params *p, const struct param_ref *refs
 
 struct muon_most muon_most(const struct params *p)
 {
-    struct muon_most most = {.slab = largest_slab(p, p->ortho, p->ortho_count)};
-    for (int64_t k = 0; k < p->ortho_count; k++) {
-        const struct param_matrix m = matrix_of(p, p->ortho[k]);
+    struct muon_most most = {.slab = largest_slab(p, p->muon_matrices, p->muon_count)};
+    for (int64_t k = 0; k < p->muon_count; k++) {
+        const struct param_matrix m = matrix_of(p, p->muon_matrices[k]);
         if (m.rows * m.cols > most.count) most.count = m.rows * m.cols;
         if (shorter(m) > most.side) most.side = shorter(m);
     }
@@ -219,10 +220,10 @@ static struct muon_ranks ranks_of(const struct params *p, const struct mesh *mes
 {
     if (p->zero == 0)
         return (struct muon_ranks){.ranks = mesh ? mesh_dp_cp(&mesh->shape) : 1,
-                                   .slices = (int)params_slices(p)};
+                                   .slices = (int)params_tp_size(p)};
     return (struct muon_ranks){.ranks = p->shards,
-                               .slices = (int)params_slices(p),
-                               .piece = largest_span(p, p->ortho, p->ortho_count)};
+                               .slices = (int)params_tp_size(p),
+                               .piece = largest_span(p, p->muon_matrices, p->muon_count)};
 }
 
 size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by)
@@ -259,15 +260,15 @@ static status refine(const struct exec *r, const struct work *w, struct param_ma
                                          .k = n,
                                          .cdt = dt},
                      r->stream));
-    TRY(r->ops->ortho_poly(&(struct ortho_poly_args){.x = w->square[0],
-                                                     .xx = w->square[1],
-                                                     .y = w->square[1],
-                                                     .n = n,
-                                                     .a = 3.4445,
-                                                     .b = -4.7750,
-                                                     .c = 2.0315,
-                                                     .dt = dt},
-                           r->stream));
+    TRY(r->ops->newton_schulz_poly(&(struct newton_schulz_poly_args){.x = w->square[0],
+                                                                     .xx = w->square[1],
+                                                                     .y = w->square[1],
+                                                                     .n = n,
+                                                                     .a = 3.4445,
+                                                                     .b = -4.7750,
+                                                                     .c = 2.0315,
+                                                                     .dt = dt},
+                                   r->stream));
     return r->ops->gemm(&(struct gemm_args){.a = operand_at(wide ? w->square[1] : w->x[0], dt, false),
                                             .b = operand_at(wide ? w->x[0] : w->square[1], dt, false),
                                             .c = w->x[1],
@@ -281,8 +282,8 @@ static status refine(const struct exec *r, const struct work *w, struct param_ma
 /* Computes X of a matrix from its g, into w->x[0]. */
 static status orthogonalise(const struct exec *r, struct work *w, struct param_matrix m, const float *g)
 {
-    TRY(r->ops->ortho_unit(
-        &(struct ortho_unit_args){
+    TRY(r->ops->muon_normalize(
+        &(struct muon_normalize_args){
             .g = g, .x = w->x[0], .count = m.rows * m.cols, .eps = 1e-7, .dt = r->params->dt},
         r->stream));
     for (int round = 0; round < ROUNDS; round++) {
@@ -304,8 +305,8 @@ struct step {
 /* Updates weights from an element of this rank's slab on. */
 static const float *gradient(const struct params *p, struct param_ref ref, int64_t from)
 {
-    const struct param_held h = params_held(p, ref.row);
-    const int64_t at = slab_by(p, ref, p->slice).local + from;
+    const struct param_local_range h = params_local_range(p, ref.row);
+    const int64_t at = slab_by(p, ref, p->tp_rank).local + from;
     return (const float *)p->grad + (p->zero < 2 ? p->rows[ref.row].offset + at : h.at + at - h.from);
 }
 
@@ -316,25 +317,26 @@ static status apply(const struct step *q, struct param_ref ref, struct span span
     const struct params *p = r->params;
     const struct param_matrix m = matrix_of(p, ref);
     const struct param *row = &p->rows[ref.row];
-    const struct param_held h = params_held(p, ref.row);
+    const struct param_local_range h = params_local_range(p, ref.row);
     const int64_t longer = m.rows > m.cols ? m.rows : m.cols,
-                  at = slab_by(p, ref, p->slice).local + span.from;
+                  at = slab_by(p, ref, p->tp_rank).local + span.from;
     const bool away = params_host_master(p), half = p->dt == DTYPE_BF16;
     for (int64_t done = 0, count; done < span.count; done += count) {
         const int64_t into = at + done - h.from;
-        float *master = params_halves(p) ? NULL : (float *)p->master + h.master + into;
+        float *master = params_split_master(p) ? NULL : (float *)p->master + h.master + into;
         count = span.count - done;
         if (away) TRY(offload_acquire(q->offload, r, &master, &count));
-        TRY(r->ops->ortho_step(
-            &(struct ortho_step_args){.x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
-                                      .p = master,
-                                      .w = half ? (bf16 *)p->weight + h.weight + into : NULL,
-                                      .low = params_halves(p) ? p->low + h.master + into : NULL,
-                                      .count = count,
-                                      .scale = row->rate * 0.2 * sqrt((double)longer),
-                                      .weight_decay = row->rate * row->decay * q->spec->optim_weight_decay,
-                                      .scalars = r->scalars,
-                                      .dt = p->dt},
+        TRY(r->ops->muon_apply(
+            &(struct muon_apply_args){
+                .x = (const char *)x + (size_t)done * dtype_bytes(p->dt),
+                .p = master,
+                .w = half ? (bf16 *)p->weight + h.weight + into : NULL,
+                .master_residual = params_split_master(p) ? p->master_residual + h.master + into : NULL,
+                .count = count,
+                .scale = row->lr_scale * 0.2 * sqrt((double)longer),
+                .weight_decay = row->lr_scale * row->decay * q->spec->optim_weight_decay,
+                .scalars = r->scalars,
+                .dt = p->dt},
             r->stream));
         if (away) TRY(offload_release(q->offload, r));
     }
@@ -413,7 +415,7 @@ static status gather(const struct step *q, const struct work *w, const struct ro
     const size_t bytes = room(largest_slab(p, t->refs, t->count), p->dt);
     if (t->comm) TRY(comm_all_gather(t->comm, "steps of muon", slab, w->round, bytes, r->stream));
     for (int64_t k = 0; k < t->count; k++) {
-        const struct span all = {0, slab_by(p, t->refs[k], p->slice).count};
+        const struct span all = {0, slab_by(p, t->refs[k], p->tp_rank).count};
         TRY(apply(q, t->refs[k], all, t->comm ? (const char *)w->round + (size_t)k * bytes : slab));
     }
     return STATUS_OK;
@@ -442,7 +444,7 @@ static status join(const struct exec *r, const struct work *w, const struct para
 {
     const struct params *p = r->params;
     TRY(comm_all_to_all(r->tp, "slices for muon", w->slabs, w->others, piece, r->stream));
-    for (int s = 0; mine && s < p->slices; s++) {
+    for (int s = 0; mine && s < p->tp_size; s++) {
         const struct slab b = slab_by(p, *mine, s);
         TRY(move_slab(r, &b, (char *)w->whole, w->others + (size_t)s * piece, sizeof(float), INTO_MATRIX));
     }
@@ -451,7 +453,7 @@ static status join(const struct exec *r, const struct work *w, const struct para
 static status cut(const struct exec *r, const struct work *w, const struct param_ref *mine, size_t piece)
 {
     const struct params *p = r->params;
-    for (int s = 0; mine && s < p->slices; s++) {
+    for (int s = 0; mine && s < p->tp_size; s++) {
         const struct slab b = slab_by(p, *mine, s);
         TRY(move_slab(r, &b, w->x[0], w->slabs + (size_t)s * piece, dtype_bytes(p->dt), FROM_MATRIX));
     }
@@ -462,9 +464,9 @@ static status cut(const struct exec *r, const struct work *w, const struct param
 static status gradient_of(const struct exec *r, const struct work *w, const struct round *t, const float **g)
 {
     const struct params *p = r->params;
-    const int slices = (int)params_slices(p);
+    const int slices = (int)params_tp_size(p);
     const size_t piece = room(largest_slab(p, t->refs, t->count), DTYPE_F32);
-    const struct round mine = of_slice(t, p->slice);
+    const struct round mine = of_slice(t, p->tp_rank);
     *g = w->whole;
     if (slices == 1 && p->zero == 0 && own(t)) *g = gradient(p, *own(t), 0);
     for (int j = 0; j < slices && (slices > 1 || p->zero > 0); j++) {
@@ -474,7 +476,7 @@ static status gradient_of(const struct exec *r, const struct work *w, const stru
             TRY(bring_together(r, w, &part, slab));
         else if (own(&part))
             TRY(dev_copy(r->stream, slab, gradient(p, *own(&part), 0),
-                         (size_t)slab_by(p, *own(&part), p->slice).count * sizeof *slab));
+                         (size_t)slab_by(p, *own(&part), p->tp_rank).count * sizeof *slab));
     }
     return slices > 1 ? join(r, w, own(&mine), piece) : STATUS_OK;
 }
@@ -483,9 +485,9 @@ static status one_round(const struct step *q, struct work w, const struct round 
 {
     const struct exec *r = q->run;
     const struct params *p = r->params;
-    const int slices = (int)params_slices(p);
+    const int slices = (int)params_tp_size(p);
     const size_t piece = room(largest_slab(p, t->refs, t->count), p->dt);
-    const struct round mine = of_slice(t, p->slice);
+    const struct round mine = of_slice(t, p->tp_rank);
     const float *g;
     TRY(gradient_of(r, &w, t, &g));
     if (own(&mine)) TRY(orthogonalise(r, &w, matrix_of(p, *own(&mine)), g));
@@ -510,7 +512,7 @@ static status rounds(const struct step *q, const struct mesh *mesh, int64_t from
     const int64_t at_once = (int64_t)comm_ranks(comm) * by.slices;
     for (int64_t k = from; k < to; k += at_once)
         TRY(one_round(q, w,
-                      &(struct round){.refs = p->ortho + k,
+                      &(struct round){.refs = p->muon_matrices + k,
                                       .count = to - k < at_once ? to - k : at_once,
                                       .ranks = comm_ranks(comm),
                                       .comm = comm}));
@@ -522,7 +524,7 @@ status muon_step(const struct exec *r, const struct run_spec *spec, const struct
 {
     SCOPE("optim.muon", -1);
     const struct step q = {r, spec, o};
-    const int64_t others = r->params->ortho_count - r->params->ortho_experts;
+    const int64_t others = r->params->muon_count - r->params->muon_expert_count;
     TRY(rounds(&q, mesh, 0, others, false));
-    return rounds(&q, mesh, others, r->params->ortho_count, true);
+    return rounds(&q, mesh, others, r->params->muon_count, true);
 }

@@ -31,7 +31,7 @@
 #include "optim/offload.h"
 #include "parallel/mesh.h"
 
-/* Marks the rows that Muon updates (param.ortho), and lists their matrices. Call before params_lay. */
+/* Marks the rows that Muon updates (param.muon), and lists their matrices. Call before params_lay. */
 status muon_claim(struct params *p) WARN_UNUSED;
 /* Number of elements of the largest matrix, and of the largest slab on a tensor-parallel rank; the longest of all
  * matrices' shorter sides. */

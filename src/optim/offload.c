@@ -24,8 +24,8 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
 {
     *o = (struct offload){.on = p->host_state};
     if (!o->on) return;
-    o->capacity = int64_round_up(p->own / OFFLOAD_PIECES, PARAMS_GRID);
-    if (o->capacity < PARAMS_GRID) o->capacity = PARAMS_GRID;
+    o->capacity = int64_round_up(p->own / OFFLOAD_PIECES, PARAMS_CHUNK_ALIGN);
+    if (o->capacity < PARAMS_CHUNK_ALIGN) o->capacity = PARAMS_CHUNK_ALIGN;
     if (o->capacity > OFFLOAD_PIECE) o->capacity = OFFLOAD_PIECE;
     /* A counting pass has no arrays yet: the dtypes decide which there will be. */
     if (params_host_master(p)) add_array(o, OFFLOAD_MASTER, p->master, DTYPE_F32, 1);
@@ -46,7 +46,7 @@ void offload_lay(struct offload *o, const struct params *p, struct arena *a)
 static int64_t cut_steps(const struct offload *o, const struct params *p, struct offload_piece *pieces)
 {
     int64_t n = 0;
-    for (int64_t k = 0; k < p->ortho_count && params_host_master(p); k++) {
+    for (int64_t k = 0; k < p->muon_count && params_host_master(p); k++) {
         const struct muon_span span = muon_span(p, k);
         const int64_t end = span.master + span.count;
         for (int64_t at = span.master; at < end; at += o->capacity, n++)
@@ -66,7 +66,7 @@ static enum offload_use use_of(const struct update_chunk *c)
 static bool fits(const struct offload_piece *piece, const struct update_chunk *c, int64_t capacity)
 {
     return c->begin + c->count - piece->begin <= capacity && use_of(c) == piece->use &&
-           (piece->use == OFFLOAD_MOMENTUM || c->no_v == piece->no_v);
+           (piece->use == OFFLOAD_MOMENTUM || c->v_offset == piece->v_offset);
 }
 static void cut_chunks(struct offload *o, const struct params *p, const struct update_chunk *table)
 {
@@ -80,8 +80,11 @@ static void cut_chunks(struct offload *o, const struct params *p, const struct u
         while (p->zero && c >= p->units[unit].chunk_first + p->units[unit].chunk_count) unit++, next = true;
         if (next) {
             piece = &o->pieces[o->piece_count++];
-            *piece = (struct offload_piece){
-                .use = use_of(&table[c]), .chunk = c, .begin = begin, .no_v = table[c].no_v, .unit = unit};
+            *piece = (struct offload_piece){.use = use_of(&table[c]),
+                                            .chunk = c,
+                                            .begin = begin,
+                                            .v_offset = table[c].v_offset,
+                                            .unit = unit};
         }
         piece->end = end;
         piece->chunk_count++;
@@ -166,7 +169,7 @@ static bool is_copied(const struct offload_array *a, const struct offload_piece 
 /* Byte offset of a piece in an array. */
 static size_t offset_in(const struct offload_array *a, const struct offload_piece *piece)
 {
-    return array_bytes(a, piece->begin - (a->what == OFFLOAD_SECOND ? piece->no_v : 0));
+    return array_bytes(a, piece->begin - (a->what == OFFLOAD_SECOND ? piece->v_offset : 0));
 }
 
 static status upload_piece(struct offload *o, int64_t k)
@@ -208,7 +211,7 @@ static struct update_args piece_args(const struct offload *o, const struct param
 {
     const struct offload_piece *piece = &o->pieces[k];
     struct update_args a = *all;
-    a.half = UPDATE_RULE;
+    a.phase = UPDATE_APPLY;
     a.chunks += piece->chunk;
     a.chunk_count = piece->chunk_count;
     if (p->zero) optim_shift(p, &a, piece->unit);

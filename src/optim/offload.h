@@ -2,11 +2,11 @@
  * Copies overlap compute.
  *
  * Master weights, moments and their scales are in one pinned arena of the host. The weights that GEMMs read, and the
- * gradients, stay on the GPU. A step first computes the gradient norm (UPDATE_NORM), which needs no state, then
+ * gradients, stay on the GPU. A step first computes the gradient norm (UPDATE_GLOBAL_NORM), which needs no state, then
  * processes the arrays in pieces:
  *
  *     up      | 0 | 1 | 2 | 3 | 4 | ...          stream of host-to-device copies
- *     step                 |0| |1| |2| ...       the step's stream: UPDATE_RULE
+ *     step                 |0| |1| |2| ...       the step's stream: UPDATE_APPLY
  *     down                   | 0 | 1 | ...       stream of device-to-host copies
  *
  * OFFLOAD_SLOTS device buffers hold the pieces in flight. Events order the three streams, so a captured graph contains
@@ -42,7 +42,7 @@ struct offload_piece {
     enum offload_use use;
     int64_t chunk, chunk_count; /* range of params.chunks; empty for a STEP piece */
     int64_t begin, end;         /* elements of the flat arrays; under ZeRO of the sharded arrays */
-    int64_t no_v;               /* second moments begin this many elements earlier */
+    int64_t v_offset;           /* second moments begin this many elements earlier */
     int unit;                   /* under ZeRO: the one unit that the piece belongs to (optim_shift) */
 };
 struct offload {
@@ -67,7 +67,7 @@ void offload_close(struct offload *o);
 
 /* Call at the beginning of a step: queues the copies of the first pieces to the GPU. */
 status offload_prefetch(struct offload *o, const struct exec *r) WARN_UNUSED;
-/* Queues UPDATE_RULE for all pieces; `all` describes the flat arrays. The step's stream waits for the last copy back,
+/* Queues UPDATE_APPLY for all pieces; `all` describes the flat arrays. The step's stream waits for the last copy back,
  * including STEP's. */
 status offload_update(struct offload *o, const struct exec *r, const struct update_args *all) WARN_UNUSED;
 /* Call both for each STEP piece in order, after offload_update. acquire: changes *master from a host address to the

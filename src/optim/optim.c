@@ -39,7 +39,7 @@ dtype optim_moment_dt(enum optim_state state)
     return DTYPE_F32;
 }
 
-static_assert((int)UPDATE_CHUNK >= (int)PARAMS_GRID, "pieces end where the grid of their unit does");
+static_assert((int)UPDATE_CHUNK >= (int)PARAMS_CHUNK_ALIGN, "pieces end where the grid of their unit does");
 
 /* Whether the update uses stochastic rounding. */
 static bool rounds_randomly(const struct params *p)
@@ -51,7 +51,8 @@ static bool rounds_randomly(const struct params *p)
  * rounding needs, and one rank that owns it. */
 static bool is_cut(const struct params *p, const struct param *row)
 {
-    return p->slices > 1 && (row->split == SPLIT_FIRST || (row->split == SPLIT_OUT && rounds_randomly(p)));
+    return p->tp_size > 1 &&
+           (row->split == SPLIT_FIRST || (row->split == SPLIT_COLUMN_PARALLEL && rounds_randomly(p)));
 }
 
 /* Elements of the chunk that starts at element `at` of a row: up to the next multiple of the unit's alignment. */
@@ -59,7 +60,7 @@ static int64_t piece_at(const struct params *p, int index, int64_t at)
 {
     const struct param *row = &p->rows[index];
     const struct param_unit *unit = &p->units[row->unit];
-    const int64_t into = row->offset + at - unit->begin, most = unit->grid - into % unit->grid;
+    const int64_t into = row->offset + at - unit->begin, most = unit->chunk_align - into % unit->chunk_align;
     int64_t end = row->count;
     if (is_cut(p, row)) end = at + params_line(p, index, params_place(p), at).count;
     return end - at < most ? end - at : most;
@@ -72,7 +73,7 @@ static int64_t pieces(const struct params *p, int index, int64_t from, int64_t t
     const int64_t first = piece_at(p, index, from);
     if (first >= to - from) return 1;
     /* Plans of very large models have too many chunks to count one by one. */
-    const int64_t whole = p->units[row->unit].grid;
+    const int64_t whole = p->units[row->unit].chunk_align;
     if (!is_cut(p, row)) return 1 + (to - from - first + whole - 1) / whole;
     int64_t count = 0;
     for (int64_t at = from; at < to; count++) at += piece_at(p, index, at);
@@ -84,7 +85,7 @@ void optim_lay(struct params *p, struct arena *a)
     p->chunk_count = p->balance_count = p->chunks_model = 0;
     for (int i = 0; i < p->count; i++) {
         struct param_unit *unit = &p->units[p->rows[i].unit];
-        const struct param_held held = params_held(p, i);
+        const struct param_local_range held = params_local_range(p, i);
         if (i == unit->first) unit->chunk_first = p->chunk_count, unit->chunk_place = p->chunks_model;
         if (p->rows[i].role == ROLE_BALANCE) {
             p->balance_count += held.to > held.from;
@@ -105,10 +106,10 @@ static void place_piece(const struct params *p, int index, int64_t at, struct up
 {
     struct param_block blocks[PARAM_PARTS];
     c->first = params_line(p, index, params_place(p), at).global;
-    if (p->slices <= 1 || p->rows[index].split != SPLIT_IN) return;
+    if (p->tp_size <= 1 || p->rows[index].split != SPLIT_ROW_PARALLEL) return;
     params_blocks(p, index, params_place(p), blocks);
-    c->into = (int32_t)(at % blocks[0].width);
-    c->first -= c->into;
+    c->col_offset = (int32_t)(at % blocks[0].width);
+    c->first -= c->col_offset;
     c->stride = blocks[0].stride;
     c->width = (int32_t)blocks[0].width;
 }
@@ -124,17 +125,17 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
 {
     const struct param *row = &p->rows[index];
     const uint64_t key = row_key(row);
-    const struct param_held held = params_held(p, index);
+    const struct param_local_range held = params_local_range(p, index);
     for (int64_t at = held.from, count; at < held.to; at += count) {
         count = piece_at(p, index, at);
         *c = (struct update_chunk){.begin = held.at + at - held.from,
                                    .count = (int32_t)count,
                                    .flags = flags,
-                                   .no_v = row->no_v,
+                                   .v_offset = row->v_offset,
                                    .key = key};
         CHECK(p->moment_dt != DTYPE_U8 || c->begin % PARAM_ALIGN == 0, "%s: a piece begins within a block",
               row->name);
-        if (p->slice > 0 && at >= params_summed(p, index)) c->flags |= UPDATE_COPY;
+        if (p->tp_rank > 0 && at >= params_summed(p, index)) c->flags |= UPDATE_COPY;
         place_piece(p, index, at, c++);
     }
     return c;
@@ -143,10 +144,11 @@ static struct update_chunk *row_pieces(const struct params *p, int index, uint32
 /* An update processes sixteen elements at once, and draws random bits for four. */
 static status check_pieces(const struct params *p, const struct update_chunk *c, const struct param *row)
 {
-    if (c->begin % 16 == 0 && (!rounds_randomly(p) || (c->first | c->stride | c->width | c->into) % 4 == 0))
+    if (c->begin % 16 == 0 &&
+        (!rounds_randomly(p) || (c->first | c->stride | c->width | c->col_offset) % 4 == 0))
         return STATUS_OK;
     return FAIL(STATUS_CONFIG, "parallel.tensor %d cuts %s between elements that move together; use %s",
-                p->slices, row->name,
+                p->tp_size, row->name,
                 row->split == SPLIT_FIRST ? "another number of ranks"
                                           : "optim.state: fp32 and optim.master: fp32");
 }
@@ -154,18 +156,18 @@ static status check_pieces(const struct params *p, const struct update_chunk *c,
 /* Whether routers' biases are updated in the fp32 copy that blocks read, on the device, instead of the master weights. */
 static bool biases_apart(const struct params *p)
 {
-    return params_halves(p) || (params_host_master(p) && p->zero == 0);
+    return params_split_master(p) || (params_host_master(p) && p->zero == 0);
 }
 
-/* Offset of its loads in the gradients; no_v: distance from there to its biases. */
+/* Offset of its loads in the gradients; v_offset: distance from there to its biases. */
 static struct update_chunk router_of(const struct params *p, const struct param *row,
-                                     const struct param_held *held)
+                                     const struct param_local_range *held)
 {
     const int64_t load = p->zero == 1 ? row->offset + held->from : held->at;
     const int64_t copy = row->derived_at[DERIVED_F32] / (int64_t)sizeof(float);
     return (struct update_chunk){.begin = load,
                                  .count = (int32_t)row->count,
-                                 .no_v = load - (biases_apart(p) ? copy + held->from : held->master)};
+                                 .v_offset = load - (biases_apart(p) ? copy + held->from : held->master)};
 }
 
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s)
@@ -179,13 +181,14 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
     struct update_chunk *b = table + p->chunk_count; /* routers follow the chunks */
     for (int i = 0; i < p->count && st == STATUS_OK; i++) {
         const struct param *row = &p->rows[i];
-        if (!p->units[row->unit].here || params_sparse(p, row->unit)) continue;
+        if (!p->units[row->unit].is_local || params_sparse(p, row->unit)) continue;
         const struct update_chunk *first = c;
-        uint32_t flags = (row->decay > 0 ? UPDATE_DECAY : 0) | (row->stored || p->overlaid ? 0 : UPDATE_ZERO);
-        if (row->ortho) flags = UPDATE_MOMENTUM;
-        if (p->units[row->unit].copy || (p->slice > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
+        uint32_t flags = (row->decay > 0 ? UPDATE_DECAY : 0) |
+                         (row->gemm_overwrites_grad || p->overlaid ? 0 : UPDATE_ZERO);
+        if (row->muon) flags = UPDATE_MOMENTUM;
+        if (p->units[row->unit].is_replica || (p->tp_rank > 0 && !params_sliced(row))) flags |= UPDATE_COPY;
         if (row->role == ROLE_TABLE) flags |= UPDATE_ROWS | (uint32_t)row->shape[1] * UPDATE_WIDTH;
-        const struct param_held held = params_held(p, i);
+        const struct param_local_range held = params_local_range(p, i);
         if (row->role == ROLE_BALANCE && held.to > held.from) *b++ = router_of(p, row, &held);
         if (row->role != ROLE_BALANCE) c = row_pieces(p, i, flags, c);
         made[i] = c - first;
@@ -218,11 +221,11 @@ static bool has_tables(const struct params *p)
 }
 
 static struct update_args update_args_of(const struct exec *r, const struct run_spec *spec,
-                                         enum update_half half, double *squares)
+                                         enum update_phase half, double *squares)
 {
     const struct params *p = r->params;
     return (struct update_args){.rule = rule_of((enum optim)spec->optim_name),
-                                .half = half,
+                                .phase = half,
                                 .p = p->master,
                                 .g = p->grad,
                                 .m = p->m,
@@ -230,7 +233,7 @@ static struct update_args update_args_of(const struct exec *r, const struct run_
                                 .m_scale = p->m_scale,
                                 .v_scale = p->v_scale,
                                 .w = p->dt == DTYPE_BF16 ? p->weight : NULL,
-                                .low = p->low,
+                                .master_residual = p->master_residual,
                                 .chunks = p->chunks,
                                 .chunk_count = p->chunk_count,
                                 .squares = squares,
@@ -244,13 +247,13 @@ static struct update_args update_args_of(const struct exec *r, const struct run_
                                 .momentum = spec->optim_momentum,
                                 .scalars = r->scalars,
                                 .seed = (uint64_t)spec->run_seed,
-                                .sdt = p->moment_dt};
+                                .moment_dt = p->moment_dt};
 }
 
 /* Distance from an offset in sharded arrays to the same element in whole arrays. */
 static int64_t shift_of(const struct param_unit *u)
 {
-    return u->begin + u->count / u->shards * u->shard - u->own;
+    return u->begin + u->count / u->shards * u->shard - u->shard_offset;
 }
 
 void optim_shift(const struct params *p, struct update_args *a, int unit)
@@ -277,10 +280,10 @@ static status update_table(const struct exec *r, const struct update_args *of, c
 {
     const struct params *p = r->params;
     const struct param *row = &p->rows[t->row];
-    const struct param_held held = params_held(p, t->row);
+    const struct param_local_range held = params_local_range(p, t->row);
     struct update_chunk place;
     struct update_args args = *of;
-    args.row_rate *= row->rate;
+    args.row_rate *= row->lr_scale;
     CHECK(held.from % t->width == 0 && held.to % t->width == 0, "%s: a part of a row", row->name);
     place_piece(p, t->row, 0, &place);
     return r->ops->rows_update(&(struct rows_update_args){.of = args,
@@ -291,7 +294,7 @@ static status update_table(const struct exec *r, const struct update_args *of, c
                                                           .from = held.from / t->width,
                                                           .to = held.to / t->width,
                                                           .begin = held.at,
-                                                          .no_v = row->no_v,
+                                                          .v_offset = row->v_offset,
                                                           .key = row_key(row),
                                                           .first = place.first,
                                                           .stride = row->rank > 1 ? row->global[1] : 1},
@@ -308,22 +311,22 @@ static status update_tables(const struct exec *r, const struct update_args *of, 
     return STATUS_OK;
 }
 
-/* Calls the hook `moved` after each unit, so its all-gather overlaps the rest; not under Muon, whose updates follow. */
-static status update(const struct exec *r, const struct run_spec *spec, enum update_half half,
+/* Calls the hook `after_update` after each unit, so its all-gather overlaps the rest; not under Muon, whose updates follow. */
+static status update(const struct exec *r, const struct run_spec *spec, enum update_phase half,
                      double *squares)
 {
     const struct params *p = r->params;
     const struct update_args all = update_args_of(r, spec, half, squares);
-    const bool rule = half == UPDATE_RULE, notify = p->hooks && rule && spec->optim_name != OPTIM_MUON;
+    const bool rule = half == UPDATE_APPLY, notify = p->hooks && rule && spec->optim_name != OPTIM_MUON;
     if (p->zero == 0) {
         TRY(rates_update(r, &all));
         return rule ? update_tables(r, &all, -1) : STATUS_OK;
     }
     for (int u = 0; u < p->unit_count; u++) {
         const struct update_args part = update_args_unit(p, all, u);
-        if (p->units[u].here && !params_sparse(p, u)) TRY(rates_update(r, &part));
-        if (p->units[u].here && rule) TRY(update_tables(r, &part, u));
-        if (notify) TRY(p->hooks->moved(p->hooks->ctx, u));
+        if (p->units[u].is_local && !params_sparse(p, u)) TRY(rates_update(r, &part));
+        if (p->units[u].is_local && rule) TRY(update_tables(r, &part, u));
+        if (notify) TRY(p->hooks->after_update(p->hooks->ctx, u));
     }
     return STATUS_OK;
 }
@@ -332,9 +335,9 @@ static status update(const struct exec *r, const struct run_spec *spec, enum upd
 static status update_squares(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm)
 {
     const struct sparse_grad *t = r->sparse_grad;
-    TRY(update(r, spec, UPDATE_SQUARES, norm->own));
+    TRY(update(r, spec, UPDATE_CHUNK_NORMS, norm->own));
     if (!r->params->sparse) return STATUS_OK;
-    struct update_args rows = update_args_of(r, spec, UPDATE_SQUARES, norm->own + r->params->chunk_count);
+    struct update_args rows = update_args_of(r, spec, UPDATE_CHUNK_NORMS, norm->own + r->params->chunk_count);
     rows.g = t->sums, rows.chunks = t->chunks, rows.chunk_count = t->chunk_count;
     return r->ops->update(&rows, r->stream);
 }
@@ -344,14 +347,14 @@ static status move_weights(const struct exec *r, const struct run_spec *spec, st
                            bool has_norm)
 {
     const bool away = o != NULL && o->on;
-    if (!has_norm && !away && r->params->run_count == 0) return update(r, spec, UPDATE_WHOLE, NULL);
-    if (!has_norm) TRY(update(r, spec, UPDATE_NORM, NULL));
-    if (!away) return update(r, spec, UPDATE_RULE, NULL);
-    const struct update_args all = update_args_of(r, spec, UPDATE_RULE, NULL);
+    if (!has_norm && !away && r->params->run_count == 0) return update(r, spec, UPDATE_FUSED, NULL);
+    if (!has_norm) TRY(update(r, spec, UPDATE_GLOBAL_NORM, NULL));
+    if (!away) return update(r, spec, UPDATE_APPLY, NULL);
+    const struct update_args all = update_args_of(r, spec, UPDATE_APPLY, NULL);
     return offload_update(o, r, &all);
 }
 
-status optim_leave_out(const struct exec *r)
+status optim_zero_grad(const struct exec *r)
 {
     const struct params *p = r->params;
     return dev_zero(r->stream, p->grad, (size_t)params_grads(p) * sizeof(float));
@@ -360,7 +363,7 @@ status optim_leave_out(const struct exec *r)
 status optim_norm(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm)
 {
     SCOPE("optim.norm", -1);
-    if (norm->own == NULL) return update(r, spec, UPDATE_NORM, NULL);
+    if (norm->own == NULL) return update(r, spec, UPDATE_GLOBAL_NORM, NULL);
     TRY(update_squares(r, spec, norm));
     return grad_norm_sum(norm, r->params, r->ops, &r->scalars->grad_squares, r->stream);
 }
@@ -400,7 +403,7 @@ struct summed {
 static struct summed summed(const struct exec *r, int row)
 {
     const struct params *p = r->params;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     for (int i = 0; p->sparse && i < r->sparse_grad->count; i++) {
         const struct table *t = &r->sparse_grad->list[i];
         if (t->row == row) return (struct summed){t->sums, t->slots * t->width};
@@ -438,7 +441,7 @@ static status first_bad_row(const struct exec *r, int32_t *row)
     return STATUS_OK;
 }
 
-status optim_blame(const struct exec *r, struct comm *world)
+status optim_find_nonfinite_grad(const struct exec *r, struct comm *world)
 {
     int32_t mine, all[COMM_RANKS_MAX];
     TRY(first_bad_row(r, &mine));

@@ -15,9 +15,9 @@ dtype optim_moment_dt(enum optim_state state);
 void optim_lay(struct params *p, struct arena *a);
 /* Fills these tables, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms
  * and biases do not; optim.decay_scale and optim.lr_scale change that by group (rates.h). The step zeroes gradients
- * that are not `stored`, unless they overlay activations (params.overlaid). N-gram tables are updated row by row, at
- * optim.table_rate. `o` is given if the state is in host memory: the chunks are then cut into its pieces. STATUS_CONFIG
- * when a factor names no weight. */
+ * that are not `gemm_overwrites_grad`, unless they overlay activations (params.overlaid). N-gram tables are updated row
+ * by row, at optim.table_rate. `o` is given if the state is in host memory: the chunks are then cut into its pieces.
+ * STATUS_CONFIG when a factor names no weight. */
 status optim_chunks(struct params *p, const struct run_spec *spec, struct offload *o, dev_stream s) WARN_UNUSED;
 
 /* Under ZeRO, chunks are indexed in the sharded arrays. This offsets the pointers of unsharded arrays, so that the
@@ -32,15 +32,15 @@ void optim_scalars(const struct run_spec *spec, int64_t step, struct step_scalar
  * balance_rate towards even loads (model.moe_balance_rate; ops_moe.h: balance). `o` as in optim_chunks. */
 status optim_step(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
                   double balance_rate) WARN_UNUSED;
-/* The same step in two calls, so that the host can inspect exec.scalars->grad_squares in between. Call optim_leave_out
+/* The same step in two calls, so that the host can inspect exec.scalars->grad_squares in between. Call optim_zero_grad
  * instead of optim_update to discard the gradients; call it before an optim_update that finds grad_squares not finite,
  * too. It changes nothing but the gradients. */
 struct optim_rest { double balance_rate; bool has_norm; /* optim_norm ran */ };
 status optim_norm(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm) WARN_UNUSED;
 status optim_update(const struct exec *r, const struct run_spec *spec, const struct grad_norm *norm, struct offload *o,
                     const struct optim_rest *rest) WARN_UNUSED;
-status optim_leave_out(const struct exec *r) WARN_UNUSED;
+status optim_zero_grad(const struct exec *r) WARN_UNUSED;
 /* Call after a step that found the norm not finite. Returns STATUS_NUMERIC, whose message names the first parameter,
  * over all ranks, whose gradient is not finite. Waits for the device; collective over `world` (NULL: one rank). */
-status optim_blame(const struct exec *r, struct comm *world) WARN_UNUSED;
+status optim_find_nonfinite_grad(const struct exec *r, struct comm *world) WARN_UNUSED;
 #endif

@@ -34,7 +34,7 @@ void rank_state_lay(struct rank_state *s, struct params *p, const struct rank_st
     lay_sparse_grad(&s->sparse_grad, p, l);
     grad_norm_lay(&s->grad_norm, &(struct grad_norm_lay){p, &s->sparse_grad, l->mesh, l->optim});
     tp_grad_lay(&s->tp_grad, p, l->mesh, l->grad);
-    sync_lay(&s->sync, l->mesh, l->gradient_groups, p, l->grad);
+    grad_reduce_lay(&s->grad_reduce, l->mesh, l->gradient_groups, p, l->grad);
     if (l->verify)
         s->kept =
             arena_take(l->grad, (size_t)params_grads(p) * sizeof *s->kept, "gradient kept by train.verify");

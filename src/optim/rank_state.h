@@ -8,12 +8,12 @@
 #include "optim/grad_norm.h"
 #include "optim/offload.h"
 #include "parallel/sparse_grad.h"
-#include "parallel/sync.h"
+#include "parallel/grad_reduce.h"
 #include "parallel/tp_grad.h"
 #include "parallel/zero.h"
 
 struct rank_state {
-    struct sync sync;               /* gradient accumulation, and the all-reduce over data-parallel ranks */
+    struct grad_reduce grad_reduce; /* gradient accumulation, and the all-reduce over data-parallel ranks */
     struct sparse_grad sparse_grad; /* gradients of n-gram tables, as rows */
     struct tp_grad tp_grad;         /* all-reduce over tensor-parallel ranks */
     struct grad_norm grad_norm;     /* norm of the whole model's gradient */

@@ -78,7 +78,7 @@ static status apply(struct params *p, const struct factors *f, const char *key, 
             if (decay && row->role == ROLE_TABLE && e->value > 0)
                 return FAIL(STATUS_CONFIG, "%s: '%s' would decay %s: rows of n-gram tables do not", key,
                             e->pattern, row->name);
-            *(decay ? &row->decay : &row->rate) = e->value;
+            *(decay ? &row->decay : &row->lr_scale) = e->value;
         }
         if (!any)
             return FAIL(STATUS_CONFIG, "%s: '%s' matches no weight; names are such as %s and %s", key,
@@ -91,7 +91,7 @@ status rates_set(struct params *p, const struct run_spec *spec)
 {
     struct factors f;
     for (int i = 0; i < p->count; i++) {
-        p->rows[i].rate = 1;
+        p->rows[i].lr_scale = 1;
         p->rows[i].decay = decays(spec, p->rows[i].role);
     }
     TRY(factors_read(&f, "optim.lr_scale", spec->optim_lr_scale, false));
@@ -103,8 +103,8 @@ status rates_set(struct params *p, const struct run_spec *spec)
 /* Whether a row goes with a run: decay counts only where there is some, and momentum alone has neither. */
 static bool goes_with(const struct update_run *run, const struct param *row)
 {
-    if (row->ortho) return true;
-    return run->rate == row->rate && (row->decay == 0 || run->decay == 0 || run->decay == row->decay);
+    if (row->muon) return true;
+    return run->lr_scale == row->lr_scale && (row->decay == 0 || run->decay == 0 || run->decay == row->decay);
 }
 
 status rates_runs(struct params *p, const int64_t *pieces)
@@ -120,8 +120,8 @@ status rates_runs(struct params *p, const int64_t *pieces)
         if (pieces[i] == 0) continue;
         if (p->run_count == 0 || !goes_with(last, row))
             p->runs[p->run_count++] =
-                (struct update_run){chunk, row->ortho ? 1 : row->rate, row->ortho ? 0 : row->decay};
-        else if (last->decay == 0 && !row->ortho)
+                (struct update_run){chunk, row->muon ? 1 : row->lr_scale, row->muon ? 0 : row->decay};
+        else if (last->decay == 0 && !row->muon)
             last->decay = row->decay;
         chunk += pieces[i];
     }
@@ -131,7 +131,7 @@ status rates_runs(struct params *p, const int64_t *pieces)
 status rates_update(const struct exec *r, const struct update_args *a)
 {
     const struct params *p = r->params;
-    if (a->half != UPDATE_RULE || p->run_count == 0) return r->ops->update(a, r->stream);
+    if (a->phase != UPDATE_APPLY || p->run_count == 0) return r->ops->update(a, r->stream);
     const int64_t from = a->chunks - p->chunks, to = from + a->chunk_count;
     for (int64_t k = 0; k < p->run_count; k++) {
         const struct update_run *run = &p->runs[k];
@@ -141,8 +141,8 @@ status rates_update(const struct exec *r, const struct update_args *a)
         struct update_args part = *a;
         part.chunks = p->chunks + first;
         part.chunk_count = last - first;
-        part.rate = (a->rate > 0 ? a->rate : 1) * run->rate;
-        part.row_rate = a->row_rate * run->rate;
+        part.rate = (a->rate > 0 ? a->rate : 1) * run->lr_scale;
+        part.row_rate = a->row_rate * run->lr_scale;
         part.weight_decay = a->weight_decay * run->decay;
         TRY(r->ops->update(&part, r->stream));
     }

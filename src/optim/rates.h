@@ -10,7 +10,7 @@
 
 struct update_run {
     int64_t chunk; /* the first chunk; the run ends where the next one begins */
-    double rate, decay;
+    double lr_scale, decay;
 };
 /* Sets rate and decay of every row. STATUS_CONFIG when an entry names no weight of the model. */
 status rates_set(struct params *p, const struct run_spec *spec) WARN_UNUSED;

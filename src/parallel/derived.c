@@ -5,25 +5,27 @@
 
 static bool has_f32(const struct params *p, int row)
 {
-    return p->rows[row].derived[DERIVED_F32] && p->units[p->rows[row].unit].here;
+    return p->rows[row].derived[DERIVED_F32] && p->units[p->rows[row].unit].is_local;
 }
 
 /* Between elements [from, to) of a row's copy, which this rank holds, and the halves of the master weights. */
-static status move_halves(const struct derived_refresh *a, int row, enum halves_way way)
+static status move_halves(const struct derived_refresh *a, int row, enum split_master_way way)
 {
     const struct params *p = a->params;
-    const struct param_held h = params_held(p, row);
-    return a->ops->halves(&(struct halves_args){.way = way,
-                                                .x = params_f32(p, row) + h.from,
-                                                .upper = (bf16 *)p->weight + h.weight,
-                                                .low = p->low ? p->low + h.master : NULL,
-                                                .count = h.to - h.from},
-                          a->stream);
+    const struct param_local_range h = params_local_range(p, row);
+    return a->ops->split_master(
+        &(struct split_master_args){.way = way,
+                                    .x = params_f32(p, row) + h.from,
+                                    .upper = (bf16 *)p->weight + h.weight,
+                                    .master_residual =
+                                        p->master_residual ? p->master_residual + h.master : NULL,
+                                    .count = h.to - h.from},
+        a->stream);
 }
 
 static status f32_from_host(const struct derived_refresh *a)
 {
-    const struct param_held h = params_held(a->params, a->row);
+    const struct param_local_range h = params_local_range(a->params, a->row);
     if (!has_f32(a->params, a->row) || h.to == h.from) return STATUS_OK;
     return dev_upload(a->stream, params_f32(a->params, a->row) + h.from, a->values,
                       (size_t)(h.to - h.from) * sizeof *a->values);
@@ -57,7 +59,7 @@ static status f32_after_step(const struct derived_refresh *a)
         if (params_host_master(p) && bias)
             TRY(dev_download(a->stream, (float *)p->master + row->offset, params_f32(p, i),
                              (size_t)row->count * sizeof(float)));
-        if (bias || params_halves(p)) TRY(move_halves(a, i, bias ? HALVES_SPLIT : HALVES_JOIN));
+        if (bias || params_split_master(p)) TRY(move_halves(a, i, bias ? MASTER_SPLIT : MASTER_JOIN));
     }
     return STATUS_OK;
 }
@@ -74,7 +76,7 @@ static status clear_f32(const struct derived_refresh *a)
     const struct param_copies *copies = &p->derived[DERIVED_F32];
     if (!p->masterless) return dev_zero(a->stream, copies->data, (size_t)copies->bytes);
     for (int i = 0; i < p->count; i++) {
-        const struct param_held h = params_held(p, i);
+        const struct param_local_range h = params_local_range(p, i);
         const int64_t from = stays_f32(p, i) ? h.from : 0, to = stays_f32(p, i) ? h.to : 0;
         float *exact = params_f32(p, i);
         if (!has_f32(p, i)) continue;
@@ -90,22 +92,22 @@ static status gather_f32(const struct derived_refresh *a)
 {
     const struct params *p = a->params;
     const struct param_copies *copies = &p->derived[DERIVED_F32];
-    for (int i = 0; i < p->count && params_halves(p); i++) {
-        const struct param_held h = params_held(p, i);
-        if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(a, i, HALVES_SPLIT));
+    for (int i = 0; i < p->count && params_split_master(p); i++) {
+        const struct param_local_range h = params_local_range(p, i);
+        if (p->rows[i].role == ROLE_BALANCE && h.to > h.from) TRY(move_halves(a, i, MASTER_SPLIT));
     }
     TRY(clear_f32(a));
     for (int i = 0; i < p->count; i++) {
-        const struct param_held h = params_held(p, i);
+        const struct param_local_range h = params_local_range(p, i);
         if (!p->rows[i].derived[DERIVED_F32] || h.to == h.from || stays_f32(p, i)) continue;
-        if (params_halves(p))
-            TRY(move_halves(a, i, HALVES_JOIN));
+        if (params_split_master(p))
+            TRY(move_halves(a, i, MASTER_JOIN));
         else
             TRY(dev_copy(a->stream, params_f32(p, i) + h.from, (const float *)p->master + h.master,
                          (size_t)(h.to - h.from) * sizeof(float)));
     }
-    return comm_sum(a->shards, "weights in fp32", copies->data, copies->bytes / (int64_t)sizeof(float),
-                    DTYPE_F32, a->scratch, a->stream);
+    return comm_all_reduce(a->shards, "weights in fp32", copies->data, copies->bytes / (int64_t)sizeof(float),
+                           DTYPE_F32, a->scratch, a->stream);
 }
 
 static status refresh_f32(const struct derived_refresh *a)
@@ -147,7 +149,8 @@ size_t derived_scratch(const struct params *p)
         size_t bytes = 0;
         switch (d) {
         case DERIVED_F32:
-            bytes = comm_sum_scratch(p->shards, p->derived[d].bytes / (int64_t)sizeof(float), DTYPE_F32);
+            bytes =
+                comm_all_reduce_scratch(p->shards, p->derived[d].bytes / (int64_t)sizeof(float), DTYPE_F32);
             break;
         case DERIVED_F8:
         case DERIVED_F8_T:

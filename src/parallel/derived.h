@@ -23,8 +23,8 @@ struct derived_refresh {
     const struct ops *ops;
     dev_stream stream;
     int row;                    /* DRAWN, HOST */
-    const float *values;        /* new values. HOST: of the part that params_held returns; MASTER: from element 0 of the
-                                   flat arrays on; PIECE: from element `begin` on */
+    const float *values;        /* new values. HOST: of the part that params_local_range returns; MASTER: from element 0
+                                   of the flat arrays on; PIECE: from element `begin` on */
     int64_t begin, end;         /* PIECE */
     struct comm *shards;        /* GATHER: the ranks that shard one copy */
     void *scratch;              /* GATHER: derived_scratch bytes */

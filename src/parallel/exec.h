@@ -38,16 +38,16 @@ struct exec {
 
 /* Where a branch writes its output. If sum.data is NULL: to = output. Else (only if the branch can add): to = sum +
  * output, the residual add, rounded once. */
-struct sink { struct tensor to, sum; };
+struct branch_dst { struct tensor dst, residual; };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved for backward */
 
 struct lay {
     int64_t n;                  /* number of tokens of a micro-batch on this rank */
-    int shares;                 /* number of sequence-parallel ranks (0: one): each has n / shares rows of the residual
+    int tp_size;                /* number of sequence-parallel ranks (0: one): each has n / shares rows of the residual
                                    stream */
     enum context_kind context_kind;
-    int context;                /* number of context-parallel ranks (0: one): the micro-batch has n x context tokens */
+    int cp_size;                /* number of context-parallel ranks (0: one): the micro-batch has n x context tokens */
     int64_t docs_max, len_max;  /* maximum number of documents of a micro-batch, and maximum length of one */
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;

@@ -53,7 +53,8 @@ static status check_patterns(const struct params *p, const char *list)
 
 static status check_widths(const struct params *p, const struct param *row)
 {
-    const int64_t experts = row->dealt && p->expert_ranks > 1 ? row->experts / p->expert_ranks : row->experts,
+    const int64_t experts = row->experts_sharded && p->expert_ranks > 1 ? row->experts / p->expert_ranks
+                                                                        : row->experts,
                   out = experts > 0 ? row->shape[0] / experts : row->shape[0]; /* of one matrix */
     const bool fp8 = p->recipe == RECIPE_FP8; /* else these, MXFP8 or NVFP4 */
     if (row->shape[0] % WIDTH == 0 && out % WIDTH == 0 && row->shape[1] % WIDTH == 0) return STATUS_OK;
@@ -216,7 +217,7 @@ static status delayed_scales(const struct exec *r, const struct mesh *mesh, int 
 
 static bool here(const struct params *p, int row)
 {
-    return p->units[p->rows[row].unit].here;
+    return p->units[p->rows[row].unit].is_local;
 }
 
 /* Outputs of norms: their bound replaces the delayed scale. A norm's row may be on another rank only if its linear is. */

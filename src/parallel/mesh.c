@@ -459,8 +459,8 @@ status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *wo
     TRY(comm_split(world, "pp", m->dp_cp_rank * shape->tp + m->tp_rank, m->pp_rank, &m->pp));
     if (mesh_ep(shape) > 1) TRY(open_experts(m, shape, world));
     if (mesh_copies(m) == 1 || shape->zero == 0) return STATUS_OK;
-    TRY(comm_split(m->dp_cp, "shards", mesh_replica(m), mesh_part(m), &m->inside));
-    return comm_split(m->dp_cp, "copies", mesh_part(m), mesh_replica(m), &m->across);
+    TRY(comm_split(m->dp_cp, "shards", mesh_replica(m), mesh_shard_rank(m), &m->inside));
+    return comm_split(m->dp_cp, "copies", mesh_shard_rank(m), mesh_replica(m), &m->across);
 }
 
 int mesh_groups(const struct mesh_shape *m)

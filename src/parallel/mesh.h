@@ -13,8 +13,9 @@
  * c is r = c shard ... c shard + shard - 1, which can be the ranks of one host.
  *
  * dp_rank = part * copies + copy is a rank's index in data and in sums, with copy = r / shard, part = r % shard. A sum
- * inside a copy, then across copies, is then the tree of comm_sum over dp, for any number of copies. With one copy
- * dp_rank = r. With cp, dp_rank = r, and dp_cp_rank orders the dp x cp ranks by this rule, with r cp + cp_rank for r.
+ * inside a copy, then across copies, is then the tree of comm_all_reduce over dp, for any number of copies. With one
+ * copy dp_rank = r. With cp, dp_rank = r, and dp_cp_rank orders the dp x cp ranks by this rule, with r cp + cp_rank for
+ * r.
  *
  * With expert parallelism (ep > 1, parallel.expert) let r be the index above among the dp x cp ranks (with cp: r cp +
  * cp_rank). The ep ranks with the same q = r / ep hold disjoint experts, and send each other the rows of tokens;
@@ -71,12 +72,12 @@ static inline int mesh_cp(const struct mesh_shape *m) { return m->cp > 1 ? m->cp
 static inline int mesh_dp_cp(const struct mesh_shape *m) { return m->dp * mesh_cp(m); }
 static inline int mesh_ranks(const struct mesh_shape *m) { return m->pp * mesh_dp_cp(m) * m->tp; }
 /* mesh_copies: number of copies of the state in the dp x cp group. mesh_replica: the copy that this rank belongs to;
- * copy 0 contributes to norms and files. mesh_part: the shard of the copy that it holds. */
+ * copy 0 contributes to norms and files. mesh_shard_rank: the shard of the copy that it holds. */
 static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? mesh_dp_cp(&m->shape) / m->shape.shard : mesh_dp_cp(&m->shape); }
 static inline int mesh_replica(const struct mesh *m) { return m->dp_cp_rank % mesh_copies(m); }
 /* Number of communicators of a rank, including the world. */
 int mesh_groups(const struct mesh_shape *m);
-static inline int mesh_part(const struct mesh *m) { return m->dp_cp_rank / mesh_copies(m); }
+static inline int mesh_shard_rank(const struct mesh *m) { return m->dp_cp_rank / mesh_copies(m); }
 static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp_cp; }
 /* The data-parallel ranks of a unit of parameters, which may be experts: all of them, those of one copy, and those with
  * the same shard; the number of copies, and the one that this rank has. */

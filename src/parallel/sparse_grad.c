@@ -31,7 +31,7 @@ void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l)
         one.chunk_first = t->chunk_count;
         one.chunk_place = t->chunks_model;
         t->chunks_model += one.chunk_count;
-        if (!p->units[p->rows[i].unit].here) continue;
+        if (!p->units[p->rows[i].unit].is_local) continue;
         CHECK(t->count < TABLES_MAX, "more tables than model_spec_check lets pass");
         one.ids = arena_take(l->grad, (size_t)reads * sizeof *one.ids, "rows that tokens read");
         one.grads =

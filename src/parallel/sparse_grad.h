@@ -36,7 +36,7 @@ struct sparse_grad {
     int64_t micros, own;        /* number of micro-batches of a step: on all data-parallel ranks; on this rank */
     void *scratch;              /* for rows_unique */
     float *sums;                /* the sums of all tables, contiguous */
-    struct update_chunk *chunks; /* the sums in the optimizer's chunks, for the gradient norm (UPDATE_SQUARES) */
+    struct update_chunk *chunks; /* the sums in the optimizer's chunks, for the gradient norm (UPDATE_CHUNK_NORMS) */
     int64_t chunk_count, chunks_model; /* number of chunks: on this rank; in the whole model */
 };
 

@@ -3,9 +3,9 @@
  *
  *   split (params.h)   weight on a rank   gradient on a rank                all-reduced here    counted in the norm
  *   NONE               replicated         full, from the same data          no                  on the first rank
- *   SUM                replicated         from its own tokens or heads      yes                 on the first rank
- *   OUT, IN            a slice            of the slice                      no                  on each rank, its slice
- *   FIRST              both               the first part as OUT, the others as SUM
+ *   PARTIAL_GRAD       replicated         from its own tokens or heads      yes                 on the first rank
+ *   *_PARALLEL         a slice            of the slice                      no                  on each rank, its slice
+ *   FIRST              both               the first part as COLUMN_PARALLEL, the others as PARTIAL_GRAD
  *
  * It runs once per step, after the data-parallel reduction. So its input does not depend on the number of data-parallel
  * ranks, and under ZeRO each rank reduces only its shard. One call covers all rows. */
@@ -25,7 +25,7 @@ void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *m
 /* Bytes of the buffers for `count` elements. */
 static inline size_t tp_grad_bytes(int ranks, int64_t count)
 {
-    return (size_t)count * sizeof(float) + comm_sum_scratch(ranks, count, DTYPE_F32);
+    return (size_t)count * sizeof(float) + comm_all_reduce_scratch(ranks, count, DTYPE_F32);
 }
 /* All-reduces the gradients: every rank gets the sums. */
 status tp_grad_all_reduce(const struct tp_grad *s, const struct params *p, struct stream *stream) WARN_UNUSED;

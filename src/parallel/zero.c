@@ -10,7 +10,7 @@ static struct zero_slot *slot_of(const struct zero *z, struct zero_slots *s, int
 {
     if (unit == 0) return &s->slot[FIRST];
     if (unit == z->end) return &s->slot[z->embedding_resident ? END : FIRST];
-    if (z->params->units[unit].of) return &s->slot[z->params->units[unit].experts ? EXPERTS : TABLE];
+    if (z->params->units[unit].block_unit) return &s->slot[z->params->units[unit].experts ? EXPERTS : TABLE];
     for (int i = BLOCKS; i < ZERO_SLOTS; i++)
         if (s->slot[i].unit == unit) return &s->slot[i];
     return &s->slot[s->last == BLOCKS ? BLOCKS + 1 : BLOCKS];
@@ -28,7 +28,7 @@ static struct zero_slot *use_slot(const struct zero *z, struct zero_slots *s, in
 static int experts_of(const struct params *p, int unit)
 {
     for (int u = p->unit_count - 1; u > unit && unit > 0; u--)
-        if (p->units[u].experts && p->units[u].of == unit) return u;
+        if (p->units[u].experts && p->units[u].block_unit == unit) return u;
     return 0;
 }
 
@@ -43,7 +43,7 @@ static int64_t kept_before(const struct params *p, int unit)
 {
     int64_t count = 0;
     for (int u = 1; u < unit; u++)
-        for (int i = p->units[u].first; i < p->units[u].last && p->units[u].here; i++)
+        for (int i = p->units[u].first; i < p->units[u].last && p->units[u].is_local; i++)
             if (!p->rows[i].linear) count += p->rows[i].count;
     return count;
 }
@@ -59,7 +59,7 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
-        if (p->units[u].here && p->units[u].count > *most) *most = p->units[u].count;
+        if (p->units[u].is_local && p->units[u].count > *most) *most = p->units[u].count;
     }
     counts[BLOCKS] = counts[BLOCKS + 1]; /* `last` is BLOCKS: all of them were counted there */
     for (int s = 0; s < ZERO_SLOTS; s++) {
@@ -108,13 +108,13 @@ static status wait_for(const struct zero *z, const struct event *done, bool *bus
 /* The embedding, if no other unit uses its slot: gathered once per step, when the weights are new. */
 static bool is_resident(const struct zero *z, int unit)
 {
-    return unit == 0 && z->embedding_resident && z->params->units[unit].here;
+    return unit == 0 && z->embedding_resident && z->params->units[unit].is_local;
 }
 
 /* This rank's shard of a unit's weights. */
 static const void *own_part(const struct params *p, int unit)
 {
-    return (const char *)p->weight + (size_t)p->units[unit].own * dtype_bytes(p->dt);
+    return (const char *)p->weight + (size_t)p->units[unit].shard_offset * dtype_bytes(p->dt);
 }
 
 static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
@@ -147,7 +147,7 @@ static status gather_own(struct zero *z, int unit)
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
     const size_t part = (size_t)(u->count / u->shards) * dtype_bytes(p->dt);
-    if (!u->here || (p->zero == 3 && !is_resident(z, unit))) return STATUS_OK;
+    if (!u->is_local || (p->zero == 3 && !is_resident(z, unit))) return STATUS_OK;
     if (p->zero < 3) return gather_unit(z, unit, u->weight, (char *)u->weight + (size_t)u->shard * part);
     return gather_unit(z, unit, z->weights.slot[FIRST].data, own_part(p, unit));
 }
@@ -213,12 +213,13 @@ static int next_unit(const struct zero *z, int unit, enum unit_use use)
 {
     const bool forward = use == UNIT_FORWARD;
     int next = forward ? unit + 1 : unit - 1;
-    if (z->params->units[unit].of || (forward && unit == z->end))
+    if (z->params->units[unit].block_unit || (forward && unit == z->end))
         return -1;                          /* MTP modules follow, but only in training */
     if (!forward && next == z->end) next--; /* the end ran before the MTP modules */
-    if (!forward && next == 0 && z->group == z->sync->groups - 1) return -1; /* no micro-batch follows */
-    const bool is = next >= 0 && next < z->params->unit_count && z->params->units[next].of == 0;
-    return is && z->params->units[next].here ? next : -1;
+    if (!forward && next == 0 && z->group == z->grad_reduce->groups - 1)
+        return -1; /* no micro-batch follows */
+    const bool is = next >= 0 && next < z->params->unit_count && z->params->units[next].block_unit == 0;
+    return is && z->params->units[next].is_local ? next : -1;
 }
 
 static status begin_gradient(struct zero *z, int unit)
@@ -255,7 +256,7 @@ static status enter_unit(struct zero *z, int unit, enum unit_use use)
     if (z->params->zero == 3 && !weights_only) {
         const int next = next_unit(z, unit, use);
         /* the backward of embeddings and n-gram tables reads no weights */
-        if (use == UNIT_FORWARD || (unit > 0 && (u->of == 0 || u->experts))) TRY(load_unit(z, unit));
+        if (use == UNIT_FORWARD || (unit > 0 && (u->block_unit == 0 || u->experts))) TRY(load_unit(z, unit));
         if (next >= 0) TRY(prefetch(z, next));
     }
     if (use == UNIT_BACKWARD) TRY(begin_gradient(z, unit));
@@ -284,12 +285,13 @@ static status reduce_unit(struct zero *z, int unit, struct zero_slot *slot)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
-    const struct sync_part part = {.begin = u->own, .count = u->count / u->shards};
-    const bool last = unit == 0 && z->group == z->sync->groups - 1;
+    const struct grad_reduce_part part = {.begin = u->shard_offset, .count = u->count / u->shards};
+    const bool last = unit == 0 && z->group == z->grad_reduce->groups - 1;
     dev_stream s = z->side_stream->main;
     TRY(last ? join(z) : collective_stream(z, &s));
-    TRY(sync_reduce_unit(z->sync, p, unit, s));
-    TRY(sync_fold_part(z->sync, z->group, &part, &(struct sync_sums){.grad = p->grad}, z->ops, s));
+    TRY(grad_reduce_unit(z->grad_reduce, p, unit, s));
+    TRY(grad_reduce_fold_part(z->grad_reduce, z->group, &part, &(struct grad_reduce_sums){.grad = p->grad},
+                              z->ops, s));
     return record(z, &slot->done, &slot->busy);
 }
 
@@ -317,21 +319,22 @@ static status leave(void *ctx, int unit)
 
 status zero_reduce_losses(struct zero *z, double *losses)
 {
-    const struct sync_part none = {0};
+    const struct grad_reduce_part none = {0};
     dev_stream s;
     TRY(collective_stream(z, &s));
-    TRY(sync_reduce_losses(z->sync, losses, s));
-    TRY(sync_fold_part(z->sync, z->group, &none, &(struct sync_sums){.losses = losses}, z->ops, s));
+    TRY(grad_reduce_losses(z->grad_reduce, losses, s));
+    TRY(grad_reduce_fold_part(z->grad_reduce, z->group, &none, &(struct grad_reduce_sums){.losses = losses},
+                              z->ops, s));
     return record(z, &z->losses_done, &z->losses_busy);
 }
 
 status zero_open(struct zero *z, const struct zero_open *a)
 {
     z->side_stream = a->side_stream;
-    z->sync = a->sync;
+    z->grad_reduce = a->grad_reduce;
     z->ops = a->ops;
     if (z->params->zero == 0) return STATUS_OK;
-    z->hooks = (struct unit_hooks){.ctx = z, .enter = enter, .leave = leave, .moved = moved};
+    z->hooks = (struct unit_hooks){.ctx = z, .unshard = enter, .reshard = leave, .after_update = moved};
     z->params->hooks = &z->hooks;
     TRY(side_stream_event_open(z->side_stream, &z->losses_done));
     for (int s = 0; s < ZERO_SLOTS; s++) {

@@ -21,12 +21,13 @@
  * collectives on the step's stream, they use that stream in the same order and do not overlap. A slot is read or
  * refilled only after its collective has ended; zero_end waits for all of them.
  *
- * The sums are those of sync.h in the same order, so the stage does not change a bit. Under stages 2 and 3 ranks are
- * the deepest level of the tree: each takes consecutive micro-batches, and every micro-batch is a group of its own. */
+ * The sums are those of grad_reduce.h in the same order, so the stage does not change a bit. Under stages 2 and 3 ranks
+ * are the deepest level of the tree: each takes consecutive micro-batches, and every micro-batch is a group of its
+ * own. */
 #ifndef INGOT_PARALLEL_ZERO_H
 #define INGOT_PARALLEL_ZERO_H
 #include "parallel/side_stream.h"
-#include "parallel/sync.h"
+#include "parallel/grad_reduce.h"
 
 enum { ZERO_SLOTS = 6 };
 /* Which gradients of a block a backward pass computes: WHOLE: all. Schedules that delay the GEMMs of weight gradients
@@ -46,7 +47,7 @@ struct zero_slots {
 struct zero {
     const struct mesh *mesh;    /* not owned, as the others */
     struct params *params;
-    const struct sync *sync;
+    const struct grad_reduce *grad_reduce;
     const struct ops *ops;
     struct side_stream *side_stream;
     struct zero_slots weights, grads;
@@ -54,7 +55,7 @@ struct zero {
     bool losses_busy;           /* the side stream sums the losses until losses_done */
     struct event losses_done;
     bool gathering;             /* the all-gathers of new weights were queued during the optimizer step */
-    int group;                  /* under stages 2 and 3: the current group, numbered as in sync_fold */
+    int group;                  /* under stages 2 and 3: the current group, numbered as in grad_reduce_fold */
     enum zero_half half;
     int store;                  /* with INPUTS and WEIGHTS: which of the rank's stores they use */
     float *kept;                /* [stores][elements]: saved gradients of those parameters of blocks that are not
@@ -73,7 +74,7 @@ struct zero_lay {
 };
 void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
 /* Installs the unit hooks: passes of the decoder and of the optimizer then start the collectives of each unit. */
-struct zero_open { const struct sync *sync; const struct ops *ops; struct side_stream *side_stream; };
+struct zero_open { const struct grad_reduce *grad_reduce; const struct ops *ops; struct side_stream *side_stream; };
 status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;
 void zero_close(struct zero *z);
 /* Before the first pass of a step: marks all slots as empty. */
@@ -84,6 +85,6 @@ status zero_reduce_losses(struct zero *z, double *losses) WARN_UNUSED;
 /* After the last pass: work queued from now on sees all sums. */
 status zero_end(struct zero *z) WARN_UNUSED;
 /* After the update of this rank's shards: all-gathers the weights under stages 1 and 2, and a resident embedding under
- * 3. Units for which the optimizer called the hook `moved` are already in progress. */
+ * 3. Units for which the optimizer called the hook `after_update` are already in progress. */
 status zero_all_gather_weights(struct zero *z) WARN_UNUSED;
 #endif

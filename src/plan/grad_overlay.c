@@ -20,7 +20,7 @@ double grad_overlay_block(double from, const struct grad_overlay_block *b, int s
 
 size_t grad_overlay_bytes(const struct params *p)
 {
-    return p->overlaid ? (size_t)p->summed * dtype_bytes(dtype_acc(p->dt)) : 0;
+    return p->overlaid ? (size_t)p->grad_count * dtype_bytes(dtype_acc(p->dt)) : 0;
 }
 
 void grad_overlay_lay(struct decoder *d, const struct activations *a, struct arena *act)
@@ -35,7 +35,7 @@ void grad_overlay_lay(struct decoder *d, const struct activations *a, struct are
                      back = element * (double)p->rows[d->blocks[i].norm2.w].offset;
         from = grad_overlay_block(
             from, &(struct grad_overlay_block){(double)s->act_mixer, (double)s->act_end, front, back},
-            (int)params_slices(p));
+            (int)params_tp_size(p));
     }
     from = grad_overlay_from(from, (double)arena_mark(act), element * (double)p->units[layers + 1].begin);
     params_lay_grad(

@@ -209,7 +209,7 @@ static status check_variant(const struct mesh_plan *p, const struct mesh_variant
 /* Parameters of a unit as ZeRO pads it over `shards`: a whole number of optimizer chunks per rank (tensor/params.h). */
 static double padded_over(const struct mesh_shape *m, int shards, double count)
 {
-    const double grid = (double)shards * PARAMS_GRID;
+    const double grid = (double)shards * PARAMS_CHUNK_ALIGN;
     return m->zero > 0 ? ceil(count / grid) * grid : count;
 }
 
@@ -223,12 +223,12 @@ static double padded_experts(const struct mesh_shape *m, double count)
     return padded_over(m, mesh_expert_shards(m), count);
 }
 
-/* Scratch of the reduction of a unit over `ranks` data-parallel ranks (parallel/sync.h). */
+/* Scratch of the reduction of a unit over `ranks` data-parallel ranks (parallel/grad_reduce.h). */
 static double reduction_scratch(const struct mesh_shape *m, int ranks, int shards, double count)
 {
     const int64_t part = (int64_t)count / shards;
-    return fmax((double)comm_reduce_scratch(m->zero > 0 ? shards : 1, part, DTYPE_F32),
-                (double)comm_sum_scratch(m->zero > 0 ? ranks / shards : ranks, part, DTYPE_F32));
+    return fmax((double)comm_reduce_scatter_scratch(m->zero > 0 ? shards : 1, part, DTYPE_F32),
+                (double)comm_all_reduce_scratch(m->zero > 0 ? ranks / shards : ranks, part, DTYPE_F32));
 }
 
 /* Buffers of Muon's GEMMs. A rank's part of a layer bounds its part of a matrix. */
@@ -337,8 +337,8 @@ static void fill_state(struct mesh_result *r, int rank, const struct mesh_plan *
     feed.micro_count = r->micros;
     m->inputs = (double)((feed_bytes(s->kind, &feed) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
-    m->grads +=
-        sync_pending(groups) * ((dense - stage->tables) * b.grad + stage->experts * e.grad); /* of the tree */
+    m->grads += grad_reduce_pending(groups) *
+                ((dense - stage->tables) * b.grad + stage->experts * e.grad); /* of the tree */
 }
 
 /* Sums over a rank's layers, chunk by chunk. */
@@ -640,7 +640,8 @@ static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_s
                                   const struct mesh_shape *m)
 {
     const int ranks = mesh_ranks(m), here = ranks < p->cluster.node ? ranks : p->cluster.node;
-    const struct comm_job job = {.ranks = ranks, .here = here, .memory = here == ranks && p->assume.mpi == 0};
+    const struct comm_job job = {
+        .ranks = ranks, .here = here, .shares_memory = here == ranks && p->assume.mpi == 0};
     return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
                             m->pp > 1 ? p->walk.few.depth : 0);
 }

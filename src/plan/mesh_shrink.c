@@ -1,5 +1,5 @@
 #include "plan/mesh_shrink.h"
-#include "parallel/sync.h"
+#include "parallel/grad_reduce.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,14 +42,14 @@ static status check(struct smaller *m, int64_t groups, struct mesh_shrink *out)
     const int64_t asked = r->train_gradient_groups, micros = micro_count(r);
     TRY(mesh_shape(&m->spec, m->ranks, &out->shape));
     const bool first = out->shape.zero >= 2;
-    if (first) return sync_check(asked, micros, out->shape.dp, SYNC_FIRST);
+    if (first) return grad_reduce_check(asked, micros, out->shape.dp, GRAD_REDUCE_FIRST);
     if (asked == 0 && groups == out->shape.dp) groups = 0; /* one per rank */
     r->train_gradient_groups = groups;
-    const status st = sync_check(groups, micros, out->shape.dp, SYNC_LAST);
+    const status st = grad_reduce_check(groups, micros, out->shape.dp, GRAD_REDUCE_LAST);
     if (st == STATUS_OK || asked > 0) return st; /* who asks for groups asks for bits */
     out->same_bits = false;
     r->train_gradient_groups = 0;
-    return sync_check(0, micros, out->shape.dp, SYNC_LAST);
+    return grad_reduce_check(0, micros, out->shape.dp, GRAD_REDUCE_LAST);
 }
 
 static void add_key(struct mesh_shrink *m, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -2,7 +2,7 @@
  *
  * The data axis shrinks first, then pipeline, then tensor parallelism: of the meshes that keep more of the latter the
  * one with the most ranks. parallel.context and parallel.expert stay. Checkpoints do not depend on the mesh, and
- * train.gradient_groups is set so that sums keep their order where the rules of parallel/sync.h allow it. */
+ * train.gradient_groups is set so that sums keep their order where the rules of parallel/grad_reduce.h allow it. */
 #ifndef INGOT_PLAN_MESH_SHRINK_H
 #define INGOT_PLAN_MESH_SHRINK_H
 #include "parallel/mesh.h"

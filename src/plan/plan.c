@@ -111,7 +111,7 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     struct ops cpu;
     ops_oracle(&cpu);
     struct lay l = {.n = args->tokens,
-                    .context = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
+                    .cp_size = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
                     .context_kind = args->mesh ? args->mesh->shape.context_kind : CONTEXT_ALL_GATHER,
                     .docs_max = args->docs_max ? args->docs_max : args->tokens,
                     .len_max = args->len_max ? args->len_max : args->tokens,
@@ -165,7 +165,7 @@ static void forget_counting(struct decoder *d, struct activations *a)
 {
     struct params *p = &d->params;
     p->weight = p->master = p->grad = NULL;
-    p->low = NULL;
+    p->master_residual = NULL;
     p->m = p->v = NULL;
     p->m_scale = p->v_scale = NULL;
     p->work = NULL;
@@ -444,8 +444,8 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     const struct ramp batch = ramp_batch(&s->run);
     const int64_t step = ramp_unit(&batch) / s->run.train_sequence_length;
     /* With one sequence per micro-batch there are most of them. */
-    TRY(sync_check(s->run.train_gradient_groups, step, (int)dp_ranks(mesh),
-                   mesh && mesh->shape.zero >= 2 ? SYNC_FIRST : SYNC_LAST));
+    TRY(grad_reduce_check(s->run.train_gradient_groups, step, (int)dp_ranks(mesh),
+                          mesh && mesh->shape.zero >= 2 ? GRAD_REDUCE_FIRST : GRAD_REDUCE_LAST));
     double have = plan_bytes(s, dev, mesh), bytes = 0;
     for (int64_t n = step; n > 0; n--) {
         if (step % (n * shares) != 0 || n * s->run.train_sequence_length >= INT32_MAX) continue;
@@ -572,7 +572,7 @@ static void print_text(const struct spec *s, const struct memory *m, const struc
     double have = machine->bytes;
     int64_t t = s->run.train_sequence_length, micro = plan_micro_count(s);
     printf("model        %s parameters (%lld), %lld layers, width %lld\n",
-           text_count(a, (double)d->params.unique), (long long)d->params.unique,
+           text_count(a, (double)d->params.param_count), (long long)d->params.param_count,
            (long long)s->model.layer_count, (long long)s->model.hidden_size);
     if (model_ffn_count(&s->model, FFN_MOE) > 0)
         printf("active       %s parameters (%lld) per token\n", text_count(a, (double)active_count(s)),
@@ -641,7 +641,7 @@ static void print_json(const struct spec *s, const struct memory *m, const struc
 #undef X
     json_t *root = json_pack(
         "{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:b, s:I, s:I, s:o, s:f}", "parameters",
-        (json_int_t)d->params.unique, "parameters_active", (json_int_t)active_count(s), "memory_bytes",
+        (json_int_t)d->params.param_count, "parameters_active", (json_int_t)active_count(s), "memory_bytes",
         memory, "memory_bytes_sum", (json_int_t)memory_peak(m), "gradients_overlaid_bytes",
         (json_int_t)grad_overlay_bytes(&d->params), "host_bytes", (json_int_t)m->host.peak, "snapshot_bytes",
         s->run.ckpt_async ? (json_int_t)snapshot_bytes(m, &d->params) : 0, "machine_bytes", have, "fits",
@@ -708,7 +708,7 @@ static status plan_whole(const struct spec *spec, const struct plan_outlook *out
     choice.sm = dev.sm;
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));
-    TRY(sync_check(s.run.train_gradient_groups, plan_micro_count(&s), 1, SYNC_LAST));
+    TRY(grad_reduce_check(s.run.train_gradient_groups, plan_micro_count(&s), 1, GRAD_REDUCE_LAST));
     struct plan_lay_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model, NULL));

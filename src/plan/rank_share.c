@@ -67,7 +67,7 @@ static void count_experts(struct rank_share *s, const struct param *r, int block
         return;
     }
     s->layer[block - 1].experts += count;
-    if (r->ortho) s->layer[block - 1].expert_matrices += (double)r->count;
+    if (r->muon) s->layer[block - 1].expert_matrices += (double)r->count;
 }
 
 static void count_rows(struct rank_share *s, const struct decoder *d)
@@ -92,7 +92,7 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
         if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
         if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
-        if (r->unit > 0 && r->unit <= s->layers && r->ortho)
+        if (r->unit > 0 && r->unit <= s->layers && r->muon)
             s->layer[r->unit - 1].matrices += (double)r->count;
         if (r->role == ROLE_EMBED && stage_shares_table(&d->spec)) s->count_tied = count;
     }
@@ -119,7 +119,7 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
 {
     const struct params *p = &d->params;
     const struct mlp *mlp = b->ffn.kind == FFN_MLP ? &b->ffn.mlp : &b->ffn.moe.shared;
-    const bool norms = d->norm.kind == NORM_RMSNORM && params_slices(p) == 1,
+    const bool norms = d->norm.kind == NORM_RMSNORM && params_tp_size(p) == 1,
                swiglu = d->spec.activation == ACT_SWIGLU && mlp->f > 0 && p->rows[mlp->up.w].fp8 >= 0 &&
                         p->rows[mlp->down.w].fp8 >= 0;
     struct layer_fp8 all = {
@@ -152,7 +152,7 @@ static void codes_of(const struct params *p, int unit, const struct machine *m, 
 {
     for (int i = 0; i < p->count; i++) {
         const int of = p->rows[i].unit;
-        if (p->rows[i].fp8 < 0 || (p->units[of].experts ? p->units[of].of : of) != unit) continue;
+        if (p->rows[i].fp8 < 0 || (p->units[of].experts ? p->units[of].block_unit : of) != unit) continue;
         *bytes += 2 * (double)p->rows[i].count;
         *seconds += layer_times_codes(m, (double)p->rows[i].count);
     }
@@ -194,8 +194,8 @@ static struct lay lay_of(const struct rank_share *s, const struct decoder *d, co
                     .recompute = a->recompute,
                     .sparse = a->sparse,
                     .z_loss = a->z_loss,
-                    .shares = a->mesh->shape.tp,
-                    .context = mesh_cp(&a->mesh->shape),
+                    .tp_size = a->mesh->shape.tp,
+                    .cp_size = mesh_cp(&a->mesh->shape),
                     .context_kind = a->mesh->shape.context_kind,
                     .params = &d->params,
                     .act = act,
@@ -371,7 +371,7 @@ static int ranks_of_experts(const struct mesh_shape *m)
     return dp;
 }
 
-/* Scratch of the all-reduce of the largest unit over the ranks of the layout (parallel/sync.h). */
+/* Scratch of the all-reduce of the largest unit over the ranks of the layout (parallel/grad_reduce.h). */
 static double sum_scratch(const struct rank_share *s, const struct mesh_shape *m, bool sparse)
 {
     const int ranks = mesh_dp_cp(m);
@@ -380,8 +380,8 @@ static double sum_scratch(const struct rank_share *s, const struct mesh_shape *m
     double most = fmax(s->count_first, fmax(s->count_last, s->count_module));
     for (int64_t i = 0; i < s->layers; i++)
         most = fmax(most, fmax(s->layer[i].count, sparse ? 0 : s->layer[i].table));
-    return fmax((double)comm_sum_scratch(ranks, (int64_t)most, DTYPE_F32),
-                (double)comm_sum_scratch(ranks / s->ep, (int64_t)experts, DTYPE_F32));
+    return fmax((double)comm_all_reduce_scratch(ranks, (int64_t)most, DTYPE_F32),
+                (double)comm_all_reduce_scratch(ranks / s->ep, (int64_t)experts, DTYPE_F32));
 }
 
 double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, double part)
@@ -389,7 +389,7 @@ double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, d
     if (m->tp == 1 && m->pp == 1 && m->zero == 0 && mesh_ep(m) == 1 && !s->sparse) return 0;
     const double all = m->tp * mesh_ep(m) * s->pieces;
     return sizeof(double) * (part * s->pieces + all) +
-           (double)comm_sum_scratch(mesh_ranks(m), (int64_t)all, DTYPE_F64);
+           (double)comm_all_reduce_scratch(mesh_ranks(m), (int64_t)all, DTYPE_F64);
 }
 
 static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,

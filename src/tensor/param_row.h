@@ -17,7 +17,7 @@
     X(STEP,       "bias of step sizes in front of softplus, one per head")                                             \
     X(NORM,       "norm weight or bias")                                                                               \
     X(BIAS,       "bias of a matrix")                                                                                  \
-    X(BALANCE,    "router bias for loss-free balancing; its gradient slot counts tokens per expert; not in `unique`")
+    X(BALANCE,    "router bias for loss-free balancing; its gradient counts tokens per expert; not in `param_count`")
 enum role {
 #define X(name, text) ROLE_##name,
     ROLE_LIST(X)
@@ -28,12 +28,12 @@ enum role {
 /* How the ranks of a tensor-parallel group shard a row. */
 enum split {
     SPLIT_NONE,                 /* replicated; every rank computes the full gradient from the same data */
-    SPLIT_SUM,                  /* replicated; every rank computes a partial gradient from its own tokens or heads, and
+    SPLIT_PARTIAL_GRAD,         /* replicated; every rank computes a partial gradient from its own tokens or heads, and
                                    the partial gradients are all-reduced */
-    SPLIT_OUT,                  /* column-parallel: each rank has an equal share of the rows of each part */
+    SPLIT_COLUMN_PARALLEL,      /* column-parallel: each rank has an equal share of the rows of each part */
     SPLIT_FIRST,                /* each rank has an equal share of the rows of the first part; the other parts are
-                                   replicated, and their partial gradients are all-reduced, as for SUM */
-    SPLIT_IN,                   /* row-parallel: each rank has an equal share of the columns, or of every `columns`
+                                   replicated, and their partial gradients are all-reduced, as for PARTIAL_GRAD */
+    SPLIT_ROW_PARALLEL,         /* row-parallel: each rank has an equal share of the columns, or of every `columns`
                                    columns */
 };
 /* Copies of master weights in other forms, which are remade whenever weights change (parallel/derived.h). */
@@ -47,7 +47,7 @@ enum derived {
 #undef X
     DERIVED_COUNT
 };
-enum { PARAM_PARTS = 8, PARAMS_GRID = 16384 };
+enum { PARAM_PARTS = 8, PARAMS_CHUNK_ALIGN = 16384 };
 enum { PARAM_ALIGN = 256 }; /* a block of 8-bit moments belongs to one row */
 struct param_norm { int w, b; float shift; };   /* rows of a norm's weight and bias (-1: none); it uses w + shift */
 struct param {
@@ -63,13 +63,14 @@ struct param {
     int part_count;             /* number of logical matrices stacked in the row (q, k, v; gate, up); 0: one */
     int64_t parts[PARAM_PARTS]; /* number of rows of each part in the full parameter; the list repeats to the end of
                                    the rows, for example once per expert */
-    int64_t columns;            /* SPLIT_IN: every `columns` columns are sharded separately; 0: all columns together */
+    int64_t columns;            /* SPLIT_ROW_PARALLEL: every `columns` columns are sharded separately; 0: all columns
+                                   together */
     bool rowwise;               /* the rows of the matrix are independent directions: routers, gates */
-    bool ortho;                 /* Muon updates its logical matrices, with a first moment only (optim/muon.h); set
+    bool muon;                  /* Muon updates its logical matrices, with a first moment only (optim/muon.h); set
                                    before params_lay */
-    int64_t no_v;               /* number of elements of this rank's `ortho` rows before this row; the row's v begins
+    int64_t v_offset;           /* number of elements of this rank's `muon` rows before this row; the row's v begins
                                    this much earlier than its m */
-    bool stored;                /* a GEMM overwrites its gradient in the first micro-batch of a step; for all other
+    bool gemm_overwrites_grad;  /* a GEMM overwrites its gradient in the first micro-batch of a step; for all other
                                    rows the optimizer sets gradients to 0 after the step */
     bool linear;                /* the weight of an nn/linear */
     bool all_rows;              /* this linear runs on rows gathered from every context-parallel rank */
@@ -77,10 +78,10 @@ struct param {
     int fp8;                    /* the linear's number in params.fp8; -1: its GEMMs read plain operands */
     bool current;               /* the linear's GEMMs read operands of current scaling (params.current) */
     int64_t experts;            /* number of experts stacked in the row, of which a token uses some; 0: no experts */
-    bool dealt;                 /* expert parallelism: each rank stores an equal share of consecutive experts */
+    bool experts_sharded;       /* expert parallelism: each rank stores an equal share of consecutive experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, in addition to `weight` */
     int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
-    double rate, decay;         /* factors on optim.lr and optim.weight_decay, set by optim/rates.c; decay 0: none */
+    double lr_scale, decay;     /* factors on optim.lr and optim.weight_decay, set by optim/rates.c; decay 0: none */
     bool zero;                  /* initialised to 0, whatever the role */
     float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are drawn */
 };

@@ -7,13 +7,13 @@ void params_unit(struct params *p)
 {
     p->units = realloc(p->units, (size_t)(p->unit_count + 1) * sizeof *p->units);
     MEMORY_CHECK(p->units != NULL, "no memory for %d units", p->unit_count + 1);
-    p->units[p->unit_count++] = (struct param_unit){.first = p->count, .last = p->count, .here = true};
+    p->units[p->unit_count++] = (struct param_unit){.first = p->count, .last = p->count, .is_local = true};
 }
 
 void params_table(struct params *p, int of)
 {
     params_unit(p);
-    p->units[p->unit_count - 1].of = of;
+    p->units[p->unit_count - 1].block_unit = of;
 }
 
 void params_experts(struct params *p, int of)
@@ -60,14 +60,14 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
     CHECK(params_find(p, r->name) < 0, "parameter %s declared twice", r->name);
     p->name_hashes[p->count] = name_hash(r->name);
     p->units[r->unit].last++;
-    if (role != ROLE_BALANCE) p->unique += r->count;
+    if (role != ROLE_BALANCE) p->param_count += r->count;
     return p->count++;
 }
 
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count)
 {
     struct param *r = &p->rows[row];
-    const int64_t slices = p->slices ? p->slices : 1;
+    const int64_t slices = p->tp_size ? p->tp_size : 1;
     CHECK(part_count <= PARAM_PARTS, "%s has %d parts", r->name, part_count);
     r->split = split;
     r->part_count = part_count;
@@ -75,7 +75,7 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
     for (int i = 0; i < part_count; i++) {
         r->parts[i] = parts[i];
         rows += parts[i];
-        CHECK(!(split == SPLIT_OUT || (split == SPLIT_FIRST && i == 0)) || parts[i] % slices == 0,
+        CHECK(!(split == SPLIT_COLUMN_PARALLEL || (split == SPLIT_FIRST && i == 0)) || parts[i] % slices == 0,
               "%s: %lld rows for %lld ranks", r->name, (long long)parts[i], (long long)slices);
     }
     CHECK(part_count == 0 || (rows > 0 && r->global[0] % rows == 0), "%s: parts of %lld rows", r->name,
@@ -87,32 +87,32 @@ void params_split(struct params *p, int row, enum split split, const int64_t *pa
         r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
         return;
     }
-    const int axis = split == SPLIT_IN;
+    const int axis = split == SPLIT_ROW_PARALLEL;
     CHECK(axis < r->rank && r->global[axis] % slices == 0, "%s: %lld cannot be dealt to %lld ranks", r->name,
           (long long)r->global[axis], (long long)slices);
     r->shape[axis] = r->global[axis] / slices;
     r->count = r->shape[0] * (r->rank > 1 ? r->shape[1] : 1);
 }
 
-void params_deal(struct params *p, int row)
+void params_shard_experts(struct params *p, int row)
 {
     struct param *r = &p->rows[row];
     if (p->expert_ranks <= 1) return;
     CHECK(params_sliced(r) && r->experts % p->expert_ranks == 0, "%s: %lld experts for %d ranks", r->name,
           (long long)r->experts, p->expert_ranks);
-    r->dealt = true;
+    r->experts_sharded = true;
     r->shape[0] /= p->expert_ranks;
     r->count /= p->expert_ranks;
 }
 
 int params_place_of(const struct params *p, int slice, int expert_rank)
 {
-    return slice + (int)params_slices(p) * expert_rank;
+    return slice + (int)params_tp_size(p) * expert_rank;
 }
 
 int params_place(const struct params *p)
 {
-    return params_place_of(p, p->slice, p->expert_rank);
+    return params_place_of(p, p->tp_rank, p->expert_rank);
 }
 
 /* Of all parts together. */
@@ -126,11 +126,11 @@ static int64_t part_rows(const struct param *row)
 int params_blocks(const struct params *p, int row, int place, struct param_block blocks[PARAM_PARTS])
 {
     const struct param *r = &p->rows[row];
-    const int64_t slices = p->slices ? p->slices : 1, width = r->rank > 1 ? r->global[1] : 1,
-                  slice = place % slices, deals = r->dealt ? p->expert_ranks : 1,
-                  dealt = r->dealt ? place / slices : 0, /* whose experts, and where they begin */
+    const int64_t slices = p->tp_size ? p->tp_size : 1, width = r->rank > 1 ? r->global[1] : 1,
+                  slice = place % slices, deals = r->experts_sharded ? p->expert_ranks : 1,
+                  dealt = r->experts_sharded ? place / slices : 0, /* whose experts, and where they begin */
         begin = dealt * (r->global[0] / deals) * width;
-    if (r->split == SPLIT_IN) {
+    if (r->split == SPLIT_ROW_PARALLEL) {
         const int64_t columns = r->columns ? r->columns : width, part = columns / slices;
         CHECK(columns % slices == 0 && width % columns == 0, "%s: %lld columns for %lld ranks", r->name,
               (long long)columns, (long long)slices);
@@ -149,7 +149,7 @@ int params_blocks(const struct params *p, int row, int place, struct param_block
     const int count = r->part_count ? r->part_count : 1;
     const int64_t period = r->part_count ? part_rows(r) : r->global[0];
     for (int i = 0; i < count; i++) {
-        const bool shared = r->split == SPLIT_OUT || i == 0;
+        const bool shared = r->split == SPLIT_COLUMN_PARALLEL || i == 0;
         const int64_t rows = r->part_count ? r->parts[i] : r->global[0], mine = shared ? rows / slices : rows;
         blocks[i] = (struct param_block){.local = local,
                                          .pitch = r->count / (r->global[0] / deals / period),
@@ -166,8 +166,8 @@ int params_blocks(const struct params *p, int row, int place, struct param_block
 int64_t params_summed(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
-    if (r->split == SPLIT_SUM) return 0;
-    return r->split == SPLIT_FIRST ? r->parts[0] / params_slices(p) * r->global[1] : r->count;
+    if (r->split == SPLIT_PARTIAL_GRAD) return 0;
+    return r->split == SPLIT_FIRST ? r->parts[0] / params_tp_size(p) * r->global[1] : r->count;
 }
 
 struct param_line params_line(const struct params *p, int row, int place, int64_t at)
@@ -200,25 +200,25 @@ static int64_t clamp(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-struct param_held params_held_by(const struct params *p, int row, int shard)
+struct param_local_range params_local_range_of(const struct params *p, int row, int shard)
 {
     const struct param *r = &p->rows[row];
     const struct param_unit *u = &p->units[r->unit];
-    if (!u->here) return (struct param_held){0};
-    struct param_held h = {.to = r->count, .at = r->offset, .master = r->offset, .weight = r->offset};
+    if (!u->is_local) return (struct param_local_range){0};
+    struct param_local_range h = {.to = r->count, .at = r->offset, .master = r->offset, .weight = r->offset};
     if (p->zero == 0) return h;
     const int64_t part = u->count / u->shards, begin = shard * part, at = r->offset - u->begin;
     h.from = clamp(begin - at, r->count);
     h.to = clamp(begin + part - at, r->count);
-    h.at = u->own + at + h.from - begin;
+    h.at = u->shard_offset + at + h.from - begin;
     h.weight = p->zero < 3 ? r->offset + h.from : h.at;
     h.master = p->dt == DTYPE_BF16 ? h.at : h.weight;
     return h;
 }
 
-struct param_held params_held(const struct params *p, int row)
+struct param_local_range params_local_range(const struct params *p, int row)
 {
-    return params_held_by(p, row, p->units[p->rows[row].unit].shard);
+    return params_local_range_of(p, row, p->units[p->rows[row].unit].shard);
 }
 
 int params_find(const struct params *p, const char *name)
@@ -234,7 +234,7 @@ void params_free(struct params *p)
     free(p->rows);
     free(p->name_hashes);
     free(p->units);
-    free(p->ortho);
+    free(p->muon_matrices);
     free(p->runs);
     free(p->fp8.use);
     free(p->fp8.row);
@@ -255,7 +255,7 @@ static int64_t common_multiple(int64_t a, int64_t b)
 static int64_t table_step(const struct param *r)
 {
     const int64_t step = common_multiple(PARAM_ALIGN, r->shape[1]);
-    CHECK(step <= PARAMS_GRID, "%s: no line of the grid is whole rows of %lld", r->name,
+    CHECK(step <= PARAMS_CHUNK_ALIGN, "%s: no line of the grid is whole rows of %lld", r->name,
           (long long)r->shape[1]);
     return step;
 }
@@ -265,8 +265,8 @@ static int64_t grid_of(const struct params *p, const struct param_unit *u)
     int64_t step = PARAM_ALIGN;
     for (int i = u->first; i < u->last; i++)
         if (p->rows[i].role == ROLE_TABLE) step = common_multiple(step, table_step(&p->rows[i]));
-    CHECK(step <= PARAMS_GRID, "tables of a unit have no common grid");
-    return PARAMS_GRID / step * step;
+    CHECK(step <= PARAMS_CHUNK_ALIGN, "tables of a unit have no common grid");
+    return PARAMS_CHUNK_ALIGN / step * step;
 }
 
 /* Of a row's copy, with all that belongs to it. */
@@ -286,60 +286,62 @@ static void place_derived(struct params *p, struct param *row, const struct para
 {
     for (enum derived d = 0; d < DERIVED_COUNT; d++) {
         row->derived_at[d] = p->derived[d].bytes;
-        if (row->derived[d] && unit->here && params_copies(p)) p->derived[d].bytes += derived_bytes(d, row);
+        if (row->derived[d] && unit->is_local && params_copies(p))
+            p->derived[d].bytes += derived_bytes(d, row);
     }
 }
 
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
 static void place_rows(struct params *p)
 {
-    p->total = p->summed = p->summed_own = p->own = 0;
+    p->total = p->grad_count = p->grad_count_own = p->own = 0;
     for (int d = 0; d < DERIVED_COUNT; d++) p->derived[d].bytes = 0;
     for (int u = 0; u < p->unit_count; u++) {
         struct param_unit *unit = &p->units[u];
-        CHECK(unit->of || p->summed == p->total, "a unit behind tables");
+        CHECK(unit->block_unit || p->grad_count == p->total, "a unit behind tables");
         int64_t at = unit->begin = p->total;
-        unit->own = p->own;
+        unit->shard_offset = p->own;
         unit->shards = unit->experts ? p->expert_shards : p->shards;
         unit->shard = unit->experts ? p->expert_shard : p->shard;
         unit->weight = unit->grad = NULL;
-        unit->grid = grid_of(p, unit);
+        unit->chunk_align = grid_of(p, unit);
         for (int i = unit->first; i < unit->last; i++) {
             const int64_t room = params_room(&p->rows[i]), into = at - unit->begin;
             /* A router's biases move by the loads of all its experts: no line of the grid cuts them. */
-            if (p->rows[i].role == ROLE_BALANCE && into % unit->grid + room > unit->grid)
-                at = unit->begin + int64_round_up(into, unit->grid);
+            if (p->rows[i].role == ROLE_BALANCE && into % unit->chunk_align + room > unit->chunk_align)
+                at = unit->begin + int64_round_up(into, unit->chunk_align);
             if (p->rows[i].role == ROLE_TABLE)
                 at = unit->begin + int64_round_up(into, table_step(&p->rows[i]));
             p->rows[i].offset = at;
             at += room;
             place_derived(p, &p->rows[i], unit);
         }
-        unit->count = int64_round_up(at - unit->begin, p->zero ? unit->shards * unit->grid : 1);
-        if (unit->here) p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
-        if (!params_sparse(p, u)) p->summed = p->total, p->summed_own = p->own;
+        unit->count = int64_round_up(at - unit->begin, p->zero ? unit->shards * unit->chunk_align : 1);
+        if (unit->is_local)
+            p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
+        if (!params_sparse(p, u)) p->grad_count = p->total, p->grad_count_own = p->own;
     }
 }
 
-/* v is without what is here of `ortho` rows, padding included. */
+/* v is without what is here of `muon` rows, padding included. */
 static void place_v(struct params *p)
 {
-    int64_t no_v = 0;
+    int64_t v_offset = 0;
     for (int i = 0; i < p->count; i++) {
         struct param *r = &p->rows[i];
         const struct param_unit *u = &p->units[r->unit];
         const int64_t part = p->zero ? u->count / u->shards : u->count,
                       at = r->offset - u->begin - (p->zero ? u->shard * part : 0);
-        r->no_v = no_v;
-        if (r->ortho && u->here) no_v += clamp(at + params_room(r), part) - clamp(at, part);
+        r->v_offset = v_offset;
+        if (r->muon && u->is_local) v_offset += clamp(at + params_room(r), part) - clamp(at, part);
     }
-    p->total_v = p->own - no_v;
+    p->total_v = p->own - v_offset;
 }
 
 /* NULL where a unit's array is not whole. */
 static void *unit_at(void *array, const struct param_unit *u, dtype dt)
 {
-    return array && u->here ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
+    return array && u->is_local ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
 }
 
 void params_lay_grad(struct params *p, void *grad)
@@ -372,8 +374,9 @@ void params_lay(struct params *p, const struct params_lay_args *a)
     p->weight = arena_take(to->param, weights * dtype_bytes(a->dt), half ? "bf16 weights" : "master weights");
     p->master = half ? NULL : p->weight;
     if (params_host_master(p)) p->master = arena_take(to->host, n * acc, "master weights");
-    if (params_halves(p) && a->moments > 0 && !p->masterless)
-        p->low = arena_take(to->param, n * sizeof *p->low, "lower halves of master weights");
+    if (params_split_master(p) && a->moments > 0 && !p->masterless)
+        p->master_residual =
+            arena_take(to->param, n * sizeof *p->master_residual, "lower halves of master weights");
 #define X(name, text)                                                                                        \
     p->derived[DERIVED_##name].data = arena_take(to->param, (size_t)p->derived[DERIVED_##name].bytes, text);
     DERIVED_LIST(X)

@@ -6,10 +6,10 @@
  *   master  F32            updated by the optimizer (F64 in gradient checks)
  *   weight  dt             read by GEMMs. F32 and F64: the same array as master. bf16: the upper part of the split
  *                          master weights (ops/rounding.h)
- *   low     16 bits        bf16: the residual of split master weights, which replace `master` unless the host has it.
+ *   residual 16 bits       bf16: the residual of split master weights, which replace `master` unless the host has it.
  *                          Absent without moments (no updates) and with `masterless`
- *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `stored` and `overlaid`
- *   m, v    moment_dt      optimizer moments in F32, BF16 or 8 bits (U8, ops/quant.h). Lion has no v, and `ortho` rows
+ *   grad    dtype_acc(dt)  accumulated over the micro-batches of a step; see `gemm_overwrites_grad` and `overlaid`
+ *   m, v    moment_dt      optimizer moments in F32, BF16 or 8 bits (U8, ops/quant.h). Lion has no v, and `muon` rows
  *                          have none
  *   scale   F32            of 8-bit moments: one per block of PARAM_ALIGN elements, at [offset / PARAM_ALIGN]
  * Padding between rows is zero and stays zero. With `host_state` (optim/offload.h), the host stores moments, scales,
@@ -19,16 +19,16 @@
  * elements. A rank stores only its shard of each unit in these arrays; the shard begins at begin / shards:
  *   m, v       always
  *   master     from stage 1 on (in F32 from stage 3 on, because it is `weight`)
- *   low        from stage 1 on
+ *   residual   from stage 1 on
  *   grad       from stage 2 on
  *   weight     from stage 3 on
- * params_enter and params_leave make the full arrays of a unit available and release them.
+ * params_unshard and params_reshard make the full arrays of a unit available and release them.
  *
- * Rows are grouped in units (units.h). Every rank declares the whole model and stores the units that are `here`
+ * Rows are grouped in units (units.h). Every rank declares the whole model and stores the units that are `is_local`
  * (pipeline stages), with its own shard of each row (tensor parallelism: `split`). Optimizer chunks of a unit are
- * aligned to PARAMS_GRID elements from the start of the unit. Chunks, and sums over them, therefore do not depend on
- * what else a rank stores. A table's rows are updated whole: its unit has a slightly finer alignment, and no chunk
- * boundary cuts a row. */
+ * aligned to PARAMS_CHUNK_ALIGN elements from the start of the unit. Chunks, and sums over them, therefore do not
+ * depend on what else a rank stores. A table's rows are updated whole: its unit has a slightly finer alignment, and no
+ * chunk boundary cuts a row. */
 #ifndef INGOT_TENSOR_PARAMS_H
 #define INGOT_TENSOR_PARAMS_H
 #include "base/arena.h"
@@ -41,14 +41,14 @@
 #include "tensor/units.h"
 
 struct params {
-    struct param_ref *ortho;    /* owned: the logical matrices of this rank's `ortho` rows, in the order of
-                                   optim/muon.c */
-    int64_t ortho_count, ortho_experts; /* number of them; how many of the last ones belong to expert units */
+    struct param_ref *muon_matrices; /* owned: the logical matrices of this rank's `muon` rows, in the order of
+                                        optim/muon.c */
+    int64_t muon_count, muon_expert_count; /* number of them; how many of the last ones belong to expert units */
     struct param *rows; uint32_t *name_hashes; /* [count] each; owned: params_free */
     int count, capacity;
     struct param_unit *units;   /* owned */
     int unit_count;
-    int slices, slice;          /* tensor parallelism: number of ranks that shard `split` rows, and this rank's index;
+    int tp_size, tp_rank;       /* tensor parallelism: number of ranks that shard `split` rows, and this rank's index;
                                    0 slices: not sharded. Set before rows are added */
     int expert_ranks, expert_rank; /* expert parallelism: number of ranks, and this rank's index; 0 ranks means 1 */
     int zero, shards, shard;    /* ZeRO stage; number of ranks that shard a copy (0: 1), and this rank's index */
@@ -57,15 +57,15 @@ struct params {
                                     of v; params_lay sets them */
     bool sparse;                /* gradients of tables are sparse rows (parallel/sparse_grad.h), not in `grad`; set
                                    before params_lay */
-    int64_t summed, summed_own; /* number of elements of the full `grad` (all units but sparse tables, which are last),
-                                   and of this rank's shards of it; params_lay sets them */
+    int64_t grad_count, grad_count_own; /* number of elements of the full `grad` (all units but sparse tables, which are
+                                           last), and of this rank's shards of it; params_lay sets them */
     bool masterless;            /* bf16 weights without master weights (ops/rounding.h), except role BALANCE, which
                                    has a derived F32 copy. Set before params_lay */
     bool overlaid;              /* `grad` reuses the memory of activations: backward finds arbitrary values in it,
                                    not zeros. Set before params_lay */
     const struct unit_hooks *hooks;
-    int64_t unique;             /* number of parameters of the whole model, as published: without BALANCE */
-    dtype dt; void *weight, *master, *grad; uint16_t *low; /* dt: dtype of `weight` */
+    int64_t param_count;        /* number of parameters of the whole model, as published: without BALANCE */
+    dtype dt; void *weight, *master, *grad; uint16_t *master_residual; /* dt: dtype of `weight` */
     enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_lay */
     struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
@@ -89,7 +89,7 @@ void params_experts(struct params *p, int of); /* begins the unit of the experts
 /* The block of a unit: the unit itself, or the block that reads this table or has these experts. */
 static inline int params_block(const struct params *p, int unit)
 {
-    return p->units[unit].of ? p->units[unit].of : unit;
+    return p->units[unit].block_unit ? p->units[unit].block_unit : unit;
 }
 /* Adds a row with its full shape; returns its index. Names are unique (CHECK). */
 int params_add(struct params *p, enum role role, float init_value, int64_t out, int64_t in /* 0: vector */,
@@ -98,9 +98,9 @@ int params_add(struct params *p, enum role role, float init_value, int64_t out, 
  * (CHECK: the spec was checked before). */
 void params_split(struct params *p, int row, enum split split, const int64_t *parts, int part_count);
 /* Shards the experts of the row that was added last over the expert-parallel ranks. Call it after params_split. */
-void params_deal(struct params *p, int row);
+void params_shard_experts(struct params *p, int row);
 /* True if tensor-parallel ranks hold different shards of the row. All other rows are equal on these ranks. */
-static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_OUT; }
+static inline bool params_sliced(const struct param *row) { return row->split >= SPLIT_COLUMN_PARALLEL; }
 int64_t params_summed(const struct params *p, int row); /* The element of the row from which on gradients are partial
                                                            sums over tensor-parallel ranks; the row's end: none. */
 /* The logical matrices of a full row, consecutive: their number, and one of them, `begin` elements after the start of
@@ -111,11 +111,11 @@ struct param_matrix params_matrix(const struct param *row, int64_t i);
 int params_find(const struct params *p, const char *name);   /* -1: not found */
 
 /* This rank stores master weights and moments of the elements [from, to) of its slice of a row. They begin at `at` in
- * the moment arrays (in v: at - no_v), at `master` in `master` or `low`, at `weight` in `weight`. */
-struct param_held { int64_t from, to, at, master, weight; };
-struct param_held params_held(const struct params *p, int row);
+ * the moment arrays (in v: at - v_offset), at `master` in `master` or `master_residual`, at `weight` in `weight`. */
+struct param_local_range { int64_t from, to, at, master, weight; };
+struct param_local_range params_local_range(const struct params *p, int row);
 /* The same for the rank with index `shard` among those that shard the copy. */
-struct param_held params_held_by(const struct params *p, int row, int shard);
+struct param_local_range params_local_range_of(const struct params *p, int row, int shard);
 void params_free(struct params *p);
 
 /* Allocates the arrays, from counting or real arenas. `moments`: 2 for AdamW, 1 for Lion, 0 for inference.
@@ -131,14 +131,14 @@ void params_lay_grad(struct params *p, void *grad); /* sets the location of `gra
 
 /* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: number of elements of `grad` that
  * this rank stores: all, or its shard. */
-static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].of > 0 && !p->units[unit].experts; }
-static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->summed : p->summed_own; }
+static inline bool params_sparse(const struct params *p, int unit) { return p->sparse && p->units[unit].block_unit > 0 && !p->units[unit].experts; }
+static inline int64_t params_grads(const struct params *p) { return p->zero < 2 ? p->grad_count : p->grad_count_own; }
 static inline bool params_host_master(const struct params *p)
 {
     return p->host_state && p->dt == DTYPE_BF16 && !p->masterless;
 }
-/* True with split master weights; `low` may be NULL. */
-static inline bool params_halves(const struct params *p) { return p->dt == DTYPE_BF16 && !params_host_master(p); }
+/* True with split master weights; `master_residual` may be NULL. */
+static inline bool params_split_master(const struct params *p) { return p->dt == DTYPE_BF16 && !params_host_master(p); }
 /* True if there are derived copies; else the master array itself is the F32 copy. */
 static inline bool params_copies(const struct params *p) { return p->zero || p->dt == DTYPE_BF16; }
 static inline float *params_f32(const struct params *p, int row)
@@ -150,14 +150,14 @@ static inline int64_t params_room(const struct param *row)
     const int64_t room = row->room > row->count ? row->room : row->count;
     return (room + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
-static inline int64_t params_slices(const struct params *p) { return p->slices ? p->slices : 1; }
-static inline status params_enter(const struct params *p, int64_t unit, enum unit_use use)
+static inline int64_t params_tp_size(const struct params *p) { return p->tp_size ? p->tp_size : 1; }
+static inline status params_unshard(const struct params *p, int64_t unit, enum unit_use use)
 {
-    return p->hooks ? p->hooks->enter(p->hooks->ctx, (int)unit, use) : STATUS_OK;
+    return p->hooks ? p->hooks->unshard(p->hooks->ctx, (int)unit, use) : STATUS_OK;
 }
-static inline status params_leave(const struct params *p, int64_t unit)
+static inline status params_reshard(const struct params *p, int64_t unit)
 {
-    return p->hooks ? p->hooks->leave(p->hooks->ctx, (int)unit) : STATUS_OK;
+    return p->hooks ? p->hooks->reshard(p->hooks->ctx, (int)unit) : STATUS_OK;
 }
 
 /* The row's weights in memory; NULL if this rank does not store the unit. */
@@ -189,7 +189,7 @@ static inline void *params_grad(const struct params *p, int row)
 static inline void *params_master(const struct params *p, int row) /* without ZeRO, and not for split master weights */
 {
     const struct param *r = &p->rows[row];
-    return p->master && p->units[r->unit].here
+    return p->master && p->units[r->unit].is_local
                ? (char *)p->master + (size_t)r->offset * dtype_bytes(dtype_acc(p->dt))
                : NULL;
 }

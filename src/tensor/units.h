@@ -9,15 +9,15 @@
 
 struct param_unit {
     int first, last;            /* the unit's rows are [first, last) */
-    int of;                     /* if it is an n-gram table or a block's experts: the unit of that block; else 0 */
+    int block_unit;             /* if it is an n-gram table or a block's experts: the unit of that block; else 0 */
     bool experts;               /* expert parallelism: it is a block's experts, of which each `ep` rank holds some */
     int shards, shard;          /* ZeRO: number of ranks that shard one copy, and this rank's index; params_lay sets
                                    them */
-    int64_t own;                /* where this rank's shard begins in the sharded arrays; params_lay sets it */
-    bool here;                  /* this rank stores the unit */
-    bool copy;                  /* this rank holds a replica; the owner counts it in the gradient norm and saves it */
-    int64_t begin, count, grid; /* first element and number of elements in the flat arrays, with padding, and the
-                                   alignment of its chunks; params_lay sets them */
+    int64_t shard_offset;       /* where this rank's shard begins in the sharded arrays; params_lay sets it */
+    bool is_local;              /* this rank stores the unit */
+    bool is_replica;            /* this rank holds a replica; the owner counts it in the gradient norm and saves it */
+    int64_t begin, count, chunk_align; /* first element and number of elements in the flat arrays, with padding, and the
+                                          alignment of its chunks; params_lay sets them */
     void *weight, *grad;        /* where the unit's arrays begin; NULL: not in memory now */
     int64_t chunk_first, chunk_count; /* the unit's range of params.chunks */
     int64_t chunk_place;        /* index of its first chunk among all chunks of the whole model */
@@ -27,11 +27,11 @@ struct param_unit {
 enum unit_use { UNIT_FORWARD, UNIT_BACKWARD };
 struct unit_hooks {
     void *ctx;
-    status (*enter)(void *ctx, int unit, enum unit_use use);    /* before a pass: makes the weights available and, for
+    status (*unshard)(void *ctx, int unit, enum unit_use use);  /* before a pass: makes the weights available and, for
                                                                    BACKWARD, memory for gradients */
-    status (*leave)(void *ctx, int unit);                       /* after a pass: its gradients are complete for this
+    status (*reshard)(void *ctx, int unit);                     /* after a pass: its gradients are complete for this
                                                                    micro-batch */
-    status (*moved)(void *ctx, int unit);                       /* after the optimizer has updated the weights, or this
+    status (*after_update)(void *ctx, int unit);                /* after the optimizer has updated the weights, or this
                                                                    rank's shard of them */
 };
 #endif

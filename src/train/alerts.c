@@ -18,7 +18,7 @@ static double process_cpu_s(void)
 
 static int awaited(void *ctx)
 {
-    return comm_awaited(ctx);
+    return comm_straggler(ctx);
 }
 
 static status places_gather(struct alerts *a, const struct trainer *t, struct comm *world, int ranks)
@@ -49,7 +49,7 @@ status alerts_open(struct alerts *a, const struct trainer *t, const struct stop 
                   .start_s = clock_wall_s(),
                   .warmup = r->optim_warmup_steps,
                   .checkpoint_bytes =
-                      12 * (double)t->decoder.params.unique, /* fp32: weights and two moments */
+                      12 * (double)t->decoder.params.param_count, /* fp32: weights and two moments */
                   .awaited = s->comm ? awaited : NULL,
                   .awaited_ctx = s->comm}};
     if (alert_watch_open(&a->watch, &o) != STATUS_OK) log_warn("no alerts: %s", status_message());

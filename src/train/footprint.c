@@ -34,7 +34,7 @@ size_t footprint_reserved(const struct trainer *t)
 void footprint_facts(const struct trainer *t, struct observe *o)
 {
     const struct memory *m = &t->memory;
-    observe_fact(o, "parameters", (double)t->decoder.params.unique);
+    observe_fact(o, "parameters", (double)t->decoder.params.param_count);
     observe_fact(o, "planned_bytes", (double)memory_peak(m));
     observe_fact(o, "measured_bytes", (double)footprint_reserved(t));
 #define X(field, category, text)                                                                             \

@@ -67,7 +67,7 @@ static status predict(const struct trainer *t, bool best, struct mesh_result *r,
     TRY(machine_of_run(t, &m));
     if (best) s.run.train_micro_batch = 0;
     struct assume a = assume_default();
-    a.mpi = t->mesh.world != NULL && !comm_job(t->mesh.world).memory;
+    a.mpi = t->mesh.world != NULL && !comm_job(t->mesh.world).shares_memory;
     const struct cluster c = {.machine = &m, .devices = mesh_ranks(shape), .node = m.node, .assume = &a};
     TRY(mesh_plan_open(&p, &s, &c));
     const struct mesh_variant v = {.mesh = *shape,
@@ -117,7 +117,7 @@ static void append(const struct trainer *t, const struct mesh_result *r, const s
                                        .precision = precision_name((enum precision)run->train_precision),
                                        .axes = mesh_axes(axes, &t->mesh.shape),
                                        .ranks = mesh_ranks(&t->mesh.shape),
-                                       .parameters = (double)t->decoder.params.unique,
+                                       .parameters = (double)t->decoder.params.param_count,
                                        .tokens = (double)run->train_batch_tokens,
                                        .predicted_s = r->step,
                                        .measured_s = measured,

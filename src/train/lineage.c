@@ -100,8 +100,8 @@ status lineage_target(const char *run_dir, const struct lineage_order *o, int64_
                 (long long)o->rewind, run_dir);
 }
 
-status lineage_obey(struct lineage *l, const struct lineage_order *o, int64_t step, int64_t steps_total,
-                    int64_t was)
+status lineage_apply(struct lineage *l, const struct lineage_order *o, int64_t step, int64_t steps_total,
+                     int64_t was)
 {
     const int64_t first = o->skip_from - 1;
     if (o->skip_from && first < step)

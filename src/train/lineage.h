@@ -25,8 +25,8 @@ void lineage_free(struct lineage *l);
 status lineage_target(const char *run_dir, const struct lineage_order *o, int64_t *step, bool *done) WARN_UNUSED;
 /* Obeys the order for a run at `step` of `steps_total`, which was at step `was` (-1: not known): skips and a new event.
  * STATUS_CONFIG: the steps to leave out are trained already, or beyond the end. */
-status lineage_obey(struct lineage *l, const struct lineage_order *o, int64_t step, int64_t steps_total,
-                    int64_t was) WARN_UNUSED;
+status lineage_apply(struct lineage *l, const struct lineage_order *o, int64_t step, int64_t steps_total,
+                     int64_t was) WARN_UNUSED;
 
 /* As a checkpoint stores it (NULL: nothing to store), and back. STATUS_CKPT: `meta` of `path` has another form. */
 json_t *lineage_json(const struct lineage *l);

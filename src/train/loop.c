@@ -47,7 +47,7 @@ struct loop {
     struct shard_set val;
     struct trainer trainer;
     struct comm *comm;
-    bool lead; /* rank 0 */
+    bool is_rank0; /* rank 0 */
     struct loader *loader;
     struct observe *observe;
     struct host_record *host; /* NULL except on one rank of each host */
@@ -149,7 +149,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
 }
 
 /* Restores weights from the copy in memory or from the newest checkpoint, or initialises them. */
-static status begin_or_go_on(struct loop *l, const struct loop_options *o)
+static status init_or_resume(struct loop *l, const struct loop_options *o)
 {
     bool found = false;
     char path[SPEC_TEXT + 64];
@@ -175,7 +175,7 @@ static void print_banner(const struct loop *l)
     char a[32], b[32], c[32];
     size_t reserved = footprint_reserved(t);
     log_info("model     %s parameters, %lld layers, width %lld, vocabulary %lld",
-             text_count(a, (double)t->decoder.params.unique), (long long)l->spec.model.layer_count,
+             text_count(a, (double)t->decoder.params.param_count), (long long)l->spec.model.layer_count,
              (long long)l->spec.model.hidden_size, (long long)l->spec.model.vocab_size);
     if (t->dev.kind == DEV_CPU)
         log_info("device    %s, %d threads, %s", t->ops.name, parallel_threads(),
@@ -248,18 +248,18 @@ static int64_t eval_parts(const struct loop *l, bool last)
 static void flush_records(void *ctx)
 {
     const struct loop *l = ctx;
-    if (l->lead) observe_flush(l->observe);
+    if (l->is_rank0) observe_flush(l->observe);
 }
 
 static status save(struct loop *l)
 {
     if (l->saved_step == l->trainer.step) return STATUS_OK;
     /* Times are recorded here, too: a kill loses no more of them than of the steps. */
-    if (l->lead) observe_stages(l->observe, clock_s() - l->start_s);
+    if (l->is_rank0) observe_stages(l->observe, clock_s() - l->start_s);
     const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
     status st = STATUS_OK;
-    if (l->lead) st = checkpoint_drop_later(l->spec.run.run_dir);
+    if (l->is_rank0) st = checkpoint_drop_later(l->spec.run.run_dir);
     if (st == STATUS_OK) st = save_begin(&l->trainer, l->spec.run.run_dir, flush_records, l);
     progress_end();
     TRY(st);
@@ -275,7 +275,7 @@ static status save_and_wait(struct loop *l)
     TRY(save(l));
     const double begin = clock_s();
     progress_begin(WORK_SAVE, "saving", 0);
-    status st = save_finish(&l->trainer);
+    status st = save_wait_all_ranks(&l->trainer);
     progress_end();
     ledger_add(l->ledger, LEDGER_CHECKPOINT, clock_s() - begin);
     return st;
@@ -305,7 +305,7 @@ static status evaluate(struct loop *l, const struct loop_options *o)
     if (st == STATUS_STOPPED) return save_and_stop(l, o, "its evaluation is still to be made; ");
     TRY(st);
     l->eval_step = t->step;
-    if (!l->lead) return STATUS_OK;
+    if (!l->is_rank0) return STATUS_OK;
     struct metrics m = METRICS_NONE;
     m.step = t->step;
     m.tokens = t->tokens;
@@ -336,12 +336,12 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     if (t->step - l->start_step > WAITING_AFTER)
         waiting_step(&l->waiting, cost->seconds, cost->waited, &l->spec.run);
     forecast_step(&l->forecast, cost->seconds - cost->waited);
-    if (l->lead) epochs_log(&l->epochs, &l->train, t);
+    if (l->is_rank0) epochs_log(&l->epochs, &l->train, t);
     const double tokens = (double)s->tokens;
     l->loss = s->loss;
     l->tokens_per_s = tokens / cost->seconds;
     alerts_note(&l->alerts, t->step, s, cost->seconds);
-    if (!l->lead) return;
+    if (!l->is_rank0) return;
     const bool measured = !isnan(s->fp8_saturated);
     if (t->step % l->spec.run.log_every != 0 && t->step != t->steps_total && !measured) return;
     struct metrics m = METRICS_NONE;
@@ -409,7 +409,7 @@ static status make_up_evaluation(struct loop *l, const struct loop_options *o)
 {
     const int64_t every = l->spec.run.eval_every, step = l->trainer.step;
     if (step == 0 || step >= l->trainer.steps_total || every == 0 || step % every != 0) return STATUS_OK;
-    int64_t seen = l->lead ? observe_eval_step(l->observe) : 0;
+    int64_t seen = l->is_rank0 ? observe_eval_step(l->observe) : 0;
     TRY(comm_broadcast(l->comm, "last evaluation", &seen, sizeof seen, NULL));
     return seen == step ? STATUS_OK : evaluate(l, o);
 }
@@ -443,19 +443,19 @@ static status start_loader(struct loop *l)
 }
 
 /* train.on_spike=rewind: resets weights, data and records to an earlier checkpoint. */
-static status go_back(struct loop *l)
+static status rewind_to_checkpoint(struct loop *l)
 {
     struct trainer *t = &l->trainer;
     const struct lineage_order *order = &l->again.order;
     const char *dir = l->spec.run.run_dir;
     char path[SPEC_TEXT + 64];
     bool found;
-    TRY(save_end(t));
+    TRY(save_join_local(t));
     TRY(checkpoint_at(dir, order->rewind, path, sizeof path));
     TRY(trainer_restore(t, path, &found));
     TRY(same_step(l));
-    TRY(rewind_obey(&(struct rewind){order->rewind, true}, t, order, l->lead));
-    if (l->lead) {
+    TRY(rewind_apply(&(struct rewind){order->rewind, true}, t, order, l->is_rank0));
+    if (l->is_rank0) {
         TRY(checkpoint_go_back(dir, order->rewind));
         ledger_back(l->ledger, t->step);
         observe_close(l->observe);
@@ -489,10 +489,10 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         TRY(st);
         TRY(spike_act(t, &l->last, &l->again));
         if (l->again.order.rewinds) {
-            TRY(go_back(l));
+            TRY(rewind_to_checkpoint(l));
             continue;
         }
-        TRY(save_look(t));
+        TRY(save_poll(t));
         device_times_after(l->trainer.step - l->start_step);
         TRY(stop_look(&l->stop));
         rank_times_step(&l->ranks, &l->stop, l->observe, t->step);
@@ -512,7 +512,8 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     char keep[1024];
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
-    if (save_end(&l->trainer) != STATUS_OK) log_warn("%s", status_message()); /* the last save failed */
+    if (save_join_local(&l->trainer) != STATUS_OK)
+        log_warn("%s", status_message()); /* the last save failed */
     verify_end(&l->trainer);
     /* If --resume was refused for a config change, keep the earlier exit record. */
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;
@@ -575,7 +576,7 @@ static status open_records(struct loop *l)
                                     .ranks = l->comm ? comm_ranks(l->comm) : 1,
                                     .resumed = t->step > 0,
                                     .data = t->data,
-                                    .parameters = t->decoder.params.unique,
+                                    .parameters = t->decoder.params.param_count,
                                     .sources = sources,
                                     .source_count = l->train.sources->count,
                                     .val = l->spec.run.data_val,
@@ -604,28 +605,28 @@ static status open_all(struct loop *l, const struct loop_options *o)
     t->accept_data = o->accept_data;
     t->pause = (struct trainer_pause){stop_between, &l->stop};
     l->spec = t->spec; /* train.micro_batch=auto is resolved now */
-    if (l->lead) TRY(open_run_dir(l, o));
-    if (l->lead) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
+    if (l->is_rank0) TRY(open_run_dir(l, o));
+    if (l->is_rank0) comm_flight_recorder_dir(l->comm, l->spec.run.run_dir);
     TRY(comm_barrier(l->comm, "run directory"));
     snprintf(bug, sizeof bug, "%s/bug.txt", l->spec.run.run_dir);
     check_file_set(bug);
     TRY(rewind_plan(&l->rewind, l->spec.run.run_dir, &o->lineage, o->resume, o->resume_step));
     const double begin = clock_s();
     TRY(memory_copy_open(&l->copy, t));
-    TRY(begin_or_go_on(l, o));
+    TRY(init_or_resume(l, o));
     TRY(same_step(l));
     l->restore_s = clock_s() - begin;
     TRY(memory_copy_begin(l->copy));
     TRY(save_prepare(t));
-    TRY(rewind_obey(&l->rewind, t, &o->lineage, l->lead));
-    if (l->lead && o->resume && l->rewind.go_to >= 0)
+    TRY(rewind_apply(&l->rewind, t, &o->lineage, l->is_rank0));
+    if (l->is_rank0 && o->resume && l->rewind.go_to >= 0)
         TRY(checkpoint_go_back(l->spec.run.run_dir, l->rewind.go_to));
     const struct run_spec *r = &l->spec.run;
     if (t->step >= t->steps_total)
         log_info("all %lld steps are done; raise train.steps to continue", (long long)t->steps_total);
     TRY(start_loader(l));
     l->peak = mfu_peak(t->dev.name, (enum precision)r->train_precision);
-    return l->lead ? open_records(l) : STATUS_OK;
+    return l->is_rank0 ? open_records(l) : STATUS_OK;
 }
 
 /* Called on the display thread: answers the first signal. */
@@ -677,9 +678,9 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
     const bool evaluates = l->val.tokens > 0;
     atomic_store(&l->drops, trainer_pauses(t));
     const bool measured = o->step_s > 0;
-    if (l->lead) l->predicted_s = measured ? o->step_s : forecast_predict(t);
+    if (l->is_rank0) l->predicted_s = measured ? o->step_s : forecast_predict(t);
     TRY(comm_broadcast(l->comm, "forecast", &l->predicted_s, sizeof l->predicted_s, NULL));
-    if (!l->lead) return STATUS_OK;
+    if (!l->is_rank0) return STATUS_OK;
     const struct progress_run p = {.step = t->step,
                                    .steps_total = t->steps_total,
                                    .eval_every = r->eval_every,
@@ -699,7 +700,7 @@ static status look_ahead(struct loop *l, const struct loop_options *o)
 static void host_open(struct loop *l)
 {
     const double every = l->spec.run.log_host_every;
-    const int here = comm_job(l->comm).memory ? comm_rank(l->comm) : comm_local_rank(l->comm);
+    const int here = comm_job(l->comm).shares_memory ? comm_rank(l->comm) : comm_local_rank(l->comm);
     if (every <= 0 || here != 0) return;
     if (host_record_start(&l->host, l->spec.run.run_dir, every) != STATUS_OK)
         log_warn("%s", status_message());
@@ -710,7 +711,7 @@ static status run(struct loop *l, const struct loop_options *o)
 {
     char path[SPEC_TEXT + 64];
     status st = STATUS_OK;
-    const bool trace = o->trace && l->lead;
+    const bool trace = o->trace && l->is_rank0;
     if (trace) {
         snprintf(path, sizeof path, "%s/trace", l->spec.run.run_dir);
         TRY(io_make_dirs(path));
@@ -721,7 +722,7 @@ static status run(struct loop *l, const struct loop_options *o)
     TRY(look_ahead(l, o));
     TRY(alerts_open(&l->alerts, &l->trainer, &l->stop)); /* before the first Xid */
     host_open(l);
-    if (l->trainer.dev.kind == DEV_CPU && l->lead) l->ranks.count = comm_ranks(l->comm);
+    if (l->trainer.dev.kind == DEV_CPU && l->is_rank0) l->ranks.count = comm_ranks(l->comm);
     stages_start();
     if (trace) device_times_open(&l->trainer);
     l->start_s = l->stop.start_s = clock_s();
@@ -747,7 +748,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->spec = *spec;
     l->lock = -1;
     l->comm = o->comm;
-    l->lead = comm_rank(o->comm) == 0;
+    l->is_rank0 = comm_rank(o->comm) == 0;
     l->eval = (struct eval_result){.loss = NAN, .accuracy = NAN, .bits_per_byte = NAN};
     l->loss = NAN;
     l->eval_step = l->saved_step = -1;
@@ -757,13 +758,13 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
     l->began = clock_wall_s();
     l->predicted_s = NAN;
     l->stop = (struct stop){.comm = l->comm, .limit_s = spec->run.train_max_minutes * 60};
-    if (l->lead) progress_start();
+    if (l->is_rank0) progress_start();
     progress_watch_set(answer_signal, l);
     progress_begin(WORK_OTHER, "preparing", 0);
     status st = open_all(l, o);
     progress_end();
     if (st == STATUS_OK) {
-        if (l->lead) print_banner(l);
+        if (l->is_rank0) print_banner(l);
         st = run(l, o);
         if (st == STATUS_NUMERIC) st = restore_advise(&l->spec.run, st);
     }

@@ -45,7 +45,7 @@ status pipeline_open(struct trainer *t)
     TRY(pipeline_schedule_depth(&p->schedule, &depth));
     p->message = (size_t)tensor_count(t->acts.x) * dtype_bytes(t->acts.x.dt);
     if (t->exec.stream) TRY(open_laps(t));
-    return comm_mail_open(t->mesh.pp, p->message, depth, t->exec.stream);
+    return comm_mailbox_open(t->mesh.pp, p->message, depth, t->exec.stream);
 }
 
 void pipeline_close(struct trainer *t)
@@ -87,8 +87,9 @@ static status lap_begin(struct trainer *t)
 /* The index in the feed of the micro-batch that the schedule runs as number `position`. */
 static int micro_number(const struct schedule_run *w, int position)
 {
-    const struct sync *sync = &w->t->rank.sync;
-    return sync_group(sync, position / w->per_group) + position % w->per_group * sync->groups;
+    const struct grad_reduce *grad_reduce = &w->t->rank.grad_reduce;
+    return grad_reduce_group(grad_reduce, position / w->per_group) +
+           position % w->per_group * grad_reduce->groups;
 }
 
 static struct stage_at stage_of(struct trainer *t, const struct pipeline_action *a)
@@ -126,9 +127,9 @@ static status forward(struct schedule_run *w, const struct pipeline_action *a)
 
 static bool unit_of_chunk(const struct decoder *d, int unit, int chunk)
 {
-    const struct part *part = &d->part;
+    const struct pipeline_part *part = &d->part;
     const int64_t layer = params_block(&d->params, unit) - 1;
-    if (!d->params.units[unit].here) return false;
+    if (!d->params.units[unit].is_local) return false;
     if (unit == 0) return chunk == (part->first ? 0 : part->chunks - 1);
     if (layer >= d->spec.layer_count) return chunk == part->chunks - 1; /* the end, MTP modules */
     return layer >= part->layers[chunk].begin && layer < part->layers[chunk].end;
@@ -146,16 +147,17 @@ static status group_end(struct schedule_run *w, int chunk, int position)
     struct trainer *t = w->t;
     const struct params *p = &t->decoder.params;
     const int k = position / w->per_group;
-    const struct sync_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
+    const struct grad_reduce_sums grads = {.grad = p->grad}, losses = {.losses = &t->feed.scalars->loss_sum};
     if (position % w->per_group != w->per_group - 1) return STATUS_OK;
     for (int u = 0; u < p->unit_count && !is_zero23(t); u++) {
-        const struct sync_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
+        const struct grad_reduce_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
-            TRY(sync_fold_part(&t->rank.sync, k, &part, &grads, &t->ops, t->exec.stream));
+            TRY(grad_reduce_fold_part(&t->rank.grad_reduce, k, &part, &grads, &t->ops, t->exec.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
     if (is_zero23(t)) return zero_reduce_losses(&t->rank.zero, losses.losses);
-    return sync_fold_part(&t->rank.sync, k, &(struct sync_part){0}, &losses, &t->ops, t->exec.stream);
+    return grad_reduce_fold_part(&t->rank.grad_reduce, k, &(struct grad_reduce_part){0}, &losses, &t->ops,
+                                 t->exec.stream);
 }
 
 static void accumulate(struct schedule_run *w, int position)
@@ -185,9 +187,9 @@ static status weights(struct schedule_run *w, int micro)
     struct deferred *store = &t->acts.stages->stores[t->rank.zero.store];
     for (int64_t i = t->decoder.part.layers[0].end - 1; i >= t->decoder.part.layers[0].begin; i--) {
         const struct param_unit *unit = &t->decoder.params.units[i + 1];
-        TRY(params_enter(&t->decoder.params, i + 1, UNIT_BACKWARD));
+        TRY(params_unshard(&t->decoder.params, i + 1, UNIT_BACKWARD));
         TRY(deferred_flush(store, unit->first, unit->last, &t->exec));
-        TRY(params_leave(&t->decoder.params, i + 1));
+        TRY(params_reshard(&t->decoder.params, i + 1));
     }
     deferred_empty(store);
     TRY(lap(t, SPENT_WGRAD));
@@ -231,7 +233,7 @@ status pipeline_fwd_bwd(struct trainer *t, int micro_count)
     struct pipeline *p = &t->pipeline;
     struct schedule_run w = {.t = t,
                              .me = &p->schedule.rank[t->mesh.pp_rank],
-                             .per_group = micro_count / t->rank.sync.groups,
+                             .per_group = micro_count / t->rank.grad_reduce.groups,
                              .before = {.what = PIPELINE_W}};
     CHECK(micro_count == p->schedule.micros, "%d micro-batches in a schedule of %d", micro_count,
           p->schedule.micros);
@@ -274,8 +276,9 @@ static status tied_grad_all_reduce(struct trainer *t)
         TRY(comm_send(mesh->pp, "tied table", first ? COMM_PREV : COMM_NEXT, grad + at, bytes,
                       t->exec.stream));
         TRY(comm_recv(mesh->pp, "tied table", first ? COMM_NEXT : COMM_PREV, other, bytes, t->exec.stream));
-        TRY(t->ops.fold(
-            &(struct fold_args){.what = FOLD_ADD, .x = grad + at, .kept = other, .count = n, .dt = DTYPE_F32},
+        TRY(t->ops.accumulate_tree(
+            &(struct accumulate_tree_args){
+                .what = TREE_ADD, .x = grad + at, .kept = other, .count = n, .dt = DTYPE_F32},
             t->exec.stream));
     }
     return STATUS_OK;
@@ -285,9 +288,9 @@ status pipeline_reduce(struct trainer *t)
 {
     if (t->mesh.pp == NULL) return STATUS_OK;
     TRY(tied_grad_all_reduce(t));
-    TRY(comm_sum_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, SYNC_LOSSES,
-                     t->exec.stream));
-    comm_mail_settle(t->mesh.pp);
+    TRY(comm_all_reduce_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, GRAD_REDUCE_LOSSES,
+                            t->exec.stream));
+    comm_mailbox_settle(t->mesh.pp);
     return STATUS_OK;
 }
 
@@ -330,7 +333,7 @@ status pipeline_loss(struct trainer *t)
         TRY(stage_fwd(&s, &t->feed.micro[0], &t->exec));
         TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->exec) : send(t, COMM_NEXT, t->acts.x));
     }
-    comm_mail_settle(t->mesh.pp);
+    comm_mailbox_settle(t->mesh.pp);
     return STATUS_OK;
 }
 

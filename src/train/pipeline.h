@@ -1,8 +1,8 @@
 /* pipeline: runs a rank's pipeline schedule (parallel/pipeline_schedule.h) in a step: receive, compute (model/stage.h),
  * send.
  *
- * Micro-batches run in the order of one rank, group by group (parallel/sync.h). So gradients and losses are the same
- * sums. Afterwards all ranks agree on loss, norm and loads.
+ * Micro-batches run in the order of one rank, group by group (parallel/grad_reduce.h). So gradients and losses are the
+ * same sums. Afterwards all ranks agree on loss, norm and loads.
  *
  * An embedding that both ends read (tied, or by MTP modules) is stored by the first and by the last rank; each computes
  * part of its gradient. They all-reduce it once per step, so both copies stay equal. One rank accumulates both parts in

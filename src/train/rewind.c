@@ -16,11 +16,11 @@ status rewind_plan(struct rewind *w, const char *run_dir, const struct lineage_o
     return STATUS_OK;
 }
 
-status rewind_obey(const struct rewind *w, struct trainer *t, const struct lineage_order *o, bool lead)
+status rewind_apply(const struct rewind *w, struct trainer *t, const struct lineage_order *o, bool lead)
 {
     const char *dir = t->spec.run.run_dir;
     if (!w->forks) return STATUS_OK;
-    TRY(lineage_obey(&t->lineage, o, t->step, t->steps_total, lead ? forks_last_step(dir) : -1));
+    TRY(lineage_apply(&t->lineage, o, t->step, t->steps_total, lead ? forks_last_step(dir) : -1));
     if (!lead) return STATUS_OK;
     return forks_record(dir, &(struct fork_place){t->step, o->skip_from, o->skip_to, o->why});
 }

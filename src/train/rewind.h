@@ -13,5 +13,5 @@ struct rewind {
 status rewind_plan(struct rewind *w, const char *run_dir, const struct lineage_order *o, bool resume,
                    int64_t resume_step) WARN_UNUSED;
 /* Behind it, on all ranks; `lead` keeps the records of the branch that is left (observe/forks.h). */
-status rewind_obey(const struct rewind *w, struct trainer *t, const struct lineage_order *o, bool lead) WARN_UNUSED;
+status rewind_apply(const struct rewind *w, struct trainer *t, const struct lineage_order *o, bool lead) WARN_UNUSED;
 #endif

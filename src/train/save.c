@@ -77,7 +77,7 @@ status trainer_save(struct trainer *t, const char *run_dir)
     status st = verify_copied(t);
     if (st == STATUS_OK) st = state_check(&state);
     if (st == STATUS_OK) st = save_metadata(t, &meta);
-    if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_follow(&state);
+    if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_send_parts(&state);
     if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
         st = checkpoint_save(run_dir, t->step, state.items, state.count, meta, (int)t->spec.run.ckpt_keep,
                              t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL);
@@ -93,13 +93,14 @@ status trainer_save(struct trainer *t, const char *run_dir)
 struct save {
     struct save_memory memory; /* where the copies of the state are */
     int64_t number;            /* number of asynchronous saves begun so far */
-    bool pending; /* save_finish has not yet been called for the last of them; the same on all ranks */
+    bool
+        pending; /* save_wait_all_ranks has not yet been called for the last of them; the same on all ranks */
     bool running; /* the writer thread is still to be joined */
     pthread_t thread;
     pthread_mutex_t lock; /* guards the next four fields */
     pthread_cond_t changed;
     bool captured, done;
-    status st; /* of the last save, until save_end has returned it */
+    status st; /* of the last save, until save_join_local has returned it */
     char message[1024];
     /* The save being written; constant while the thread runs. */
     struct state state;
@@ -212,17 +213,17 @@ static void *writer(void *ctx)
 }
 
 /* Whether saves can be asynchronous: all ranks are on one host, where they share the memory of the copies. */
-static bool can_go_on(const struct trainer *t)
+static bool async_save_supported(const struct trainer *t)
 {
-    return t->spec.run.ckpt_async && (t->mesh.world == NULL || comm_job(t->mesh.world).memory);
+    return t->spec.run.ckpt_async && (t->mesh.world == NULL || comm_job(t->mesh.world).shares_memory);
 }
 
 /* *on: whether the next save is asynchronous; the same on all ranks. */
-static status goes_on(struct trainer *t, bool *on)
+static status use_async_save(struct trainer *t, bool *on)
 {
     struct save_memory *m = &t->save->memory;
     const bool gpu = t->dev.kind == DEV_CUDA;
-    *on = can_go_on(t) && (!gpu || m->pin != PIN_NONE);
+    *on = async_save_supported(t) && (!gpu || m->pin != PIN_NONE);
     if (!*on) return STATUS_OK;
     TRY(gpu ? save_memory_ready(m) : save_memory_open(m, t));
     *on = !m->refused;
@@ -244,9 +245,10 @@ status save_prepare(struct trainer *t)
 {
     const struct run_spec *r = &t->spec.run;
     const bool saves = r->ckpt_every > 0 && t->step / r->ckpt_every < (t->steps_total - 1) / r->ckpt_every;
-    if (t->dev.kind != DEV_CUDA || (!(saves && can_go_on(t)) && r->ckpt_memory_every == 0)) return STATUS_OK;
+    if (t->dev.kind != DEV_CUDA || (!(saves && async_save_supported(t)) && r->ckpt_memory_every == 0))
+        return STATUS_OK;
     TRY(snapshot_open(t));
-    if (!saves || !can_go_on(t)) return STATUS_OK;
+    if (!saves || !async_save_supported(t)) return STATUS_OK;
     TRY(open_save(t));
     return save_memory_pin(&t->save->memory, t);
 }
@@ -286,7 +288,7 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     const double begin = clock_s();
     TRY(open_save(t));
     struct save *s = t->save;
-    TRY(save_finish(t));
+    TRY(save_wait_all_ranks(t));
     const double waited = clock_s() - begin;
     if (waited > WAIT_SAID_S && comm_rank(t->mesh.world) == 0)
         log_warn(
@@ -295,7 +297,7 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
             (long long)s->step, (long long)t->step, waited);
     s->flush = flush, s->flush_ctx = ctx;
     bool on;
-    status st = goes_on(t, &on);
+    status st = use_async_save(t, &on);
     if (st == STATUS_OK && on) {
         st = start(t, run_dir);
         if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) tell_health(t, run_dir);
@@ -307,16 +309,16 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     return st;
 }
 
-status save_queued(struct trainer *t)
+status save_wait_copies_queued(struct trainer *t)
 {
     const double begin = clock_s();
     return snapshot_ready(t) ? save_stalled(t, begin) : STATUS_OK;
 }
 
-status save_captured(struct trainer *t)
+status save_wait_before_update(struct trainer *t)
 {
     struct save *s = t->save;
-    TRY(save_queued(t));
+    TRY(save_wait_copies_queued(t));
     if (t->snapshot) return snapshot_hold(t);
     if (s == NULL || !s->running) return STATUS_OK;
     const double begin = clock_s();
@@ -328,7 +330,7 @@ status save_captured(struct trainer *t)
     return STATUS_OK;
 }
 
-status save_overlapped(struct trainer *t)
+status save_account_stall(struct trainer *t)
 {
     bool beside;
     double seconds;
@@ -336,17 +338,17 @@ status save_overlapped(struct trainer *t)
     return beside ? save_stalled(t, clock_s() - seconds) : STATUS_OK;
 }
 
-status save_look(struct trainer *t)
+status save_poll(struct trainer *t)
 {
     struct save *s = t->save;
     if (s == NULL || !s->running) return STATUS_OK;
     pthread_mutex_lock(&s->lock);
     const bool done = s->done;
     pthread_mutex_unlock(&s->lock);
-    return done ? save_end(t) : STATUS_OK;
+    return done ? save_join_local(t) : STATUS_OK;
 }
 
-status save_end(struct trainer *t)
+status save_join_local(struct trainer *t)
 {
     struct save *s = t->save;
     if (s == NULL || !s->running) return STATUS_OK;
@@ -358,11 +360,11 @@ status save_end(struct trainer *t)
     return s->st == STATUS_OK ? STATUS_OK : FAIL(s->st, "%s", s->message);
 }
 
-status save_finish(struct trainer *t)
+status save_wait_all_ranks(struct trainer *t)
 {
     struct save *s = t->save;
     if (s == NULL || !s->pending) return STATUS_OK;
-    const status mine = save_end(t);
+    const status mine = save_join_local(t);
     int32_t all[COMM_RANKS_MAX];
     s->pending = false;
     TRY(mine); /* returning the error aborts the other ranks' waits */
@@ -380,7 +382,7 @@ double save_stall_ms(struct trainer *t)
 void save_close(struct trainer *t)
 {
     if (t->save == NULL) return;
-    if (save_end(t) != STATUS_OK) log_warn("%s", status_message());
+    if (save_join_local(t) != STATUS_OK) log_warn("%s", status_message());
     save_memory_close(&t->save->memory);
     pthread_cond_destroy(&t->save->changed);
     pthread_mutex_destroy(&t->save->lock);

@@ -1,6 +1,6 @@
 /* save: checkpoints that are written while training goes on (ckpt.async).
  *
- *   trainer   save_begin: snapshot │ next step: forward, backward │ save_captured │ optimizer │ ...
+ *   trainer   save_begin: snapshot │ next step: forward, backward │ save_wait_before_update │ optimizer │ ...
  *   writer    copies the state, checks that it is finite ────►│ write, fsync, manifest, rename
  *
  * Only the optimizer changes the state, so the writer thread copies it during the next step's forward and backward. The
@@ -21,19 +21,19 @@ typedef void save_flush_fn(void *ctx);
 status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, void *ctx) WARN_UNUSED;
 /* Collective. Waits until the save in flight is written on all ranks. If it failed on any rank, every rank returns the
  * error, once. */
-status save_finish(struct trainer *t) WARN_UNUSED;
+status save_wait_all_ranks(struct trainer *t) WARN_UNUSED;
 /* Call before anything changes weights or moments. On the CPU it blocks until the state is copied; on a GPU it queues
  * that wait on the step's stream. */
-status save_captured(struct trainer *t) WARN_UNUSED;
+status save_wait_before_update(struct trainer *t) WARN_UNUSED;
 /* Call before a launch of a graph that contains such a wait. Blocks until the GPU copies are enqueued. */
-status save_queued(struct trainer *t) WARN_UNUSED;
+status save_wait_copies_queued(struct trainer *t) WARN_UNUSED;
 /* Call after a step: adds the time that its optimizer waited for copies of the state to save_stall_ms. */
-status save_overlapped(struct trainer *t) WARN_UNUSED;
+status save_account_stall(struct trainer *t) WARN_UNUSED;
 /* If this rank's writer thread has ended, joins it and returns the error of its save. STATUS_OK while it runs. */
-status save_look(struct trainer *t) WARN_UNUSED;
+status save_poll(struct trainer *t) WARN_UNUSED;
 /* Joins this rank's writer thread, and returns the error of its save. On ranks above 0 the thread ends once the copy is
  * made. */
-status save_end(struct trainer *t) WARN_UNUSED;
+status save_join_local(struct trainer *t) WARN_UNUSED;
 /* Joins the writer thread and frees everything. */
 void save_close(struct trainer *t);
 /* Milliseconds that training has waited for saves and copies since the last call; NaN: there was none. */

@@ -4,7 +4,7 @@
  *   rank 0     copies its part ──► save_ranks_wait: all have put ──► reads their copies, writes the files
  *
  * A rank overwrites its copy only in the next save, which rank 0 allows once this save's files are written
- * (save_finish). */
+ * (save_wait_all_ranks). */
 #ifndef INGOT_TRAIN_SAVE_RANKS_H
 #define INGOT_TRAIN_SAVE_RANKS_H
 #include "base/arena.h"

@@ -35,12 +35,12 @@ static void push(double *list, int count, double value)
     list[count == SPIKE_WINDOW_MAX ? count - 1 : count] = value;
 }
 
-void spike_add(struct spike *s, const struct run_spec *r, enum spike_kind kind, bool left_out, double loss,
-               double norm)
+void spike_add(struct spike *s, const struct run_spec *r, enum spike_kind kind, bool update_skipped,
+               double loss, double norm)
 {
     s->inside = kind != SPIKE_NONE;
-    s->left_out += left_out;
-    if (left_out) return;
+    s->skipped_updates += update_skipped;
+    if (update_skipped) return;
     push(s->losses, s->count, loss);
     push(s->norms, s->count, norm);
     if (s->count < SPIKE_WINDOW_MAX) s->count++;
@@ -60,8 +60,8 @@ json_t *spike_json(const struct spike *s)
         json_array_append_new(losses, json_real(s->losses[i]));
         json_array_append_new(norms, json_real(isfinite(s->norms[i]) ? s->norms[i] : 0));
     }
-    return json_pack("{s:b, s:I, s:o, s:o}", "inside", s->inside, "updates_left_out", (json_int_t)s->left_out,
-                     "losses", losses, "grad_norms", norms);
+    return json_pack("{s:b, s:I, s:o, s:o}", "inside", s->inside, "updates_left_out",
+                     (json_int_t)s->skipped_updates, "losses", losses, "grad_norms", norms);
 }
 
 void spike_read(struct spike *s, const json_t *meta)
@@ -77,7 +77,7 @@ void spike_read(struct spike *s, const json_t *meta)
     }
     s->count = (int)count;
     s->inside = json_is_true(json_object_get(o, "inside"));
-    s->left_out = json_integer_value(json_object_get(o, "updates_left_out"));
+    s->skipped_updates = json_integer_value(json_object_get(o, "updates_left_out"));
 }
 
 /* ---- rewind */

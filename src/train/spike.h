@@ -26,11 +26,11 @@ enum spike_kind { SPIKE_NONE, SPIKE_BEGINS, SPIKE_LASTS };
 struct spike {
     double losses[SPIKE_WINDOW_MAX], norms[SPIKE_WINDOW_MAX]; /* the newest `count`, oldest first */
     int count;
-    int64_t left_out;   /* number of updates skipped so far */
+    int64_t skipped_updates; /* number of updates skipped so far */
     bool inside;        /* a spike lasts */
     /* the step in progress: */
     enum spike_kind kind;
-    bool leaves_out;     /* its update is skipped */
+    bool skips_update;   /* its update is skipped */
     double grad_squares; /* its sum of squared gradients, if its update is skipped */
     char why[SPIKE_WHY];
 };
@@ -38,7 +38,7 @@ struct spike {
 enum spike_kind spike_judge(const struct spike *s, const struct run_spec *r, int64_t step, double loss, double norm,
                             char why[SPIKE_WHY]);
 /* Adds a judged step to the window. */
-void spike_add(struct spike *s, const struct run_spec *r, enum spike_kind kind, bool left_out, double loss,
+void spike_add(struct spike *s, const struct run_spec *r, enum spike_kind kind, bool update_skipped, double loss,
                double norm);
 
 /* Writes and reads "spikes" of a checkpoint's metadata. What the metadata lack starts empty. NULL: out of memory. */

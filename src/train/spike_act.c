@@ -10,7 +10,7 @@
 
 /* ---- the update that is left out */
 
-bool spike_asks(const struct trainer *t)
+bool spike_host_judges(const struct trainer *t)
 {
     return t->spec.run.train_on_spike == ON_SPIKE_SKIP;
 }
@@ -19,7 +19,7 @@ bool spike_asks(const struct trainer *t)
  * changes nothing. */
 static status leave_out(struct trainer *t, struct step_scalars *s)
 {
-    TRY(optim_leave_out(&t->exec));
+    TRY(optim_zero_grad(&t->exec));
     TRY(fp8_forget(&t->exec)); /* the next step's scales do not know this one */
     if (t->exec.stream == NULL) return STATUS_OK;
     s->grad_squares = NAN;
@@ -27,24 +27,24 @@ static status leave_out(struct trainer *t, struct step_scalars *s)
 }
 
 /* The loss as the result has it, but for the last bit. */
-status spike_ask(struct trainer *t)
+status spike_judge_step(struct trainer *t)
 {
     struct spike *k = &t->spike;
     struct step_scalars s;
-    k->leaves_out = false;
-    if (!spike_asks(t)) return STATUS_OK;
+    k->skips_update = false;
+    if (!spike_host_judges(t)) return STATUS_OK;
     TRY(feed_read(&t->feed, &s));
     k->kind =
         spike_judge(k, &t->spec.run, t->step + 1, s.loss_sum * s.grad_scale, sqrt(s.grad_squares), k->why);
-    k->leaves_out = k->kind != SPIKE_NONE;
+    k->skips_update = k->kind != SPIKE_NONE;
     k->grad_squares = s.grad_squares;
-    return k->leaves_out ? leave_out(t, &s) : STATUS_OK;
+    return k->skips_update ? leave_out(t, &s) : STATUS_OK;
 }
 
 void spike_restore(const struct trainer *t, struct step_scalars *s)
 {
     const struct spike *k = &t->spike;
-    if (!k->leaves_out) return;
+    if (!k->skips_update) return;
     s->grad_squares = k->grad_squares;
     s->grad_norm = sqrt(k->grad_squares);
     s->clip_factor = 0;
@@ -53,11 +53,12 @@ void spike_restore(const struct trainer *t, struct step_scalars *s)
 void spike_end(struct trainer *t, struct step_result *s)
 {
     struct spike *k = &t->spike;
-    if (!spike_asks(t)) k->kind = spike_judge(k, &t->spec.run, t->step + 1, s->loss, s->grad_norm, k->why);
+    if (!spike_host_judges(t))
+        k->kind = spike_judge(k, &t->spec.run, t->step + 1, s->loss, s->grad_norm, k->why);
     s->spike = k->kind;
-    s->left_out = k->leaves_out;
+    s->update_skipped = k->skips_update;
     snprintf(s->spike_why, sizeof s->spike_why, "%s", k->why);
-    spike_add(k, &t->spec.run, s->spike, s->left_out, s->loss, s->grad_norm);
+    spike_add(k, &t->spec.run, s->spike, s->update_skipped, s->loss, s->grad_norm);
 }
 
 status spike_check(const struct trainer *t, bool gpu)
@@ -109,8 +110,8 @@ status spike_act(struct trainer *t, const struct step_result *s, struct spike_ag
 {
     const int what = (int)t->spec.run.train_on_spike;
     *again = (struct spike_again){0};
-    if (s->left_out) log_warn("spike     %s; its update is left out", s->spike_why);
-    if (s->spike != SPIKE_BEGINS || s->left_out) return STATUS_OK;
+    if (s->update_skipped) log_warn("spike     %s; its update is left out", s->spike_why);
+    if (s->spike != SPIKE_BEGINS || s->update_skipped) return STATUS_OK;
     log_warn("spike     %s", s->spike_why);
     if (what == ON_SPIKE_STOP) return FAIL(STATUS_NUMERIC, "%s: a spike (train.on_spike=stop)", s->spike_why);
     return what == ON_SPIKE_REWIND ? go_back(t, s, again) : STATUS_OK;

@@ -4,10 +4,10 @@
 #include "train/trainer.h"
 
 /* Whether updates may be left out. */
-bool spike_asks(const struct trainer *t);
+bool spike_host_judges(const struct trainer *t);
 /* Between norm and update: judges the step, and leaves its update out. Waits for the device; not while a graph is
  * captured. */
-status spike_ask(struct trainer *t) WARN_UNUSED;
+status spike_judge_step(struct trainer *t) WARN_UNUSED;
 /* Norm and clip factor of a step whose update was left out. */
 void spike_restore(const struct trainer *t, struct step_scalars *s);
 /* When the result is known, before the step counts: fills the fields of a spike. */

@@ -10,9 +10,9 @@ void state_list(struct state *s)
 {
     const struct params *p = &s->t->decoder.params;
     const bool host = s->t->exec.stream == NULL, state = host || p->host_state,
-               master = (host && !params_halves(p)) || params_host_master(p);
+               master = (host && !params_split_master(p)) || params_host_master(p);
     const struct state_array all[STATE_ARRAYS] = {
-        {"master", params_halves(p) ? p->weight : p->master, master, DTYPE_F32, 1, false},
+        {"master", params_split_master(p) ? p->weight : p->master, master, DTYPE_F32, 1, false},
         {"m", p->m, state, p->moment_dt, 1, false},
         {"v", p->v, state, p->moment_dt, 1, true},
         {"m_scale", p->m_scale, state, DTYPE_F32, PARAM_ALIGN, false},
@@ -208,26 +208,26 @@ int64_t state_blocks(const struct state_array *a, int64_t elements)
 
 bool state_has_row(const struct state *s, int k, int row)
 {
-    return s->arrays[k] && !(s->list[k].second && s->t->decoder.params.rows[row].ortho);
+    return s->arrays[k] && !(s->list[k].second && s->t->decoder.params.rows[row].muon);
 }
 
-char *state_part(const struct state *s, int k, int row, const struct param_held *held)
+char *state_part(const struct state *s, int k, int row, const struct param_local_range *held)
 {
     const struct state_array *a = &s->list[k];
-    const int64_t at = held->at - (a->second ? s->t->decoder.params.rows[row].no_v : 0);
+    const int64_t at = held->at - (a->second ? s->t->decoder.params.rows[row].v_offset : 0);
     return (char *)s->arrays[k] + (size_t)(k == 0 ? held->master : at / a->block) * dtype_bytes(a->dt);
 }
 
 /* The elements of a row that this rank saves. If several ranks hold them, the first of these saves them. */
-static struct state_answer answer_of(const struct state *s, int row)
+static struct state_local_range answer_of(const struct state *s, int row)
 {
     const struct trainer *t = s->t;
     const struct params *p = &t->decoder.params;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     const struct param_unit *unit = &p->units[p->rows[row].unit];
-    const bool other = unit->copy || (p->slice > 0 && !params_sliced(&p->rows[row])) ||
+    const bool other = unit->is_replica || (p->tp_rank > 0 && !params_sliced(&p->rows[row])) ||
                        mesh_data_of(&t->mesh, unit->experts).replica > 0;
-    struct state_answer a = {.from = held.from, .count = other ? 0 : held.to - held.from};
+    struct state_local_range a = {.from = held.from, .count = other ? 0 : held.to - held.from};
     for (int k = 0; s->copies && k < STATE_ARRAYS; k++)
         if (state_has_row(s, k, row))
             a.at[k] = state_part(s, k, row, &held) - s->copies[comm_rank(t->mesh.world)];
@@ -238,19 +238,19 @@ static status agree_answers(struct state *s)
 {
     const struct trainer *t = s->t;
     const int ranks = comm_ranks(t->mesh.world), rows = t->decoder.params.count;
-    struct state_answer *mine = malloc((size_t)rows * sizeof *mine);
-    s->answers = malloc((size_t)ranks * (size_t)rows * sizeof *s->answers);
+    struct state_local_range *mine = malloc((size_t)rows * sizeof *mine);
+    s->local_ranges = malloc((size_t)ranks * (size_t)rows * sizeof *s->local_ranges);
     if (s->copies == NULL) {
         s->sent = malloc(PIECE_BYTES);
         s->received = malloc((size_t)ranks * PIECE_BYTES);
     }
-    status st = mine && s->answers && (s->copies || (s->sent && s->received))
+    status st = mine && s->local_ranges && (s->copies || (s->sent && s->received))
                     ? STATUS_OK
                     : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
     for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(s, i);
     if (st == STATUS_OK)
-        st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->answers, (size_t)rows * sizeof *mine,
-                             NULL);
+        st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->local_ranges,
+                             (size_t)rows * sizeof *mine, NULL);
     free(mine);
     return st;
 }
@@ -282,7 +282,7 @@ static status collect(void *ctx, const struct ckpt_item *item, void *whole)
     const struct trainer *t = s->t;
     const int rows = t->decoder.params.count, k = item->tag / rows, row = item->tag % rows;
     for (int r = 0; r < comm_ranks(t->mesh.world); r++) {
-        const struct state_answer *from = &s->answers[r * rows + row];
+        const struct state_local_range *from = &s->local_ranges[r * rows + row];
         const struct mesh it = mesh_place(&t->mesh.shape, r);
         const struct piece m = {.row = row,
                                 .place = params_place_of(&t->decoder.params, it.tp_rank, it.ep_rank),
@@ -311,8 +311,8 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
     const int k = item->tag / rows, row = item->tag % rows;
     const struct state_array *a = &s->list[k];
     const size_t element = dtype_bytes(a->dt);
-    const struct state_answer *answer = s->answers + row, *mine = answer + (ptrdiff_t)me * rows;
-    const struct param_held held = params_held(&t->decoder.params, row);
+    const struct state_local_range *answer = s->local_ranges + row, *mine = answer + (ptrdiff_t)me * rows;
+    const struct param_local_range held = params_local_range(&t->decoder.params, row);
     int64_t longest = 0;
     for (int r = 0; r < ranks; r++)
         if (answer[r * rows].count > longest) longest = answer[r * rows].count;
@@ -325,7 +325,7 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
         TRY(comm_gather(t->mesh.world, "checkpoint", s->sent, s->received,
                         (size_t)state_blocks(a, n) * element));
         for (int r = 0; r < ranks && me == 0; r++) {
-            const struct state_answer *from = &answer[r * rows];
+            const struct state_local_range *from = &answer[r * rows];
             const int64_t count = from->count - at < n ? from->count - at : n;
             const struct mesh it = mesh_place(&t->mesh.shape, r);
             const struct piece m = {.row = row,
@@ -339,7 +339,7 @@ static status gather(void *ctx, const struct ckpt_item *item, void *whole)
     return STATUS_OK;
 }
 
-status state_follow(struct state *s)
+status state_send_parts(struct state *s)
 {
     checkpoint_order(s->items, s->count);
     for (int i = 0; i < s->count; i++)
@@ -351,7 +351,7 @@ status state_follow(struct state *s)
 
 /* The first element of this rank's part of a row that is at `place` of the whole tensor or after it. Both have one
  * order. */
-static int64_t held_from(const struct params *p, int row, const struct param_held *held, int64_t place)
+static int64_t held_from(const struct params *p, int row, const struct param_local_range *held, int64_t place)
 {
     int64_t low = held->from, high = held->to;
     while (low < high) {
@@ -373,7 +373,7 @@ static bool take(void *ctx, const struct ckpt_item *item, const void *data, int6
     const struct state_array *a = &s->list[k];
     const int64_t element = (int64_t)dtype_bytes(a->dt), first = begin / element * a->block,
                   last = end / element * a->block;
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     char *part = state_part(s, k, row, &held);
     int64_t from = held_from(p, row, &held, first), n;
     const bool any = from < held.to && params_line(p, row, params_place(p), from).global < last;
@@ -397,11 +397,11 @@ static bool all_here(const struct state *s, int row, enum state_use use)
     const struct trainer *t = s->t;
     const struct params *p = &t->decoder.params;
     const int ranks = comm_ranks(t->mesh.world);
-    const struct param_held held = params_held(p, row);
-    const bool sliced = (p->slices > 1 && params_sliced(&p->rows[row])) || p->rows[row].dealt;
+    const struct param_local_range held = params_local_range(p, row);
+    const bool sliced = (p->tp_size > 1 && params_sliced(&p->rows[row])) || p->rows[row].experts_sharded;
     if (use == STATE_LOAD || ranks == 1) return !sliced && held.to - held.from == p->rows[row].count;
     for (int r = 1; r < ranks; r++)
-        if (s->answers[r * p->count + row].count > 0) return false;
+        if (s->local_ranges[r * p->count + row].count > 0) return false;
     return true;
 }
 
@@ -411,7 +411,7 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
     const struct state_array *a = &s->list[k];
     const struct params *p = &s->t->decoder.params;
     const struct param *r = &p->rows[row];
-    const struct param_held held = params_held(p, row);
+    const struct param_local_range held = params_local_range(p, row);
     struct ckpt_item item = {
         .dt = a->dt, .rank = r->rank, .shape = {r->global[0], r->global[1]}, .tag = k * p->count + row};
     if (a->block > 1) {
@@ -435,7 +435,7 @@ static status list_items(struct state *s, enum state_use use)
     if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
-            const struct param_held held = params_held(p, i);
+            const struct param_local_range held = params_local_range(p, i);
             if (!state_has_row(s, k, i)) continue;
             if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
         }
@@ -480,7 +480,7 @@ void state_close(struct state *s)
     free(s->linears);
     free(s->map);
     free(s->fp8);
-    free(s->answers);
+    free(s->local_ranges);
     free(s->sent);
     free(s->received);
     free(s->items);

@@ -21,11 +21,11 @@ struct state_array {
     bool host;      /* in host memory although the run is on a GPU: params.host_state */
     dtype dt;
     int64_t block;  /* elements of a parameter per entry: 1, or PARAM_ALIGN for scales */
-    bool second;    /* this is the second moment, which `ortho` rows (Muon) do not have */
+    bool second;    /* this is the second moment, which `muon` rows (Muon) do not have */
 };
 /* The elements [from, from + count) of a row's slice that a rank saves. In a snapshot, at[k] is where they begin in the
  * rank's copy of array k. */
-struct state_answer { int64_t from, count, at[STATE_ARRAYS]; };
+struct state_local_range { int64_t from, count, at[STATE_ARRAYS]; };
 struct state {
     struct trainer *t;
     struct state_array list[STATE_ARRAYS];
@@ -34,7 +34,8 @@ struct state {
     void *arrays[STATE_ARRAYS];     /* in host memory: the arrays themselves, or copies of a GPU's */
     int32_t *map;                   /* map/tokens, a copy; NULL: the model has none */
     float *fp8;                     /* [params.fp8.count][2][FP8_HISTORY]; NULL: no FP8 */
-    struct state_answer *answers;   /* [ranks][rows]: what each rank saves of each row, when several ranks save */
+    struct state_local_range *local_ranges; /* [ranks][rows]: what each rank saves of each row, when several ranks
+                                               save */
     char *sent, *received;
     char *const *copies;            /* [ranks]: each rank's copies, in shared memory; NULL: ranks send their parts */
     struct ckpt_item *items;
@@ -62,7 +63,7 @@ status state_check(const struct state *s) WARN_UNUSED;
 int64_t state_first_bad(const struct state *s);
 status state_judge(const struct state *s, int64_t first) WARN_UNUSED;
 /* On ranks above 0, while rank 0 saves: sends this rank's parts. */
-status state_follow(struct state *s) WARN_UNUSED;
+status state_send_parts(struct state *s) WARN_UNUSED;
 /* After a load: uploads everything to the device, and derives the weights that GEMMs read. */
 status state_upload(const struct state *s) WARN_UNUSED;
 #endif

@@ -33,7 +33,7 @@ int64_t state_first_bad(const struct state *s)
     const struct params *p = &s->t->decoder.params;
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
-            const struct param_held held = params_held(p, i);
+            const struct param_local_range held = params_local_range(p, i);
             if (!state_has_row(s, k, i)) continue;
             if (!all_finite(state_part(s, k, i, &held), state_blocks(&s->list[k], held.to - held.from),
                             s->list[k].dt))

@@ -8,7 +8,7 @@ int64_t state_blocks(const struct state_array *a, int64_t elements);
 /* Whether array k has elements of a row. */
 bool state_has_row(const struct state *s, int k, int row);
 /* The start of this rank's part of a row in array k. */
-char *state_part(const struct state *s, int k, int row, const struct param_held *held);
+char *state_part(const struct state *s, int k, int row, const struct param_local_range *held);
 /* Which arrays there are: s->list. Bytes of one of them on this rank. */
 void state_list(struct state *s);
 size_t state_array_bytes(const struct state *s, const struct state_array *a);

@@ -67,7 +67,7 @@ uint64_t state_raw_key(struct trainer *t)
         h = mix(h, of, sizeof of);
     }
     for (int i = 0; i < p->count; i++) {
-        const struct param_held held = params_held(p, i);
+        const struct param_local_range held = params_local_range(p, i);
         const int64_t of[] = {held.from, held.to, held.at, held.master, params_place(p)};
         h = mix(mix(h, p->rows[i].name, strlen(p->rows[i].name)), of, sizeof of);
     }

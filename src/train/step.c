@@ -22,7 +22,7 @@
 #include <stddef.h>
 
 static_assert(offsetof(struct step_scalars, hits) ==
-                  offsetof(struct step_scalars, loss_sum) + SYNC_LOSSES * sizeof(double),
+                  offsetof(struct step_scalars, loss_sum) + GRAD_REDUCE_LOSSES * sizeof(double),
               "the losses that ranks sum are contiguous");
 
 static enum comm_step comm_step_kind(enum step_mode mode);
@@ -39,7 +39,7 @@ static status zero23_fwd_bwd(struct trainer *t, int micro_count);
 static status micro_batch_fwd_bwd(struct trainer *t, int micro_count, int i);
 static status pause_after(struct trainer *t, int done, int micro_count);
 static status dp_all_reduce(struct trainer *t, bool overlapped);
-static struct sync_sums sums_of(const struct trainer *t);
+static struct grad_reduce_sums sums_of(const struct trainer *t);
 
 status train_step(struct trainer *t, const struct step_batch *b, struct step_result *out)
 {
@@ -59,7 +59,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     TRY(exec_step(t, b->micro_count));
     TRY(feed_read(&t->feed, &s));
     spike_restore(t, &s);
-    TRY(save_overlapped(t));
+    TRY(save_account_stall(t));
     TRY(pipeline_times(t, timed));
     TRY(step_gather_loads(t, &s));
     TRY(comm_step_end(t->mesh.world));
@@ -68,7 +68,7 @@ status train_step(struct trainer *t, const struct step_batch *b, struct step_res
     *out = step_result_of(t, &counts, &s);
     TRY(fp8_run_after(t, out));
     spike_end(t, out);
-    if (!out->left_out) health_step(&t->health, out->loss, out->grad_norm);
+    if (!out->update_skipped) health_step(&t->health, out->loss, out->grad_norm);
     t->step++;
     t->tokens += (int64_t)counts.tokens;
     return STATUS_OK;
@@ -90,10 +90,10 @@ static status exec_step(struct trainer *t, int micro_count)
 {
     if (t->mode == STEP_CAPTURE) TRY(capture_step(t, micro_count));
     if (t->mode == STEP_REPLAY) {
-        TRY(save_queued(t));
+        TRY(save_wait_copies_queued(t));
         TRY(dev_graph_launch(&t->stream, &t->graph));
-        TRY(spike_ask(t));
-        if (spike_asks(t)) TRY(dev_graph_launch(&t->stream, &t->graph_update));
+        TRY(spike_judge_step(t));
+        if (spike_host_judges(t)) TRY(dev_graph_launch(&t->stream, &t->graph_update));
         zero_invalidate(&t->rank.zero); /* slots may hold units of an evaluation: invalidate them */
         return STATUS_OK;
     }
@@ -107,7 +107,7 @@ static status exec_step(struct trainer *t, int micro_count)
 static status queue_step(struct trainer *t, int micro_count)
 {
     TRY(queue_gradients(t, micro_count));
-    TRY(spike_ask(t));
+    TRY(spike_judge_step(t));
     return queue_update(t);
 }
 
@@ -120,8 +120,8 @@ static status queue_gradients(struct trainer *t, int micro_count)
     TRY(forward_backward(t, micro_count, &overlapped));
     TRY(verify_state(t));
     TRY(reduce_gradients(t, overlapped));
-    if (spike_asks(t)) TRY(optim_norm(&t->exec, &t->spec.run, &t->rank.grad_norm));
-    return save_captured(t);
+    if (spike_host_judges(t)) TRY(optim_norm(&t->exec, &t->spec.run, &t->rank.grad_norm));
+    return save_wait_before_update(t);
 }
 
 static status queue_update(struct trainer *t)
@@ -129,10 +129,10 @@ static status queue_update(struct trainer *t)
     const struct run_spec *run = &t->spec.run;
     const double balance_rate = t->spec.model.moe_balance_rate;
     const struct grad_norm *norm = &t->rank.grad_norm;
-    const bool left_out = t->spike.leaves_out && t->exec.stream == NULL;
-    if (!spike_asks(t))
+    const bool update_skipped = t->spike.skips_update && t->exec.stream == NULL;
+    if (!spike_host_judges(t))
         TRY(optim_step(&t->exec, run, norm, &t->rank.offload, balance_rate));
-    else if (!left_out)
+    else if (!update_skipped)
         TRY(optim_update(&t->exec, run, norm, &t->rank.offload, &(struct optim_rest){balance_rate, true}));
     TRY(zero_all_gather_weights(&t->rank.zero));
     TRY(fp8_end(&t->exec, &t->mesh, (int)run->fp8_margin));
@@ -159,29 +159,30 @@ static status reduce_gradients(struct trainer *t, bool overlapped)
     return sparse_grad_reduce(&t->rank.sparse_grad, p, &t->ops, t->exec.stream); /* n-gram rows */
 }
 
-/* Gradient accumulation, group by group (parallel/sync.h). In the last micro-batch the all-reduce overlaps the
+/* Gradient accumulation, group by group (parallel/grad_reduce.h). In the last micro-batch the all-reduce overlaps the
  * backward. */
 static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *overlapped)
 {
-    const struct sync *sync = &t->rank.sync;
-    const struct sync_sums sums = sums_of(t);
+    const struct grad_reduce *grad_reduce = &t->rank.grad_reduce;
+    const struct grad_reduce_sums sums = sums_of(t);
     int done = 0;
-    for (int k = 0; k < sync->groups; k++) {
-        const int first = sync_group(sync, k);
-        const bool last_group = k == sync->groups - 1;
-        for (int i = first; i < micro_count; i += sync->groups) {
+    for (int k = 0; k < grad_reduce->groups; k++) {
+        const int first = grad_reduce_group(grad_reduce, k);
+        const bool last_group = k == grad_reduce->groups - 1;
+        for (int i = first; i < micro_count; i += grad_reduce->groups) {
             t->exec.accum = i == first ? ACCUM_STORE : ACCUM_ADD;
-            if (last_group && i + sync->groups >= micro_count) grad_overlap_begin(&t->grad_overlap, &sums);
+            if (last_group && i + grad_reduce->groups >= micro_count)
+                grad_overlap_begin(&t->grad_overlap, &sums);
             TRY(micro_batch_fwd_bwd(t, micro_count, i));
             if (done == 0) TRY(verify_first(t, &t->feed.micro[i]));
             TRY(pause_after(t, ++done, micro_count));
         }
-        if (!last_group) TRY(sync_fold(sync, k, &sums, &t->ops, t->exec.stream));
+        if (!last_group) TRY(grad_reduce_fold(grad_reduce, k, &sums, &t->ops, t->exec.stream));
     }
-    const struct sync_part losses = {.count = 0}, gradients = {.count = sync->total};
+    const struct grad_reduce_part losses = {.count = 0}, gradients = {.count = grad_reduce->total};
     TRY(grad_overlap_end(&t->grad_overlap, overlapped));
-    return sync_fold_part(sync, sync->groups - 1, *overlapped ? &losses : &gradients, &sums, &t->ops,
-                          t->exec.stream);
+    return grad_reduce_fold_part(grad_reduce, grad_reduce->groups - 1, *overlapped ? &losses : &gradients,
+                                 &sums, &t->ops, t->exec.stream);
 }
 
 /* ZeRO 2 and 3: each unit's gradient is reduce-scattered when its backward ends (parallel/zero.h). So ranks are the
@@ -189,13 +190,14 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
 static status zero23_fwd_bwd(struct trainer *t, int micro_count)
 {
     struct zero *zero = &t->rank.zero;
-    const struct sync *sync = &t->rank.sync;
-    CHECK(sync->groups == micro_count, "%d micro-batches in %d groups", micro_count, sync->groups);
+    const struct grad_reduce *grad_reduce = &t->rank.grad_reduce;
+    CHECK(grad_reduce->groups == micro_count, "%d micro-batches in %d groups", micro_count,
+          grad_reduce->groups);
     zero_invalidate(zero);
     t->exec.accum = ACCUM_STORE;
-    for (int k = 0; k < sync->groups; k++) {
+    for (int k = 0; k < grad_reduce->groups; k++) {
         zero->group = k;
-        TRY(micro_batch_fwd_bwd(t, micro_count, sync_group(sync, k)));
+        TRY(micro_batch_fwd_bwd(t, micro_count, grad_reduce_group(grad_reduce, k)));
         TRY(zero_reduce_losses(zero, sums_of(t).losses));
         TRY(pause_after(t, k + 1, micro_count));
     }
@@ -229,21 +231,21 @@ static status dp_all_reduce(struct trainer *t, bool overlapped)
     if (t->mesh.dp_cp == NULL || p->zero >= 2) return STATUS_OK;
     SCOPE("train.sync", -1);
     for (int u = 0; u < p->unit_count && !overlapped; u++)
-        TRY(sync_reduce_unit(&t->rank.sync, p, u, t->exec.stream));
-    return sync_reduce_losses(&t->rank.sync, sums_of(t).losses, t->exec.stream);
+        TRY(grad_reduce_unit(&t->rank.grad_reduce, p, u, t->exec.stream));
+    return grad_reduce_losses(&t->rank.grad_reduce, sums_of(t).losses, t->exec.stream);
 }
 
 /* The arrays in which this rank sums its gradients and losses. */
-static struct sync_sums sums_of(const struct trainer *t)
+static struct grad_reduce_sums sums_of(const struct trainer *t)
 {
-    return (struct sync_sums){.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
+    return (struct grad_reduce_sums){.grad = t->decoder.params.grad, .losses = &t->feed.scalars->loss_sum};
 }
 
 /* Captures one graph; with train.on_spike=skip two, between which the host checks the gradient norm. */
 static status capture_graphs(struct trainer *t, int micro_count)
 {
-    const bool asks = spike_asks(t);
-    t->spike.leaves_out = false; /* capture the graphs of a normal (not skipped) step */
+    const bool asks = spike_host_judges(t);
+    t->spike.skips_update = false; /* capture the graphs of a normal (not skipped) step */
     TRY(dev_graph_begin(&t->stream));
     status st = queue_gradients(t, micro_count);
     if (st == STATUS_OK && !asks) st = queue_update(t);

@@ -8,7 +8,7 @@ status step_count(const struct trainer *t, const struct step_batch *b, struct st
     double counts[] = {(double)b->valid, (double)b->padding, 0, 0};
     for (int i = 0; i < b->micro_count; i++)
         counts[2] += (double)b->micro[i].rows, counts[3] += (double)b->micro[i].docs;
-    TRY(comm_sum_f64(t->mesh.dp, "targets", counts, 4, NULL));
+    TRY(comm_all_reduce_f64(t->mesh.dp, "targets", counts, 4, NULL));
     if (counts[0] == 0)
         return FAIL(STATUS_DATA, "step %lld has no target that counts: every target is masked",
                     (long long)t->step);
@@ -69,7 +69,7 @@ status step_check_finite(const struct trainer *t, const struct step_scalars *s)
 {
     if (!isfinite(s->loss_sum + s->mtp_loss_sum + s->halt_sum + s->z_sum))
         return FAIL(STATUS_NUMERIC, "the loss of step %lld is not finite", (long long)t->step);
-    if (!isfinite(s->grad_norm)) return optim_blame(&t->exec, t->mesh.world);
+    if (!isfinite(s->grad_norm)) return optim_find_nonfinite_grad(&t->exec, t->mesh.world);
     if (s->fp8_overflow > 0)
         return FAIL(
             STATUS_NUMERIC,

@@ -124,7 +124,7 @@ static status resolve_groups(struct trainer *t)
     const struct ramp batch = ramp_batch(&t->spec.run);
     const int64_t micro = t->spec.run.train_micro_batch * t->spec.run.train_sequence_length;
     for (int i = 0; i < batch.count && zero < 2; i++)
-        TRY(sync_check(*groups, batch.stage[i].size / micro, ranks, SYNC_LAST));
+        TRY(grad_reduce_check(*groups, batch.stage[i].size / micro, ranks, GRAD_REDUCE_LAST));
     if (zero < 2) return STATUS_OK;
     if (*groups > 0 && *groups != micro_count)
         return FAIL(
@@ -133,7 +133,7 @@ static status resolve_groups(struct trainer *t)
             "to their number, %lld, or leave it out",
             zero, (long long)micro_count);
     *groups = micro_count;
-    return sync_check(*groups, micro_count, ranks, SYNC_FIRST);
+    return grad_reduce_check(*groups, micro_count, ranks, GRAD_REDUCE_FIRST);
 }
 
 /* Registers the arenas with the communicator: other GPUs map them for peer access. */
@@ -179,11 +179,12 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
     t->exec.side = t->mesh.ep || t->mesh.cp ? &t->side_stream : NULL;
     if (t->exec.stream) TRY(sp_overlap_open(&t->sp_overlap, &t->side_stream, t->mesh.tp));
     t->exec.sp_overlap = t->sp_overlap.side_stream ? &t->sp_overlap : NULL;
-    TRY(zero_open(&t->rank.zero, &(struct zero_open){
-                                     .sync = &t->rank.sync, .ops = &t->ops, .side_stream = &t->side_stream}));
+    TRY(zero_open(&t->rank.zero, &(struct zero_open){.grad_reduce = &t->rank.grad_reduce,
+                                                     .ops = &t->ops,
+                                                     .side_stream = &t->side_stream}));
     TRY(register_arenas(t));
     TRY(grad_overlap_open(&t->grad_overlap,
-                          &(struct grad_overlap_args){.sync = &t->rank.sync,
+                          &(struct grad_overlap_args){.grad_reduce = &t->rank.grad_reduce,
                                                       .params = &t->decoder.params,
                                                       .ops = &t->ops,
                                                       .side_stream = &t->side_stream,
@@ -574,7 +575,7 @@ static status eval_batch(struct trainer *t, struct loader *l, struct eval_sums *
     TRY(t->mesh.pp ? pipeline_loss(t) : decoder_loss(&t->decoder, &t->acts, &t->feed.micro[0], 0, &t->exec));
     TRY(feed_read(&t->feed, &scalars));
     double sums[] = {scalars.loss_sum, scalars.hits};
-    TRY(comm_sum_f64(t->mesh.cp, "validation", sums, 2, NULL));
+    TRY(comm_all_reduce_f64(t->mesh.cp, "validation", sums, 2, NULL));
     *out = (struct eval_sums){.loss = sums[0], .hits = sums[1], .valid = b->valid};
     return STATUS_OK;
 }
@@ -615,7 +616,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
         if (t->pause.fn && t->mesh.pp == NULL) TRY_OUT(t->pause.fn(t->pause.ctx, i + 1, batches));
     }
     double sums[] = {sum, hits}; /* from the last stage; other stages add zeros */
-    TRY_OUT(comm_sum_f64(t->mesh.pp, "validation", sums, 2, NULL));
+    TRY_OUT(comm_all_reduce_f64(t->mesh.pp, "validation", sums, 2, NULL));
     sum = sums[0], hits = sums[1];
     if (valid == 0) {
         st = FAIL(STATUS_DATA, "the validation shards have no target that counts");

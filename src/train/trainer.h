@@ -109,7 +109,7 @@ struct step_result {
     double bubble;                                 /* pipeline: fraction of time without compute; else NaN */
     int64_t tokens, targets, padding;              /* tokens of the step; tokens in the loss; tokens of no document */
     enum spike_kind spike;                         /* spike verdict for this step, against the previous ones */
-    bool left_out;                                 /* its update was skipped */
+    bool update_skipped;                           /* its update was skipped */
     char spike_why[SPIKE_WHY];                     /* why `spike` is not SPIKE_NONE */
     /* FP8, measured every fp8.monitor steps, otherwise NaN: the number of tensors that saturate, and the smallest
      * headroom in binades between a tensor's largest element and the largest code, over inputs and over gradients. */

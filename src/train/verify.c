@@ -295,14 +295,14 @@ static void take_result(struct trainer *t, enum pass pass)
         (f->what == FLIP_UNIT && t->step >= f->step))
         verify_fault_flip(f, &v->gradients);
     verify_pieces_sum(&v->gradients, to);
-    to[v->gradients.count] = XXH3_64bits(&t->feed.scalars->loss_sum, SYNC_LOSSES * sizeof(double));
+    to[v->gradients.count] = XXH3_64bits(&t->feed.scalars->loss_sum, GRAD_REDUCE_LOSSES * sizeof(double));
 }
 
 /* Gradients that accumulate begin with zeros; those that are stored, or lie where activations were, need not. */
 static void clear(const struct params *p)
 {
     for (int i = 0; i < p->count && !p->overlaid; i++)
-        if (!p->rows[i].stored)
+        if (!p->rows[i].gemm_overwrites_grad)
             memset(params_grad(p, i), 0, (size_t)p->rows[i].count * dtype_bytes(dtype_acc(p->dt)));
 }
 
@@ -325,7 +325,7 @@ static status compute_other(struct trainer *t, const struct batch *mine, int by,
     struct verifier *v = t->verify;
     if (v->ranks == 1) return compute(t, mine, pass);
     pack(mine, v->sent, v->batch_bytes);
-    TRY(comm_shift(v->data, "micro-batch to verify", by, v->sent, v->received, v->batch_bytes, NULL));
+    TRY(comm_ring_shift(v->data, "micro-batch to verify", by, v->sent, v->received, v->batch_bytes, NULL));
     const struct batch b = unpack(v->received);
     return compute(t, &b, pass);
 }
@@ -417,7 +417,7 @@ static status twice(struct trainer *t, const struct batch *b)
     const struct step_scalars after = *t->feed.scalars;
     const size_t bytes = (size_t)params_grads(&t->decoder.params) * sizeof *t->rank.kept;
     v->before = after;
-    memset(&v->before.loss_sum, 0, SYNC_LOSSES * sizeof(double));
+    memset(&v->before.loss_sum, 0, GRAD_REDUCE_LOSSES * sizeof(double));
     take_result(t, OWN);
     memcpy(t->rank.kept, t->decoder.params.grad, bytes);
     status st = compute_other(t, b, 1 % v->ranks, OTHER);
@@ -442,11 +442,11 @@ status verify_first(struct trainer *t, const struct batch *b)
 {
     if (t->verify == NULL || !due(t, t->step)) return STATUS_OK;
     SCOPE("train.verify", t->step);
-    comm_step_aside(t->mesh.world, true);
+    comm_calls_untracked(t->mesh.world, true);
     status st = verify_state(t);
     if (st == STATUS_OK && t->verify->known) st = compare_replicas(t);
     if (st == STATUS_OK) st = twice(t, b);
-    comm_step_aside(t->mesh.world, false);
+    comm_calls_untracked(t->mesh.world, false);
     return st;
 }
 

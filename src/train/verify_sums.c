@@ -56,7 +56,7 @@ static status add_weights(struct verify_pieces *p, const struct params *params, 
 static status add_f32(struct verify_pieces *p, const struct params *params)
 {
     for (int i = 0; i < params->count && params->derived[DERIVED_F32].bytes > 0; i++)
-        if (params->rows[i].derived[DERIVED_F32] && params->units[params->rows[i].unit].here)
+        if (params->rows[i].derived[DERIVED_F32] && params->units[params->rows[i].unit].is_local)
             TRY(add(p, i, "the fp32 copies of weights", params_f32(params, i),
                     params->rows[i].count * (int64_t)sizeof(float)));
     return STATUS_OK;
@@ -70,7 +70,7 @@ static status add_array(struct verify_pieces *p, const struct state *s, int k)
                                                     "the scales of the second moments"};
     const struct params *params = &s->t->decoder.params;
     for (int i = 0; i < params->count; i++) {
-        const struct param_held held = params_held(params, i);
+        const struct param_local_range held = params_local_range(params, i);
         if (!state_has_row(s, k, i)) continue;
         TRY(add(p, i, names[k], state_part(s, k, i, &held),
                 state_blocks(&s->list[k], held.to - held.from) * (int64_t)dtype_bytes(s->list[k].dt)));
@@ -81,10 +81,10 @@ static status add_array(struct verify_pieces *p, const struct state *s, int k)
 /* The residuals of split master weights. */
 static status add_low(struct verify_pieces *p, const struct params *params)
 {
-    for (int i = 0; i < params->count && params->low; i++) {
-        const struct param_held held = params_held(params, i);
-        TRY(add(p, i, "the low halves of the weights", params->low + held.master,
-                (held.to - held.from) * (int64_t)sizeof *params->low));
+    for (int i = 0; i < params->count && params->master_residual; i++) {
+        const struct param_local_range held = params_local_range(params, i);
+        TRY(add(p, i, "the low halves of the weights", params->master_residual + held.master,
+                (held.to - held.from) * (int64_t)sizeof *params->master_residual));
     }
     return STATUS_OK;
 }

@@ -80,7 +80,7 @@ static status make(const struct call *a, struct comm *c, const struct memory *m,
         return comm_reduce_scatter(c, "scattered", in, result, a->count, a->dt, m->scratch, s);
     case SCATTER_IN_PLACE:
         return comm_reduce_scatter(c, "scattered in place", in, own, a->count, a->dt, m->scratch, s);
-    case SUM: return comm_sum(c, "summed", in, a->count, a->dt, m->scratch, s);
+    case SUM: return comm_all_reduce(c, "summed", in, a->count, a->dt, m->scratch, s);
     case OP_COUNT: break;
     }
     return FAIL(STATUS_INTERNAL, "op %d", (int)a->op);
@@ -114,8 +114,8 @@ static int scalars(struct rank *k, struct comm *c)
         double x[COMM_SCALARS], y[COMM_SCALARS];
         for (int i = 0; i < count; i++) x[i] = 1.0 / (3 + i + 7 * comm_rank(c));
         OK(dev_upload(&k->s, k->gpu.in, x, (size_t)count * sizeof *x));
-        OK(comm_sum_f64(c, "scalars", x, count, NULL));
-        OK(comm_sum_f64(c, "scalars", (double *)(void *)k->gpu.in, count, &k->s));
+        OK(comm_all_reduce_f64(c, "scalars", x, count, NULL));
+        OK(comm_all_reduce_f64(c, "scalars", (double *)(void *)k->gpu.in, count, &k->s));
         OK(dev_download(&k->s, y, k->gpu.in, (size_t)count * sizeof *x));
         OK(dev_sync(&k->s));
         if (memcmp(x, y, (size_t)count * sizeof *x) != 0) return 1;

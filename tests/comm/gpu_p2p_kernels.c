@@ -265,7 +265,7 @@ static bool sums(enum p2p_op op)
 /* All terms come together: sums of BF16 and F64, too. */
 static bool at_once(enum p2p_algo way)
 {
-    return way == P2P_DIRECT || way == P2P_ONCE || way == P2P_LL;
+    return way == P2P_DIRECT || way == P2P_ONE_SHOT || way == P2P_LL;
 }
 
 static void collectives_give_every_rank_its_result(void **state)
@@ -283,7 +283,7 @@ static void collectives_give_every_rank_its_result(void **state)
                         j.in_place = false;
                         run(&j);
                         j.in_place = true;
-                        if (op != P2P_ALL_TO_ALL && way != P2P_ONCE) run(&j);
+                        if (op != P2P_ALL_TO_ALL && way != P2P_ONE_SHOT) run(&j);
                     }
                 }
 }

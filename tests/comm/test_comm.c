@@ -78,11 +78,11 @@ static int sum_parts(struct comm *c, const void *arg)
     (void)arg;
     float x[COUNT], whole[COUNT];
     double scalar, whole_scalar;
-    void *scratch = malloc(comm_sum_scratch(comm_ranks(c), COUNT, DTYPE_F32) + 1);
+    void *scratch = malloc(comm_all_reduce_scratch(comm_ranks(c), COUNT, DTYPE_F32) + 1);
     own_sum(whole, &whole_scalar, 0, 1);
     own_sum(x, &scalar, comm_rank(c), comm_ranks(c));
-    int bad = scratch == NULL || comm_sum(c, "sum", x, COUNT, DTYPE_F32, scratch, NULL) != STATUS_OK;
-    bad |= comm_sum_f64(c, "scalar", &scalar, 1, NULL) != STATUS_OK;
+    int bad = scratch == NULL || comm_all_reduce(c, "sum", x, COUNT, DTYPE_F32, scratch, NULL) != STATUS_OK;
+    bad |= comm_all_reduce_f64(c, "scalar", &scalar, 1, NULL) != STATUS_OK;
     free(scratch);
     return bad || memcmp(x, whole, sizeof x) != 0 || scalar != whole_scalar;
 }
@@ -97,7 +97,7 @@ static int sum_ones(struct comm *c, const void *arg)
 {
     (void)arg;
     double x[2] = {1, comm_rank(c)};
-    if (comm_sum_f64(c, "scalars", x, 2, NULL) != STATUS_OK) return 1;
+    if (comm_all_reduce_f64(c, "scalars", x, 2, NULL) != STATUS_OK) return 1;
     return x[0] != comm_ranks(c) || x[1] != comm_ranks(c) * (comm_ranks(c) - 1) / 2.0;
 }
 static void test_any_number(void **state)

@@ -51,14 +51,14 @@ static int sum_scattered(struct comm *c, const void *arg)
     const size_t each = dtype_bytes(s->dt), bytes = (size_t)s->count * each;
     const int ranks = comm_ranks(c), me = comm_rank(c);
     char *x = malloc((size_t)ranks * bytes), *y = malloc((size_t)ranks * bytes), *want = malloc(bytes);
-    char *scratch = malloc(comm_sum_scratch(comm_ranks(c), s->count * ranks, s->dt) +
-                           comm_reduce_scratch(comm_ranks(c), s->count, s->dt) + 64);
+    char *scratch = malloc(comm_all_reduce_scratch(comm_ranks(c), s->count * ranks, s->dt) +
+                           comm_reduce_scatter_scratch(comm_ranks(c), s->count, s->dt) + 64);
     NEED(x && y && want && scratch);
     for (int64_t i = 0; i < ranks * s->count; i++) dtype_store(x, i, s->dt, value(me, i));
     for (int k = 1; k < ranks; k++) /* step by step */
-        OK(comm_shift(c, "shifted", k, x + (size_t)((me + k) % ranks) * bytes,
-                      scratch + (size_t)((me + ranks - k) % ranks) * bytes, bytes, NULL));
-    if (c) OK(comm_add_terms(c, scratch, x + (size_t)me * bytes, y, s->count, s->dt, NULL));
+        OK(comm_ring_shift(c, "shifted", k, x + (size_t)((me + k) % ranks) * bytes,
+                           scratch + (size_t)((me + ranks - k) % ranks) * bytes, bytes, NULL));
+    if (c) OK(comm_reduce_scatter_finish(c, scratch, x + (size_t)me * bytes, y, s->count, s->dt, NULL));
     for (int64_t i = 0; i < s->count; i++)
         dtype_store(want, i, s->dt, tree(0, 1, ranks, me * s->count + i, s->dt));
     NEED(c == NULL || memcmp(y, want, bytes) == 0);
@@ -68,7 +68,7 @@ static int sum_scattered(struct comm *c, const void *arg)
     NEED(memcmp(own, want, bytes) == 0);
     /* A sum is what is scattered, gathered. */
     OK(comm_all_gather(c, "gathered", own, y, bytes, NULL));
-    OK(comm_sum(c, "sum", x, ranks * s->count, s->dt, scratch, NULL));
+    OK(comm_all_reduce(c, "sum", x, ranks * s->count, s->dt, scratch, NULL));
     NEED(memcmp(x, y, (size_t)ranks * bytes) == 0);
     memset(x, 0, (size_t)ranks * bytes);
     OK(comm_gather(c, "to the first", want, x, bytes));
@@ -189,7 +189,7 @@ static int use_mesh(struct comm *c, const void *arg)
             if (axis[k]) NEED(both[2 * !at[k]] == other && both[2 * !at[k] + 1] == round);
         }
     double x[2] = {1, me};
-    OK(comm_sum_f64(plane, "scalars", x, 2, NULL));
+    OK(comm_all_reduce_f64(plane, "scalars", x, 2, NULL));
     NEED(x[0] == 4 && x[1] == 4 * (me / 4 * 4) + 6);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         if (sum_scattered(plane, &shapes[i]) || sum_scattered(axis[1], &shapes[i])) return 1;
@@ -252,7 +252,7 @@ static int send_around(struct comm *c)
     unsigned char *data = malloc(LONGEST);
     int bad = 0, number = 0;
     NEED(data);
-    OK(comm_mail_open(c, LONGEST, DEPTH, NULL));
+    OK(comm_mailbox_open(c, LONGEST, DEPTH, NULL));
     for (int round = 0; round < 5; round++, number += DEPTH) {
         for (int k = 0; k < DEPTH; k++) /* no receiver yet: no sender may wait */
             bad |= send_one(c, COMM_NEXT, number + k, data) | send_one(c, COMM_PREV, number + k, data);
@@ -274,7 +274,7 @@ static int exchange_messages(struct comm *c, const void *arg)
     OK(comm_split(c, "half", comm_rank(c) % 2, 0, &half));
     if (send_around(c)) return 1;
     if (half && send_around(half)) return 1;
-    OK(comm_mail_open(NULL, 1, 1, NULL));
+    OK(comm_mailbox_open(NULL, 1, 1, NULL));
     OK(comm_barrier(c, "end"));
     return 0;
 }
@@ -308,7 +308,7 @@ static int differ_in_message(struct comm *c, const void *arg)
 {
     char x[32] = "";
     (void)arg;
-    OK(comm_mail_open(c, 32, 2, NULL));
+    OK(comm_mailbox_open(c, 32, 2, NULL));
     OK(comm_send(c, "activations", COMM_NEXT, x, 8, NULL));
     const char *name = comm_rank(c) == 1 ? "gradients" : "activations";
     if (comm_recv(c, name, COMM_NEXT, x, 8, NULL) == STATUS_OK) NEED(comm_barrier(c, "end") == STATUS_COMM);
@@ -331,7 +331,7 @@ static int lose_five(struct comm *c, const void *arg)
     struct comm *g;
     char x[8] = "", all[32];
     OK(comm_split(c, "data", me / 4, 0, &g));
-    OK(comm_mail_open(c, sizeof x, 1, NULL));
+    OK(comm_mailbox_open(c, sizeof x, 1, NULL));
     if (me == 5) raise(signal);
     status st = STATUS_OK;
     if (me == 6) st = comm_recv(c, "from five", COMM_NEXT, x, sizeof x, NULL);
@@ -366,7 +366,7 @@ static int leave_early(struct comm *c, const void *arg)
 {
     char x[8] = "";
     (void)arg;
-    OK(comm_mail_open(c, sizeof x, 1, NULL));
+    OK(comm_mailbox_open(c, sizeof x, 1, NULL));
     if (comm_rank(c) == 0) {
         OK(comm_send(c, "last words", COMM_NEXT, x, sizeof x, NULL));
         return 0;
@@ -407,23 +407,23 @@ static int take_room(struct comm *c, const void *arg)
     const int ranks = comm_ranks(c);
     struct comm_memory_args a = {.job = comm_job(c), .groups = 1};
     const int apart = comm_rank(c) == ranks - 1 ? 1 : ranks - 1; /* test_mpi.sh's machine of the last one */
-    NEED(a.job.ranks == ranks && (a.job.here == ranks || (!a.job.memory && a.job.here == apart)));
+    NEED(a.job.ranks == ranks && (a.job.here == ranks || (!a.job.shares_memory && a.job.here == apart)));
     NEED(comm_memory_used(c).host == comm_memory(&a).host && comm_memory_used(c).device == 0);
     a.groups = COMM_GROUPS;
-    if (a.job.memory) {
+    if (a.job.shares_memory) {
         const size_t all = (size_t)ranks * comm_memory(&a).host;
         NEED(all <= whole && all + (size_t)ranks > whole);
     }
     struct comm *pair;
     OK(comm_split(c, "pair", comm_rank(c) / 2, comm_rank(c), &pair));
-    OK(comm_mail_open(pair, bytes, 3, NULL));
+    OK(comm_mailbox_open(pair, bytes, 3, NULL));
     a.groups = 2, a.mail_bytes = bytes, a.mail_depth = 3, a.mail_ranks = 2;
     const size_t room = comm_memory(&a).host;
     NEED(comm_memory_used(c).host == room);
     a.mail_depth = 0;
     const size_t mail = room - comm_memory(&a).host;
-    NEED(mail >= (a.job.memory ? 6 : 7) * bytes && mail < 8 * bytes);
-    NEED(!a.job.memory || 2 * mail == mapped() - whole);
+    NEED(mail >= (a.job.shares_memory ? 6 : 7) * bytes && mail < 8 * bytes);
+    NEED(!a.job.shares_memory || 2 * mail == mapped() - whole);
     return 0;
 }
 

@@ -21,7 +21,7 @@ static int wait_in_a_circle(struct comm *c, const void *arg)
     struct comm *pair;
     (void)arg;
     if (comm_split(c, "pair", comm_rank(c) / 2, 0, &pair) != STATUS_OK) return 1;
-    if (comm_mail_open(c, sizeof x, 1, NULL) != STATUS_OK) return 1;
+    if (comm_mailbox_open(c, sizeof x, 1, NULL) != STATUS_OK) return 1;
     const status st = comm_rank(c) == 3 ? comm_recv(c, "never sent", COMM_NEXT, x, sizeof x, NULL)
                                         : comm_all_gather(pair, "a pair's", x, all, sizeof x, NULL);
     if (comm_rank(c) < 2 && st == STATUS_OK) return comm_barrier(c, "end") == STATUS_COMM ? STATUS_COMM : 1;
@@ -57,7 +57,7 @@ static void test_busy(void **state)
 static void expect_crowded(int core0, int core1, bool crowded)
 {
     const int cores[] = {core0, core1};
-    struct watch *w[2];
+    struct rank_monitor *w[2];
     int fd;
     assert_int_equal(heartbeat_create(2, heartbeat_bytes(2), &fd), STATUS_OK);
     struct heartbeat *b = mmap(NULL, heartbeat_bytes(2), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -67,11 +67,11 @@ static void expect_crowded(int core0, int core1, bool crowded)
         CPU_ZERO(&one);
         CPU_SET((size_t)cores[r], &one);
         assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-        assert_int_equal(watch_open(&w[r], b, r), STATUS_OK);
-        assert_int_equal(watch_crowded(w[0]), r == 1 && crowded);
+        assert_int_equal(rank_monitor_open(&w[r], b, r), STATUS_OK);
+        assert_int_equal(rank_monitor_crowded(w[0]), r == 1 && crowded);
     }
-    assert_int_equal(watch_crowded(w[1]), crowded);
-    for (int r = 0; r < 2; r++) watch_close(w[r], STATUS_OK);
+    assert_int_equal(rank_monitor_crowded(w[1]), crowded);
+    for (int r = 0; r < 2; r++) rank_monitor_close(w[r], STATUS_OK);
     munmap(b, heartbeat_bytes(2));
     close(fd);
 }
@@ -112,7 +112,7 @@ static status step(struct comm *c, int number, enum fault fault)
     const bool wrong = number == 2;
     const bool late = fault == LATE && comm_rank(c) == 1; /* its list has one call less */
     if (!late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_REPEAT);
-    TRY(comm_sum_f64(c, "a", &x, 1, NULL));
+    TRY(comm_all_reduce_f64(c, "a", &x, 1, NULL));
     if (late) comm_step_begin(c, number == 0 ? COMM_STEP_FIRST : COMM_STEP_REPEAT);
     TRY(comm_barrier(c, fault == OTHER_NAME && wrong ? "other" : "b"));
     if (fault != ONE_LESS || !wrong) TRY(comm_send(c, "message", COMM_NEXT, "abc", 4, NULL));
@@ -124,7 +124,7 @@ static status step(struct comm *c, int number, enum fault fault)
 static int do_steps(struct comm *c, const void *arg)
 {
     const size_t k = *(const size_t *)arg;
-    status st = comm_mail_open(c, 4, 1, NULL);
+    status st = comm_mailbox_open(c, 4, 1, NULL);
     for (int number = 0; number < 5 && st == STATUS_OK; number++) {
         st = step(c, number, faults[k].fault);
         if (st == STATUS_OK) st = comm_barrier(c, "between steps");

@@ -154,7 +154,7 @@ static void every_order_gives_every_rank_its_result(void **state)
                 for (int in_place = 0; in_place < 2; in_place++) {
                     struct job j = {.op = op, .way = way, .ranks = ranks, .in_place = in_place};
                     if (!walks(op, way, ranks)) continue;
-                    if (in_place && (op == P2P_ALL_TO_ALL || way == P2P_ONCE)) continue;
+                    if (in_place && (op == P2P_ALL_TO_ALL || way == P2P_ONE_SHOT)) continue;
                     for (uint64_t order = 0; order < ORDERS; order++) {
                         walk(&j, order);
                         expect(&j);
@@ -206,7 +206,7 @@ static void traffic_is_as_the_header_says(void **state)
     assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_DIRECT, 8), 7);
     assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_RING, 8), 7);
     assert_int_equal(chunks_moved(P2P_ALL_TO_ALL, P2P_HYPERCUBE, 8), 12); /* half of all, three times */
-    assert_int_equal(chunks_moved(P2P_ALL_REDUCE, P2P_ONCE, 8), 56);
+    assert_int_equal(chunks_moved(P2P_ALL_REDUCE, P2P_ONE_SHOT, 8), 56);
 }
 
 static void what_cannot_be_is_refused(void **state)
@@ -224,7 +224,7 @@ static void what_cannot_be_is_refused(void **state)
     assert_false(p2p_algo_supports(P2P_LL, P2P_ALL_GATHER, 4, 5));
     assert_false(p2p_algo_supports(P2P_DIRECT, P2P_ALL_GATHER, 4, 6));
     assert_false(p2p_algo_supports(P2P_LL, P2P_ALL_REDUCE, 4, P2P_LL_FLOATS));
-    assert_int_equal(p2p_schedule_fill(&s, P2P_ALL_GATHER, P2P_ONCE, 0, 4), STATUS_CONFIG);
+    assert_int_equal(p2p_schedule_fill(&s, P2P_ALL_GATHER, P2P_ONE_SHOT, 0, 4), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "all_reduce"));
 }
 

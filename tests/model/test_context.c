@@ -91,7 +91,7 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
                                             .positions = T,
                                             .arenas = {&w->param, &w->grad, &w->optim}};
     const struct lay lay = {.n = N / cp,
-                            .context = cp,
+                            .cp_size = cp,
                             .context_kind = v->kind,
                             .docs_max = N / cp,
                             .len_max = T,
@@ -144,9 +144,10 @@ static bool work_do(struct work *w, const struct batch *whole, struct sums *s)
     static char scratch[SCRATCH];
     const int64_t count = params_grads(&w->d.params);
     const dtype acc = dtype_acc(w->d.params.dt);
-    return comm_sum_scratch(comm_ranks(w->run.cp), count, acc) <= sizeof scratch &&
-           comm_sum_f64(w->run.cp, "sums", (double *)s, sizeof *s / sizeof(double), NULL) == STATUS_OK &&
-           comm_sum(w->run.cp, "gradients", w->d.params.grad, count, acc, scratch, NULL) == STATUS_OK;
+    return comm_all_reduce_scratch(comm_ranks(w->run.cp), count, acc) <= sizeof scratch &&
+           comm_all_reduce_f64(w->run.cp, "sums", (double *)s, sizeof *s / sizeof(double), NULL) ==
+               STATUS_OK &&
+           comm_all_reduce(w->run.cp, "gradients", w->d.params.grad, count, acc, scratch, NULL) == STATUS_OK;
 }
 
 static bool near(const char *what, int border, double got, double want, double tol)

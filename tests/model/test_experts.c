@@ -151,11 +151,11 @@ static bool sum_gradients(struct work *w, const struct mesh *mesh)
     for (int i = 0; i < p->count; i++) {
         const int64_t from = params_summed(p, i), part = p->rows[i].count - from;
         char *grad = params_grad(p, i);
-        if (p->dt == DTYPE_F64 && comm_sum(mesh->tp, "slices", grad + (size_t)from * dtype_bytes(acc), part,
-                                           acc, scratch, NULL) != STATUS_OK)
+        if (p->dt == DTYPE_F64 && comm_all_reduce(mesh->tp, "slices", grad + (size_t)from * dtype_bytes(acc),
+                                                  part, acc, scratch, NULL) != STATUS_OK)
             return false;
-        if (!p->rows[i].dealt &&
-            comm_sum(mesh->dp, "row", grad, p->rows[i].count, acc, scratch, NULL) != STATUS_OK)
+        if (!p->rows[i].experts_sharded &&
+            comm_all_reduce(mesh->dp, "row", grad, p->rows[i].count, acc, scratch, NULL) != STATUS_OK)
             return false;
     }
     return p->dt == DTYPE_F64 || tp_grad_all_reduce(&w->share, p, NULL) == STATUS_OK;
@@ -172,7 +172,7 @@ static bool rank_part(struct comm *c, const void *arg)
     if (mesh_open(&mesh, &shape, c) != STATUS_OK || !work_open(&w, v, &mesh)) return false;
     if (!work_do(&w, mesh.dp_rank, ACCUM_STORE) || !sum_gradients(&w, &mesh)) return false;
     double sums[2] = {w.scalars.loss_sum, w.scalars.aux_sum};
-    if (comm_sum_f64(mesh.dp, "losses", sums, 2, NULL) != STATUS_OK) return false;
+    if (comm_all_reduce_f64(mesh.dp, "losses", sums, 2, NULL) != STATUS_OK) return false;
     bool good = near("loss", sums[0], whole->work->scalars.loss_sum, v->tol) &
                 near("costs", sums[1], whole->work->scalars.aux_sum, v->tol);
     for (int i = 0; i < w.d.params.count; i++) good &= same_row(&w, whole->work, i, v->tol);

@@ -69,11 +69,11 @@ static void compare(int64_t groups, const char *fixture)
     const int32_t cu[] = {0, T};
     const struct batch batch = {.rows = T, .docs = 1, .len_max = T, .cu_seqlens = cu};
     const struct exec run = {.ops = &ops, .params = &p};
-    assert_int_equal(mamba_fwd(&m, &saved, &(struct mix){.batch = &batch},
-                               (struct tensor){.data = x, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
-                               (struct sink){{.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}}, {0}},
-                               &run),
-                     STATUS_OK);
+    assert_int_equal(
+        mamba_fwd(&m, &saved, &(struct mix){.batch = &batch},
+                  (struct tensor){.data = x, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
+                  (struct branch_dst){{.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}}, {0}}, &run),
+        STATUS_OK);
     for (int i = 0; i < T * D; i++) largest = fmax(largest, fabs(want[i]));
     assert_true(largest > 1);
     for (int i = 0; i < T * D; i++)

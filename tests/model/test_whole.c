@@ -140,7 +140,7 @@ static bool take_weights(struct work *w, const struct work *whole)
     for (int i = 0; i < w->d.params.count; i++) {
         const bool drawn = w->d.params.rows[i].rank == 2 && !w->d.params.rows[i].zero;
         for (int64_t k = 0; k < w->d.params.rows[i].count; k++) {
-            const int64_t from = params_line(&w->d.params, i, w->d.params.slice, k).global;
+            const int64_t from = params_line(&w->d.params, i, w->d.params.tp_rank, k).global;
             const double v = dtype_load(params_master(&whole->d.params, i), from, acc);
             same &= !drawn || dtype_load(params_master(&w->d.params, i), k, acc) == v;
             dtype_store(params_master(&w->d.params, i), k, acc, v);
@@ -161,7 +161,7 @@ static struct distance distance(const struct work *w, const struct work *whole, 
     for (int64_t k = 0; k < whole->d.params.rows[row].count; k++)
         d.size += pow(dtype_load(params_grad(&whole->d.params, row), k, acc), 2);
     for (int64_t k = 0; k < w->d.params.rows[row].count; k++) {
-        const int64_t from = params_line(&w->d.params, row, w->d.params.slice, k).global;
+        const int64_t from = params_line(&w->d.params, row, w->d.params.tp_rank, k).global;
         d.error += pow(dtype_load(params_grad(&w->d.params, row), k, acc) -
                            dtype_load(params_grad(&whole->d.params, row), from, acc),
                        2);
@@ -211,9 +211,9 @@ static bool rank_part(struct comm *c, const void *arg)
     for (int i = 0; i < w.d.params.count && whole->v->dt == DTYPE_F64; i++) {
         const int64_t from = params_summed(&w.d.params, i), count = w.d.params.rows[i].count - from;
         if (count == 0) continue;
-        if (comm_sum_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
-            comm_sum(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64, scratch,
-                     NULL) != STATUS_OK)
+        if (comm_all_reduce_scratch(shape.tp, count, DTYPE_F64) > sizeof scratch ||
+            comm_all_reduce(mesh.tp, "row", (double *)params_grad(&w.d.params, i) + from, count, DTYPE_F64,
+                            scratch, NULL) != STATUS_OK)
             return false;
     }
     if (whole->v->dt == DTYPE_F32 && tp_grad_all_reduce(&w.share, &w.d.params, NULL) != STATUS_OK)

@@ -31,8 +31,8 @@ static status work(void)
     SCOPE("train.step", 7);
     {
         SCOPE("convert", 1);
-        TRY(gpu.ops.halves(
-            &(struct halves_args){.way = HALVES_SPLIT, .x = gpu.x, .upper = gpu.a, .count = N * N},
+        TRY(gpu.ops.split_master(
+            &(struct split_master_args){.way = MASTER_SPLIT, .x = gpu.x, .upper = gpu.a, .count = N * N},
             &gpu.stream));
     }
     {

@@ -69,9 +69,9 @@ struct case_act {
     bool quantized, only, no_trans, measured; /* swiglu: see struct case_quantize */
 };
 
-/* FP8 codes of a tensor. The values are noise of about 1 times the scale's inverse, so that the codes do not depend on `exp`.
- * Cases of other ops that also write codes (`quantized`) compare with the op without them and then the oracle's quantize,
- * byte by byte. Of those, `only` leaves the values unwritten, and `measured` asks for the maximum alone. */
+/* FP8 codes of a tensor. The values are noise of about 1 times the scale's inverse, so that the codes do not depend on
+ * `exp`. Cases of other ops that also write codes (`quantized`) compare with the op without them and then the oracle's
+ * quantize, byte by byte. Of those, `only` leaves the values unwritten, and `measured` asks for the maximum alone. */
 struct case_quantize {
     int64_t rows, n;
     int64_t exp;                       /* of the scale */
@@ -111,10 +111,11 @@ struct case_bound {
     bool zeros, not_finite; /* the scale stays */
 };
 
-/* sum, normal, halves, fold, ortho_unit, ortho_poly (d x d), ortho_step: rows * d elements; ngram_gate: rows of d */
+/* sum, normal, split_master, accumulate_tree, muon_normalize, newton_schulz_poly (d x d), muon_apply: rows * d
+ * elements; ngram_gate: rows of d */
 struct case_rows {
     int64_t rows, d;
-    bool not_finite; /* ortho_step: the gradient was not finite */
+    bool not_finite; /* muon_apply: the gradient was not finite */
     bool in_place;
 };
 
@@ -126,7 +127,7 @@ struct case_rope {
     bool in_place, gaps;
 };
 
-/* Heads of multi-head latent attention; head_gemm: support_run_latent.c */
+/* Heads of multi-head latent attention; per_head_gemm: support_run_latent.c */
 struct case_latent {
     int64_t rows, heads;
     int64_t nope;        /* width of a head's part without position */
@@ -135,12 +136,12 @@ struct case_latent {
     bool gaps;
 };
 
-/* attn_fwd, attn_bwd, attn_decode; cache_put: support_run_latent.c */
+/* attn_fwd, attn_bwd, attn_decode; kv_cache_append: support_run_latent.c */
 struct case_attn {
     int64_t heads, heads_kv, hd;
     int64_t hd_v;          /* of values; 0: hd */
     int64_t window;        /* 0: all keys */
-    struct case_docs docs; /* attn_decode, cache_put: sequences with their cache lengths */
+    struct case_docs docs; /* attn_decode, kv_cache_append: sequences with their cache lengths */
     bool fused;            /* q, k and v side by side in one row, and their gradients; attn_decode: v is the front of k's rows */
     bool apart;            /* scores rise towards early keys, by more than exp of an f32 holds */
     bool no_stats;         /* lse is NULL */
@@ -158,7 +159,7 @@ struct case_xent {
     bool in_place;
 };
 
-/* xent_part, xent_join: the vocabulary is cut over ranks. */
+/* vocab_xent_partial, vocab_xent_finish: the vocabulary is cut over ranks. */
 struct case_slice {
     int64_t rows;
     int64_t vocab;         /* columns of one slice */
@@ -169,7 +170,7 @@ struct case_slice {
 };
 
 /* Targets k tokens ahead. */
-struct case_ahead {
+struct case_shift_tokens {
     int64_t k;
     struct case_docs docs;
 };
@@ -287,7 +288,7 @@ struct case_table {
 
 enum case_family {
     CASE_gemm, CASE_embed, CASE_norm, CASE_act, CASE_rows, CASE_rope, CASE_latent, CASE_attn, CASE_xent,
-    CASE_slice, CASE_ahead, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe, CASE_dispatch,
+    CASE_slice, CASE_shift_tokens, CASE_ngram, CASE_halt, CASE_conv, CASE_heads, CASE_delta, CASE_moe, CASE_dispatch,
     CASE_balance, CASE_update, CASE_unique, CASE_table, CASE_quantize, CASE_scales, CASE_bound,
     CASE_blocks, CASE_FAMILIES
 };
@@ -306,7 +307,7 @@ struct op_case {
         struct case_attn attn;
         struct case_xent xent;
         struct case_slice slice;
-        struct case_ahead ahead;
+        struct case_shift_tokens shift_tokens;
         struct case_ngram ngram;
         struct case_halt halt;
         struct case_conv conv;
@@ -486,10 +487,10 @@ struct op_case {
     LATENT(op_, 2, 2, 192, 128, 0, DOCS(67, 5)), LATENT(op_, 3, 1, 24, 16, 0, DOCS(65, 0), GAPS), \
     LATENT(op_, 2, 1, 7, 40, 4, DOCS(9, 33), GAPS), LATENT(op_, 1, 1, 16, 80, 0, DOCS(130))
 #define XENT(rows_, vocab_, ...) {.op = OP_xent, .xent = {.rows = rows_, .vocab = vocab_, .used = __VA_ARGS__}}
-#define HITS(rows_, vocab_, used_) {.op = OP_hits, .xent = {.rows = rows_, .vocab = vocab_, .used = used_}}
+#define HITS(rows_, vocab_, used_) {.op = OP_top1_correct, .xent = {.rows = rows_, .vocab = vocab_, .used = used_}}
 #define SLICED(op_, rows_, vocab_, slices_, ...) \
     {.op = OP_##op_, .slice = {.rows = rows_, .vocab = vocab_, .slices = slices_, .slice = __VA_ARGS__}}
-#define AHEAD(k_, ...) {.op = OP_ahead, .ahead = {.k = k_, .docs = __VA_ARGS__}}
+#define AHEAD(k_, ...) {.op = OP_shift_tokens, .shift_tokens = {.k = k_, .docs = __VA_ARGS__}}
 #define CONV(op_, channels_, width_, ...) {.op = OP_##op_, .conv = {.channels = channels_, .width = width_, .docs = __VA_ARGS__}}
 #define CONVS(op_) \
     CONV(op_, 1, 2, DOCS(1)), CONV(op_, 7, 4, DOCS(5, 0, 2), GAPS), CONV(op_, 64, 4, DOCS(70, 33)), \
@@ -611,12 +612,15 @@ static const struct op_case op_cases[] = {
     ATTN(attn_decode, 4, 2, 80, 5, DOCS(3, 33)), ATTN(attn_decode, 2, 2, 128, 16, DOCS(16, 100)),
     ATTN(attn_decode, 6, 2, 18, 0, DOCS(9)), LATENT(attn_decode, 4, 2, 24, 16, 0, DOCS(5, 40), GAPS),
     /* values are the front of the keys' rows, as in a compressed cache */
-    LATENT(cache_put, 1, 2, 8, 8, 0, DOCS(1)), LATENT(cache_put, 1, 1, 7, 5, 0, DOCS(3, 1, 9), GAPS),
-    LATENT(cache_put, 1, 4, 64, 64, 0, DOCS(5, 33)), LATENT(cache_put, 1, 1, 512, 64, 0, DOCS(2, 40, 7), FUSED),
-    LATENT(cache_put, 1, 3, 24, 0, 0, DOCS(4, 4)), LATENT(cache_put, 1, 1, 16, 6, 0, DOCS(6, 2), FUSED, GAPS),
-    TAILS(head_gemm, 1, 1, 2, 1), TAILS(head_gemm, 3, 2, 10, 33, GAPS), TAILS(head_gemm, 1, 3, 12, 20), TAILS(head_gemm, 9, 4, 64, 128),
-    TAILS(head_gemm, 1, 2, 128, 512), TAILS(head_gemm, 1, 1, 1, 7, K_ONLY), TAILS(head_gemm, 3, 2, 33, 10, K_ONLY, GAPS),
-    TAILS(head_gemm, 9, 4, 128, 64, K_ONLY), TAILS(head_gemm, 1, 2, 512, 128, K_ONLY), TAILS(head_gemm, 0, 2, 8, 4),
+    LATENT(kv_cache_append, 1, 2, 8, 8, 0, DOCS(1)), LATENT(kv_cache_append, 1, 1, 7, 5, 0, DOCS(3, 1, 9), GAPS),
+    LATENT(kv_cache_append, 1, 4, 64, 64, 0, DOCS(5, 33)),
+    LATENT(kv_cache_append, 1, 1, 512, 64, 0, DOCS(2, 40, 7), FUSED),
+    LATENT(kv_cache_append, 1, 3, 24, 0, 0, DOCS(4, 4)),
+    LATENT(kv_cache_append, 1, 1, 16, 6, 0, DOCS(6, 2), FUSED, GAPS),
+    TAILS(per_head_gemm, 1, 1, 2, 1), TAILS(per_head_gemm, 3, 2, 10, 33, GAPS), TAILS(per_head_gemm, 1, 3, 12, 20), TAILS(per_head_gemm, 9, 4, 64, 128),
+    TAILS(per_head_gemm, 1, 2, 128, 512), TAILS(per_head_gemm, 1, 1, 1, 7, K_ONLY), TAILS(per_head_gemm, 3, 2, 33, 10, K_ONLY, GAPS),
+    TAILS(per_head_gemm, 9, 4, 128, 64, K_ONLY), TAILS(per_head_gemm, 1, 2, 512, 128, K_ONLY),
+    TAILS(per_head_gemm, 0, 2, 8, 4),
     LATENT(attn_decode, 3, 1, 576, 512, 0, DOCS(1, 37), FUSED), LATENT(attn_decode, 4, 1, 20, 12, 6, DOCS(30), FUSED),
 
     ACT(swiglu_fwd, 1, 1), ACT(swiglu_fwd, 3, 7), ACT(swiglu_fwd, 5, 16),
@@ -630,7 +634,7 @@ static const struct op_case op_cases[] = {
     ACT(gelu_bwd, 3, 11, RECOMPUTE), ACT(gelu_bwd, 70, 1025, RECOMPUTE, IN_PLACE),
     ACT(gelu_bwd, 9, 64, RECOMPUTE, IN_PLACE, IN_PLACE_2),
     ACT(gelu_bwd, 5, 21, IN_PLACE_2), ACT(gelu_bwd, 9, 64, IN_PLACE_2),
-    TAILED(latent_fwd), TAILED(latent_bwd), TAILS(latent_fwd, 7, 2, 16, 8, Q_ONLY),
+    TAILED(mla_rope_fwd), TAILED(mla_rope_bwd), TAILS(mla_rope_fwd, 7, 2, 16, 8, Q_ONLY),
     NORM(rmsnorm_fwd, 5, 17, GAPS), NORM(rmsnorm_fwd, 67, 256, GAPS), NORM(rmsnorm_fwd, 9, 512, GAPS, SHIFT, NO_STATS),
     NORM(rmsnorm_bwd, 5, 17, GAPS), NORM(rmsnorm_bwd, 67, 256, GAPS), NORM(rmsnorm_bwd, 9, 512, GAPS, SHIFT),
     NORM(rmsnorm_bwd, 66, 96, GAPS, IN_PLACE), NORM(rmsnorm_bwd, 3, 33, GAPS, IN_PLACE),
@@ -642,11 +646,14 @@ static const struct op_case op_cases[] = {
     ACT(gate_fwd, 1, 1), ACT(gate_fwd, 7, 33, GAPS), ACT(gate_fwd, 66, 1024), ACT(gate_fwd, 5, 48, GAPS),
     ACT(gate_fwd, 0, 8), ACT(gate_bwd, 1, 1), ACT(gate_bwd, 7, 33, GAPS), ACT(gate_bwd, 66, 1024, RECOMPUTE, IN_PLACE),
     ACT(gate_bwd, 5, 48, RECOMPUTE, IN_PLACE_2), ACT(gate_bwd, 9, 17, RECOMPUTE, GAPS, IN_PLACE), ACT(gate_bwd, 0, 8),
-    SLICED(xent_part, 1, 1, 1, 0), SLICED(xent_part, 9, 7, 3, 1), SLICED(xent_part, 33, 1031, 2, 1),
-    SLICED(xent_part, 20, 64, 4, 3), SLICED(xent_part, 70, 2, 8, 0),
-    SLICED(xent_join, 1, 1, 1, 0), SLICED(xent_join, 9, 7, 3, 1, Z_LOSS), SLICED(xent_join, 33, 1031, 2, 1, IN_PLACE),
-    SLICED(xent_join, 20, 64, 4, 3, Z_LOSS, IN_PLACE), SLICED(xent_join, 70, 2, 8, 0), SLICED(xent_join, 9, 33, 2, 0, NO_GRAD), SLICED(xent_join, 9, 65, 2, 1, NO_GRAD, Z_LOSS),
-    SLICED(xent_join, 20, 64, 4, 3, CAPPED, IN_PLACE), SLICED(xent_join, 33, 1031, 2, 1, CAPPED, Z_LOSS),
+    SLICED(vocab_xent_partial, 1, 1, 1, 0), SLICED(vocab_xent_partial, 9, 7, 3, 1),
+    SLICED(vocab_xent_partial, 33, 1031, 2, 1),
+    SLICED(vocab_xent_partial, 20, 64, 4, 3), SLICED(vocab_xent_partial, 70, 2, 8, 0),
+    SLICED(vocab_xent_finish, 1, 1, 1, 0), SLICED(vocab_xent_finish, 9, 7, 3, 1, Z_LOSS),
+    SLICED(vocab_xent_finish, 33, 1031, 2, 1, IN_PLACE),
+    SLICED(vocab_xent_finish, 20, 64, 4, 3, Z_LOSS, IN_PLACE), SLICED(vocab_xent_finish, 70, 2, 8, 0), SLICED(vocab_xent_finish, 9, 33, 2, 0, NO_GRAD), SLICED(vocab_xent_finish, 9, 65, 2, 1, NO_GRAD, Z_LOSS),
+    SLICED(vocab_xent_finish, 20, 64, 4, 3, CAPPED, IN_PLACE),
+    SLICED(vocab_xent_finish, 33, 1031, 2, 1, CAPPED, Z_LOSS),
     HITS(1, 1, 1), HITS(3, 7, 5), HITS(33, 1031, 1000), HITS(9, 64, 64), HITS(70, 4, 3),
     ROWS(sum, 1, 1), ROWS(sum, 3, 11), ROWS(sum, 70, 1025), ROWS(sum, 0, 4),
     UPDATE(1, 1), UPDATE(3, 11, NO_CLIP), UPDATE(70, 1025), UPDATE(0, 4),
@@ -662,12 +669,14 @@ static const struct op_case op_cases[] = {
     TABLE(1, 1, 16, 1, 0), TABLE(70, 40, 64, 90, 11), TABLE(300, 299, 32, 5000, 700, MOMENTS_BF16),
     TABLE(9, 9, 272, 9, 0, LION), TABLE(40, 33, 48, 77, 0, LION, MOMENTS_BF16), TABLE(9, 5, 16, 9, 3, NOT_FINITE),
     TABLE(0, 0, 16, 9, 0), TABLE(9, 0, 16, 9, 0),
-    ROWS(ortho_unit, 1, 1), ROWS(ortho_unit, 3, 11), ROWS(ortho_unit, 70, 1025), ROWS(ortho_unit, 0, 4),
-    ROWS(ortho_poly, 1, 1), ROWS(ortho_poly, 1, 11), ROWS(ortho_poly, 1, 67, IN_PLACE), ROWS(ortho_poly, 1, 320),
-    ROWS(ortho_step, 1, 1), ROWS(ortho_step, 3, 11), ROWS(ortho_step, 70, 1025), ROWS(ortho_step, 3, 11, NOT_FINITE),
+    ROWS(muon_normalize, 1, 1), ROWS(muon_normalize, 3, 11), ROWS(muon_normalize, 70, 1025), ROWS(muon_normalize, 0, 4),
+    ROWS(newton_schulz_poly, 1, 1), ROWS(newton_schulz_poly, 1, 11), ROWS(newton_schulz_poly, 1, 67, IN_PLACE),
+    ROWS(newton_schulz_poly, 1, 320),
+    ROWS(muon_apply, 1, 1), ROWS(muon_apply, 3, 11), ROWS(muon_apply, 70, 1025), ROWS(muon_apply, 3, 11, NOT_FINITE),
     ROWS(normal, 1, 1), ROWS(normal, 3, 11), ROWS(normal, 70, 1025), ROWS(normal, 0, 4),
-    ROWS(halves, 1, 1), ROWS(halves, 3, 11), ROWS(halves, 0, 4), ROWS(halves, 10, 65536),
-    ROWS(fold, 1, 1), ROWS(fold, 3, 11), ROWS(fold, 70, 1025), ROWS(fold, 0, 4),
+    ROWS(split_master, 1, 1), ROWS(split_master, 3, 11), ROWS(split_master, 0, 4), ROWS(split_master, 10, 65536),
+    ROWS(accumulate_tree, 1, 1), ROWS(accumulate_tree, 3, 11), ROWS(accumulate_tree, 70, 1025),
+    ROWS(accumulate_tree, 0, 4),
 
     CONVS(conv_fwd), CONVS(conv_bwd), DILATED(conv_fwd), DILATED(conv_bwd), DILATE(conv_fwd, 12, 4, 3, DOCS(6), BEFORE),
     CONV(conv_fwd, 12, 4, DOCS(6), BEFORE, WITH_BIAS), CONV(conv_fwd, 5, 4, DOCS(1), BEFORE),

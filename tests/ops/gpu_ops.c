@@ -29,7 +29,7 @@
     NORM(rmsnorm_bwd, rows_, d_, DRES), NORM(rmsnorm_bwd, rows_, d_, DRES, IN_PLACE), \
     NORM(layernorm_fwd, rows_, d_, BRANCH), NORM(layernorm_bwd, rows_, d_, DRES, IN_PLACE), \
     ACT(swiglu_fwd, rows_, d_), ACT(swiglu_bwd, rows_, d_), ACT(swiglu_bwd, rows_, d_, IN_PLACE), \
-    ACT(gelu_fwd, rows_, d_), ACT(gelu_bwd, rows_, d_, IN_PLACE), ROWS(halves, rows_, d_), \
+    ACT(gelu_fwd, rows_, d_), ACT(gelu_bwd, rows_, d_, IN_PLACE), ROWS(split_master, rows_, d_), \
     BIAS(rows_, d_, 1)
 #define REAL_PARTS(op_) \
     PART(op_, 8, 2, 128, 0, 2, 0, DOCS(2048)), PART(op_, 8, 2, 128, 0, 2, 1, DOCS(2048)), \

@@ -45,7 +45,7 @@ struct run_arrays {
     bf16 *w;
     void *m, *v;
     float *m_scale, *v_scale;
-    int64_t count, g_count, no_v; /* elements; of g; of which there is no v */
+    int64_t count, g_count, v_offset; /* elements; of g; of which there is no v */
     dtype sdt;
 };
 struct run_again {
@@ -66,13 +66,13 @@ struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_
 void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count, uint64_t seed, uint64_t step);
 
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
-run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent, run_cache_put, run_head_gemm;
+run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent, run_kv_cache_append, run_per_head_gemm;
 run_fn run_attn_fwd, run_attn_bwd, run_attn_decode;
 run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_dispatch_sort, run_balance;
-run_fn run_ortho_unit, run_ortho_poly, run_ortho_step, run_halves;
+run_fn run_muon_normalize, run_newton_schulz_poly, run_muon_apply, run_split_master;
 run_fn run_rows_unique, run_rows_update;
 run_fn run_quantize, run_fp8_scales, run_fp8_bound, run_quantize_blocks, run_gemm_fp8;
 run_fn run_expert_gemm_fp8, run_expert_codes;
 run_fn run_rmsnorm_fwd_fp8, run_rmsnorm_bwd_fp8, run_swiglu_fwd_fp8, run_swiglu_bwd_fp8;
-run_fn run_ahead, run_ngram, run_ngram_gate, run_hits, run_halt_fwd, run_halt_stop, run_halt_bwd, run_xent_part, run_xent_join;
+run_fn run_shift_tokens, run_ngram, run_ngram_gate, run_top1_correct, run_halt_fwd, run_halt_stop, run_halt_bwd, run_vocab_xent_partial, run_vocab_xent_finish;
 #endif

@@ -11,14 +11,14 @@ enum case_family case_family(enum op_id op)
     case OP_rmsnorm_fwd: case OP_rmsnorm_bwd: case OP_layernorm_fwd: case OP_layernorm_bwd: return CASE_norm;
     case OP_swiglu_fwd: case OP_swiglu_bwd: case OP_gelu_fwd: case OP_gelu_bwd: case OP_gate_fwd:
     case OP_gate_bwd: return CASE_act;
-    case OP_sum: case OP_softcap: case OP_normal: case OP_halves: case OP_fold: case OP_ortho_unit: case OP_ortho_poly:
-    case OP_ortho_step: case OP_ngram_gate_fwd: case OP_ngram_gate_bwd: return CASE_rows;
+    case OP_sum: case OP_softcap: case OP_normal: case OP_split_master: case OP_accumulate_tree: case OP_muon_normalize: case OP_newton_schulz_poly:
+    case OP_muon_apply: case OP_ngram_gate_fwd: case OP_ngram_gate_bwd: return CASE_rows;
     case OP_rope_fwd: case OP_rope_bwd: return CASE_rope;
-    case OP_latent_fwd: case OP_latent_bwd: case OP_head_gemm: return CASE_latent;
-    case OP_attn_fwd: case OP_attn_bwd: case OP_attn_decode: case OP_cache_put: return CASE_attn;
-    case OP_xent: case OP_hits: return CASE_xent;
-    case OP_xent_part: case OP_xent_join: return CASE_slice;
-    case OP_ahead: return CASE_ahead;
+    case OP_mla_rope_fwd: case OP_mla_rope_bwd: case OP_per_head_gemm: return CASE_latent;
+    case OP_attn_fwd: case OP_attn_bwd: case OP_attn_decode: case OP_kv_cache_append: return CASE_attn;
+    case OP_xent: case OP_top1_correct: return CASE_xent;
+    case OP_vocab_xent_partial: case OP_vocab_xent_finish: return CASE_slice;
+    case OP_shift_tokens: return CASE_shift_tokens;
     case OP_ngram: return CASE_ngram;
     case OP_halt_fwd: case OP_halt_stop: case OP_halt_bwd: return CASE_halt;
     case OP_conv_fwd: case OP_conv_bwd: return CASE_conv;
@@ -71,7 +71,7 @@ static const struct {
     NUMBER(xent, rows), NUMBER(xent, vocab), NUMBER(xent, used), FLAG(xent, z_loss), FLAG(xent, cap), FLAG(xent, no_grad), FLAG(xent, in_place),
     NUMBER(slice, rows), NUMBER(slice, vocab), NUMBER(slice, slices), NUMBER(slice, slice), FLAG(slice, z_loss), FLAG(slice, cap),
     FLAG(slice, no_grad), FLAG(slice, in_place),
-    NUMBER(ahead, k), NUMBER(ahead, docs.count),
+    NUMBER(shift_tokens, k), NUMBER(shift_tokens, docs.count),
     NUMBER(ngram, order), NUMBER(ngram, heads), NUMBER(ngram, docs.count), FLAG(ngram, mapped), FLAG(ngram, before),
     NUMBER(halt, d), NUMBER(halt, m), NUMBER(halt, segments), NUMBER(halt, docs.count),
     NUMBER(conv, channels), NUMBER(conv, width), NUMBER(conv, dilation), NUMBER(conv, docs.count), FLAG(conv, with_bias),

@@ -364,16 +364,16 @@ static int64_t chunk_table(struct update_chunk *table, const struct case_update 
                 .flags = flags | (n % 4 == 2 ? 0 : UPDATE_ROWS | (uint32_t)c->d * UPDATE_WIDTH)};
     }
     if (c->table_rows) return n;
-    for (int64_t at = 0, no_v = 0, next; at < count; n++, at = next) {
+    for (int64_t at = 0, v_offset = 0, next; at < count; n++, at = next) {
         const bool momentum = n % 5 == 4;
         const int64_t length = n % 3 == 0 ? UPDATE_CHUNK : 1 + n * 397 % 4111, left = count - at;
         if (table)
             table[n] = (struct update_chunk){.begin = at,
                                              .count = (int32_t)(length < left ? length : left),
                                              .flags = momentum ? UPDATE_MOMENTUM : (unsigned)(n + 3) % 4,
-                                             .no_v = no_v};
+                                             .v_offset = v_offset};
         next = at + (c->moments_8 ? (length / QUANT_BLOCK + 1) * QUANT_BLOCK : (length + 31) / 16 * 16);
-        if (momentum) no_v += next - at;
+        if (momentum) v_offset += next - at;
     }
     return n;
 }
@@ -450,11 +450,11 @@ static void run_update(const struct ops *o, const struct op_case *oc, struct pro
     .rule = lion ? UPDATE_LION : UPDATE_ADAMW, .chunks = chunks, .chunk_count = chunk_count, .beta1 = 0.9,   \
     .beta2 = lion ? 0.99 : 0.95, .eps = 1e-8, .weight_decay = 0.1, .row_rate = c->table_rows ? 5 : 0,        \
     .rate = c->no_clip ? 0.5 : 0, .momentum = 0.95, .clip = c->no_clip ? 0 : 0.4 * sqrt((double)count),      \
-    .scalars = scalars, .seed = 17, .sdt = b.sdt
+    .scalars = scalars, .seed = 17, .moment_dt = b.sdt
     RUN(o, update, STEP, .p = w, .g = g, .m = b.m, .v = b.v, .m_scale = b.m_scale, .v_scale = b.v_scale,
         .w = copy);
     if (copy == NULL) return;
-    RUN(o, update, STEP, .low = h.low, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale,
+    RUN(o, update, STEP, .master_residual = h.low, .g = h.g, .m = h.m, .v = h.v, .m_scale = h.m_scale,
         .v_scale = h.v_scale, .w = h.upper);
     run_same(o, p, &h);
     h = two.whole;
@@ -468,7 +468,7 @@ static void run_update(const struct ops *o, const struct op_case *oc, struct pro
 }
 
 /* Stored and accumulated, in both types. */
-static void run_fold(const struct ops *o, const struct op_case *oc, struct probe *p)
+static void run_accumulate_tree(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_rows *c = &oc->rows;
     int64_t count = c->rows * c->d;
@@ -480,8 +480,8 @@ static void run_fold(const struct ops *o, const struct op_case *oc, struct probe
              *kept = probe_out(p, names[i][1], PROBE_OUT, dts[i], count, TOL_EXACT),
              *y = probe_out(p, names[i][2], PROBE_OUT, dts[i], count, tol);
         for (int64_t k = 0; k < count; k++) dtype_store(y, k, dts[i], 1.0 / (double)(k + 3));
-        RUN(o, fold, .what = FOLD_KEEP, .x = x, .kept = kept, .count = count, .dt = dts[i]);
-        RUN(o, fold, .what = FOLD_ADD, .x = y, .kept = kept, .count = count, .dt = dts[i]);
+        RUN(o, accumulate_tree, .what = TREE_KEEP, .x = x, .kept = kept, .count = count, .dt = dts[i]);
+        RUN(o, accumulate_tree, .what = TREE_ADD, .x = y, .kept = kept, .count = count, .dt = dts[i]);
     }
 }
 
@@ -509,10 +509,11 @@ static int64_t tokens_of(const struct op_case *c)
     case CASE_rows: return c->rows.rows;
     case CASE_rope: return c->rope.rows;
     case CASE_latent: return c->latent.rows;
-    case CASE_attn: return c->op == OP_attn_decode || c->op == OP_cache_put ? 0 : rows_of(&c->attn.docs);
+    case CASE_attn:
+        return c->op == OP_attn_decode || c->op == OP_kv_cache_append ? 0 : rows_of(&c->attn.docs);
     case CASE_xent: return c->xent.rows;
     case CASE_slice: return most(c->slice.rows, c->slice.slice, 0);
-    case CASE_ahead: return most(rows_of(&c->ahead.docs), c->ahead.k, 0);
+    case CASE_shift_tokens: return most(rows_of(&c->shift_tokens.docs), c->shift_tokens.k, 0);
     case CASE_ngram: return most(rows_of(&c->ngram.docs), c->ngram.order, 0);
     case CASE_halt: return most(rows_of(&c->halt.docs), c->halt.m, c->halt.segments);
     case CASE_conv: return most(rows_of(&c->conv.docs), c->conv.width, c->conv.dilation);
@@ -544,7 +545,7 @@ static void run_normal(const struct ops *o, const struct op_case *oc, struct pro
     if (p->dt != DTYPE_BF16) return;
     const struct run_arrays arrays = {.p = x, .count = count};
     const struct run_again h = run_again(o, p, &arrays);
-    RUN(o, normal, .x = h.upper, .low = h.low, NUMBERS, .dt = DTYPE_BF16);
+    RUN(o, normal, .x = h.upper, .master_residual = h.low, NUMBERS, .dt = DTYPE_BF16);
 #undef NUMBERS
     run_same(o, p, &h);
 }
@@ -575,7 +576,7 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_bias_bwd] = run_bias_bwd,
         [OP_embed_fwd] = run_embed_fwd,
         [OP_embed_bwd] = run_embed_bwd,
-        [OP_ahead] = run_ahead,
+        [OP_shift_tokens] = run_shift_tokens,
         [OP_ngram] = run_ngram,
         [OP_halt_fwd] = run_halt_fwd,
         [OP_halt_stop] = run_halt_stop,
@@ -591,10 +592,10 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_attn_fwd] = run_attn_fwd,
         [OP_attn_bwd] = run_attn_bwd,
         [OP_attn_decode] = run_attn_decode,
-        [OP_latent_fwd] = run_latent,
-        [OP_latent_bwd] = run_latent,
-        [OP_cache_put] = run_cache_put,
-        [OP_head_gemm] = run_head_gemm,
+        [OP_mla_rope_fwd] = run_latent,
+        [OP_mla_rope_bwd] = run_latent,
+        [OP_kv_cache_append] = run_kv_cache_append,
+        [OP_per_head_gemm] = run_per_head_gemm,
         [OP_swiglu_fwd] = run_act,
         [OP_swiglu_bwd] = run_act,
         [OP_gelu_fwd] = run_act,
@@ -602,19 +603,19 @@ void op_run(const struct ops *o, const struct op_case *c, struct probe *p)
         [OP_gate_fwd] = run_gate,
         [OP_gate_bwd] = run_gate,
         [OP_xent] = run_xent,
-        [OP_hits] = run_hits,
-        [OP_xent_part] = run_xent_part,
-        [OP_xent_join] = run_xent_join,
+        [OP_top1_correct] = run_top1_correct,
+        [OP_vocab_xent_partial] = run_vocab_xent_partial,
+        [OP_vocab_xent_finish] = run_vocab_xent_finish,
         [OP_softcap] = run_softcap,
         [OP_sum] = run_sum,
         [OP_update] = run_update,
         [OP_rows_unique] = run_rows_unique,
         [OP_rows_update] = run_rows_update,
-        [OP_ortho_unit] = run_ortho_unit,
-        [OP_ortho_poly] = run_ortho_poly,
-        [OP_ortho_step] = run_ortho_step,
-        [OP_halves] = run_halves,
-        [OP_fold] = run_fold,
+        [OP_muon_normalize] = run_muon_normalize,
+        [OP_newton_schulz_poly] = run_newton_schulz_poly,
+        [OP_muon_apply] = run_muon_apply,
+        [OP_split_master] = run_split_master,
+        [OP_accumulate_tree] = run_accumulate_tree,
         [OP_normal] = run_normal,
         [OP_conv_fwd] = run_conv,
         [OP_conv_bwd] = run_conv,

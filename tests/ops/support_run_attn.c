@@ -158,7 +158,7 @@ static struct attn_grads attn_grads(const struct case_attn *c, const struct attn
 
 #define ATTN_FWD_ARGS(c, r, o_, lse_, scratch_)                                                              \
     .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
-    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .split = (r).split,            \
+    .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .cp_docs = (r).split,          \
     .keys = (r).shape.keys, .docs = (r).docs, .rows = (r).shape.rows, .heads = (c)->heads,                   \
     .heads_kv = (c)->heads_kv, .hd = (c)->hd, .hd_v = width_v(c), .window = (c)->window,                     \
     .len_max = (r).shape.len_max, .scale = (r).scale, .scratch = scratch_, .dt = (r).shape.dt
@@ -195,7 +195,7 @@ void run_attn_bwd(const struct ops *o, const struct op_case *oc, struct probe *p
     RUN(o, attn_bwd, .q = r.q, .k = r.k, .v = r.v, .o = out, .do_ = probe_in(p, "do", p->dt, count, 0, 1),
         .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
         .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
-        .cu_seqlens = r.cu, .split = r.split, .keys = r.shape.keys, .docs = r.docs, .rows = r.shape.rows,
+        .cu_seqlens = r.cu, .cp_docs = r.split, .keys = r.shape.keys, .docs = r.docs, .rows = r.shape.rows,
         .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
         .len_max = r.shape.len_max, .scale = r.scale,
         .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),

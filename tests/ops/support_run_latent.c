@@ -7,16 +7,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-RUN_CALL(latent_fwd)
-RUN_CALL(latent_bwd)
-RUN_CALL(cache_put)
-RUN_CALL(head_gemm)
+RUN_CALL(mla_rope_fwd)
+RUN_CALL(mla_rope_bwd)
+RUN_CALL(kv_cache_append)
+RUN_CALL(per_head_gemm)
 
 void run_latent(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_latent *c = &oc->latent;
     const dtype acc = dtype_acc(p->dt);
-    const bool fwd = oc->op == OP_latent_fwd, with_q = !c->k_only, with_k = !c->q_only;
+    const bool fwd = oc->op == OP_mla_rope_fwd, with_q = !c->k_only, with_k = !c->q_only;
     const int64_t gap = c->gaps ? 8 : 0, tail = 2 * c->half, wide = c->heads * (c->nope + tail),
                   pos_count = c->rows + 3;
     /* gradients are paired with inputs by name, and then have their layout */
@@ -30,7 +30,7 @@ void run_latent(const struct ops *o, const struct op_case *oc, struct probe *p)
         const void *q = with_q ? probe_in(p, "q", p->dt, c->rows * q_stride, 0, 1) : NULL;
         void *q_rot = with_q ? probe_out(p, "q_rot", PROBE_OUT, p->dt, c->rows * q_stride, tol) : NULL;
         if (q) memcpy(q_rot, q, (size_t)(c->rows * q_stride) * dtype_bytes(p->dt));
-        RUN(o, latent_fwd, .q = q_rot, .k_nope = probe_in(p, "k_nope", p->dt, c->rows * nope_stride, 0, 1),
+        RUN(o, mla_rope_fwd, .q = q_rot, .k_nope = probe_in(p, "k_nope", p->dt, c->rows * nope_stride, 0, 1),
             .k_rope = probe_in(p, "k_rope", p->dt, c->rows * rope_stride, 0, 1),
             .k = with_k ? probe_out(p, "k", PROBE_OUT, p->dt, c->rows * wide, tol) : NULL,
             .q_stride = q_stride, .k_nope_stride = nope_stride, .k_rope_stride = rope_stride,
@@ -41,7 +41,7 @@ void run_latent(const struct ops *o, const struct op_case *oc, struct probe *p)
     const void *dq_rot = with_q ? probe_in(p, "dq_rot", p->dt, c->rows * q_stride, 0, 1) : NULL;
     void *dq = with_q ? probe_out(p, "dq", PROBE_OUT, p->dt, c->rows * q_stride, tol) : NULL;
     if (dq) memcpy(dq, dq_rot, (size_t)(c->rows * q_stride) * dtype_bytes(p->dt));
-    RUN(o, latent_bwd, .dq = dq, .dk = probe_in(p, "dk", p->dt, c->rows * wide, 0, 1),
+    RUN(o, mla_rope_bwd, .dq = dq, .dk = probe_in(p, "dk", p->dt, c->rows * wide, 0, 1),
         .dk_nope = probe_out(p, "dk_nope", PROBE_OUT, p->dt, c->rows * (nope_stride + own), TOL_EXACT),
         .dk_rope = probe_out(p, "dk_rope", PROBE_OUT, p->dt, c->rows * (rope_stride + own),
                              4 * tol_reduce(acc, c->heads) * (double)c->heads),
@@ -60,7 +60,7 @@ static void *cache_of(struct probe *p, const char *before, const char *name, int
 }
 
 /* docs: lengths. The first array has rows of heads_kv hd, the second of heads_kv hd_v; with `fused` it is beside the first. */
-void run_cache_put(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_kv_cache_append(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_attn *c = &oc->attn;
     const int64_t batch = c->docs.count, w0 = c->heads_kv * c->hd, w1 = c->heads_kv * c->hd_v,
@@ -77,7 +77,7 @@ void run_cache_put(const struct ops *o, const struct op_case *oc, struct probe *
     if (w1)
         second = c->fused ? first + (size_t)w0 * dtype_bytes(p->dt)
                           : cache_of(p, "cache_2_before", "cache_2", batch * capacity * w1);
-    RUN(o, cache_put,
+    RUN(o, kv_cache_append,
         .part = {{.x = x, .cache = first, .x_stride = x_stride, .stride = stride, .width = w0},
                  {.x = x + (size_t)w0 * dtype_bytes(p->dt),
                   .cache = second,
@@ -88,7 +88,7 @@ void run_cache_put(const struct ops *o, const struct op_case *oc, struct probe *
 }
 
 /* rows and heads; k = nope, n = half; with `k_only` transposed, without it with a tail of half of k. */
-void run_head_gemm(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_per_head_gemm(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_latent *c = &oc->latent;
     const int64_t k = c->nope, n = c->half, tail = c->k_only ? 0 : k / 2, gap = c->gaps ? 3 : 0;
@@ -96,7 +96,7 @@ void run_head_gemm(const struct ops *o, const struct op_case *oc, struct probe *
                   c_stride = c->heads * c_head + 2 * gap;
     const void *a = probe_in(p, "a", p->dt, c->rows * a_stride, 0, 1),
                *w = probe_in(p, "w", p->dt, c->heads * k * n, 0, 1);
-    RUN(o, head_gemm, .a = a, .w = w,
+    RUN(o, per_head_gemm, .a = a, .w = w,
         .c = probe_out(p, "c", PROBE_OUT, p->dt, c->rows * c_stride,
                        4 * tol_reduce(dtype_acc(p->dt), k) * sqrt((double)k)),
         .a_stride = a_stride, .a_head = a_head, .c_stride = c_stride, .c_head = c_head, .rows = c->rows,

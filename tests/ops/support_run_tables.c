@@ -48,14 +48,14 @@ void run_rows_update(const struct ops *o, const struct op_case *oc, struct probe
     const bool lion = c->lion;
     const dtype sdt = c->moments_bf16 ? DTYPE_BF16 : DTYPE_F32;
     const double tol = tol_reduce(DTYPE_F32, 1);
-    const int64_t begin = c->first ? 64 : 0, no_v = c->first ? 32 : 0,
+    const int64_t begin = c->first ? 64 : 0, v_offset = c->first ? 32 : 0,
                   count = begin + (c->vocab - c->first) * c->d;
     float *w = probe_out(p, "p", PROBE_OUT, DTYPE_F32, count, tol),
           *g = probe_out(p, "sums", PROBE_OUT, DTYPE_F32, c->slots * c->d, tol);
     bf16 *copy = p->dt == DTYPE_BF16 ? probe_out(p, "w", PROBE_OUT, DTYPE_BF16, count, tol) : NULL;
     void *m = probe_out(p, "m", PROBE_OUT, sdt, count, tol),
-         *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count - no_v, tol);
-    for (int64_t i = 0; i < count - no_v && v; i++)
+         *v = lion ? NULL : probe_out(p, "v", PROBE_OUT, sdt, count - v_offset, tol);
+    for (int64_t i = 0; i < count - v_offset && v; i++)
         dtype_store(v, i, sdt, 0.01 + pow(dtype_load(v, i, sdt), 2)); /* away from 0: as run_update */
     int32_t *rows = probe_ids(p, "rows", c->slots, 1);
     for (int64_t k = 0; k < c->slots; k++) {
@@ -81,7 +81,7 @@ void run_rows_update(const struct ops *o, const struct op_case *oc, struct probe
                              .row_rate = 5,
                              .scalars = s,
                              .seed = 17,
-                             .sdt = sdt};
+                             .moment_dt = sdt};
     const struct run_arrays arrays = {.p = w,
                                       .g = g,
                                       .w = copy,
@@ -89,20 +89,21 @@ void run_rows_update(const struct ops *o, const struct op_case *oc, struct probe
                                       .v = v,
                                       .count = count,
                                       .g_count = c->slots * c->d,
-                                      .no_v = no_v,
+                                      .v_offset = v_offset,
                                       .sdt = sdt};
     struct run_again h = {0};
     struct run_pair two = {0};
     if (copy) h = run_again(o, p, &arrays), two = run_pair(o, p, &arrays);
 #define SLOTS                                                                                                \
     .rows = rows, .slots = c->slots, .width = c->d, .from = c->first, .to = c->vocab, .begin = begin,        \
-    .no_v = no_v, .key = 99, .first = 4, .stride = 2 * c->d
+    .v_offset = v_offset, .key = 99, .first = 4, .stride = 2 * c->d
     RUN(o, rows_update, .of = of, .sums = g, SLOTS);
     if (copy == NULL) return;
-    of.p = NULL, of.m = h.m, of.v = h.v, of.w = h.upper, of.low = h.low;
+    of.p = NULL, of.m = h.m, of.v = h.v, of.w = h.upper, of.master_residual = h.low;
     RUN(o, rows_update, .of = of, .sums = h.g, SLOTS);
     run_same(o, p, &h);
-    of.low = NULL, of.p = two.whole.joined, of.m = two.whole.m, of.v = two.whole.v, of.w = two.whole.upper;
+    of.master_residual = NULL, of.p = two.whole.joined, of.m = two.whole.m, of.v = two.whole.v,
+    of.w = two.whole.upper;
     RUN(o, rows_update, .of = of, .sums = two.whole.g, SLOTS);
     of.p = NULL, of.m = two.alone.m, of.v = two.alone.v, of.w = two.alone.upper;
     RUN(o, rows_update, .of = of, .sums = two.alone.g, SLOTS);

@@ -7,25 +7,25 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-RUN_CALL(ahead)
-RUN_CALL(hits)
-RUN_CALL(xent_part)
-RUN_CALL(xent_join)
+RUN_CALL(shift_tokens)
+RUN_CALL(top1_correct)
+RUN_CALL(vocab_xent_partial)
+RUN_CALL(vocab_xent_finish)
 RUN_CALL(ngram)
 RUN_CALL(ngram_gate_fwd)
 RUN_CALL(ngram_gate_bwd)
 
-void run_ahead(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_shift_tokens(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
-    const struct case_ahead *c = &oc->ahead;
+    const struct case_shift_tokens *c = &oc->shift_tokens;
     const int32_t *cu = run_cu_seqlens(&c->docs, p);
     const int64_t rows = cu[c->docs.count];
-    RUN(o, ahead, .in = probe_ids(p, "in", rows, 1000), .out = probe_out_ids(p, "out", rows), .none = -7,
-        .cu_seqlens = cu, .k = c->k, .docs = c->docs.count, .rows = rows);
+    RUN(o, shift_tokens, .in = probe_ids(p, "in", rows, 1000), .out = probe_out_ids(p, "out", rows),
+        .none = -7, .cu_seqlens = cu, .k = c->k, .docs = c->docs.count, .rows = rows);
 }
 
 /* Rows of four kinds: as drawn, the target far above, the target equal to another column, ignored. Padding is above everything. */
-void run_hits(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_top1_correct(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_xent *c = &oc->xent;
     const dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc;
@@ -38,7 +38,7 @@ void run_hits(const struct ops *o, const struct op_case *oc, struct probe *p)
         if (t % 4 == 2) dtype_store(z, at + (targets[t] + 1) % c->used, ldt, 8);
         if (t % 4 == 3) targets[t] = TARGET_IGNORE;
     }
-    RUN(o, hits, .logits = z, .targets = targets,
+    RUN(o, top1_correct, .logits = z, .targets = targets,
         .hits = probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows, .vocab = c->vocab,
         .vocab_used = c->used, .dt = p->dt, .ldt = ldt);
 }
@@ -51,11 +51,11 @@ static const int32_t *targets_of(const struct case_slice *c, struct probe *p)
     return targets;
 }
 
-void run_xent_part(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_vocab_xent_partial(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_slice *c = &oc->slice;
     const dtype acc = dtype_acc(p->dt), ldt = p->narrow_logits ? p->dt : acc;
-    RUN(o, xent_part, .logits = probe_in(p, "logits", ldt, c->rows * c->vocab, 0, 3),
+    RUN(o, vocab_xent_partial, .logits = probe_in(p, "logits", ldt, c->rows * c->vocab, 0, 3),
         .targets = targets_of(c, p),
         .part = probe_out(p, "part", PROBE_OUT, acc, c->rows * XENT_PARTS,
                           tol_reduce(acc, c->vocab) * sqrt((double)c->vocab)),
@@ -64,7 +64,7 @@ void run_xent_part(const struct ops *o, const struct op_case *oc, struct probe *
 }
 
 /* The parts are drawn: no logits belong to those of other ranks. */
-void run_xent_join(const struct ops *o, const struct op_case *oc, struct probe *p)
+void run_vocab_xent_finish(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_slice *c = &oc->slice;
     const double scale = 0.125;
@@ -79,7 +79,7 @@ void run_xent_join(const struct ops *o, const struct op_case *oc, struct probe *
     }
     void *dz = c->no_grad ? NULL : probe_out(p, "dlogits", PROBE_OUT, out_dt, count, scale * tol);
     if (c->in_place) z = memcpy(dz, z, (size_t)count * dtype_bytes(ldt));
-    RUN(o, xent_join, .logits = z, .dlogits = dz, .targets = targets_of(c, p), .parts = part,
+    RUN(o, vocab_xent_finish, .logits = z, .dlogits = dz, .targets = targets_of(c, p), .parts = part,
         .loss = probe_out(p, "loss", PROBE_OUT, acc, c->rows, tol),
         .z_term = c->z_loss && c->no_grad ? probe_out(p, "z_term", PROBE_OUT, acc, c->rows, tol) : NULL,
         .hits = dz ? NULL : probe_out(p, "hits", PROBE_OUT, acc, c->rows, TOL_EXACT), .rows = c->rows,

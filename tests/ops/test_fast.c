@@ -195,7 +195,7 @@ static void stochastic_rounding_draws_the_same_numbers_in_every_set(void **state
                                       .beta2 = 0.99,
                                       .scalars = &scalars,
                                       .seed = 3,
-                                      .sdt = DTYPE_BF16};
+                                      .moment_dt = DTYPE_BF16};
         assert_int_equal(sets[s / 2].update(&a, NULL), STATUS_OK);
         int differ = 0, compared = 0;
         for (int c = 0; c < a.chunk_count; c++)
@@ -243,7 +243,7 @@ static void moments_in_8_bits_have_the_same_codes_in_every_set(void **state)
                                           .eps = 1e-8,
                                           .scalars = &scalars,
                                           .seed = 3,
-                                          .sdt = DTYPE_U8};
+                                          .moment_dt = DTYPE_U8};
             assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
         }
         int differ = 0;
@@ -291,15 +291,15 @@ static void halves_of_an_update_have_the_bits_of_the_whole(void **state)
                                 .clip = 1,
                                 .scalars = &scalars,
                                 .seed = 3,
-                                .sdt = DTYPE_BF16};
+                                .moment_dt = DTYPE_BF16};
         assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
         whole = scalars;
         scalars.grad_norm = scalars.clip_factor = 0;
-        a.p = p[1], a.m = m[1], a.v = v[1], a.half = UPDATE_SQUARES;
+        a.p = p[1], a.m = m[1], a.v = v[1], a.phase = UPDATE_CHUNK_NORMS;
         assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
         assert_true(p[1][0] == 0 && scalars.grad_norm == 0);
         for (int c = 0; c < CHUNKS; c++) scalars.grad_squares += squares[c];
-        a.half = UPDATE_RULE, a.chunk_count = 1;
+        a.phase = UPDATE_APPLY, a.chunk_count = 1;
         for (int c = 0; c < CHUNKS; c++, a.chunks++) assert_int_equal(sets[s].update(&a, NULL), STATUS_OK);
         assert_true(scalars.grad_norm == whole.grad_norm && scalars.clip_factor == whole.clip_factor);
         assert_memory_equal(p[0], p[1], sizeof p[0]);
@@ -318,7 +318,7 @@ static void halves_of_an_update_have_the_bits_of_the_whole(void **state)
                  .first = WIDTH + k * columns,
                  .width = columns,
                  .stride = WIDTH,
-                 .into = 16}};
+                 .col_offset = 16}};
             for (int i = 0; i < SLICE; i++) part[i] = g[i / columns * WIDTH + k * columns + i % columns];
             a.p = p[1] + k * SLICE, a.m = m[1] + k * SLICE, a.v = v[1] + k * SLICE, a.chunks = cut,
             a.chunk_count = 2;

@@ -24,7 +24,7 @@ static const struct {
     {OP_rope_bwd, OP_rope_fwd},
     {OP_attn_bwd, OP_attn_fwd},
     {OP_ngram_gate_bwd, OP_ngram_gate_fwd},
-    {OP_latent_bwd, OP_latent_fwd},
+    {OP_mla_rope_bwd, OP_mla_rope_fwd},
     {OP_swiglu_bwd, OP_swiglu_fwd},
     {OP_gelu_bwd, OP_gelu_fwd},
     {OP_gate_bwd, OP_gate_fwd},

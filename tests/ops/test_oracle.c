@@ -220,14 +220,16 @@ static void optimizers_take_the_known_first_step(void **state)
     float p[] = {1, 1, 1}, g[] = {4, -0.5f, 0}, m[3] = {0}, v[3] = {0};
     bf16 w[3];
     RUN(update, .rule = UPDATE_ADAMW, .eps = 1e-12, .p = p, .g = g, .m = m, .v = v, .w = w, .chunks = &chunk,
-        .chunk_count = 1, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .scalars = &s, .sdt = DTYPE_F32);
+        .chunk_count = 1, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .scalars = &s,
+        .moment_dt = DTYPE_F32);
     assert_true(fabs(p[0] - (decayed - 0.125)) < 1e-6 && fabs(p[1] - (decayed + 0.125)) < 1e-6);
     assert_true(m[0] == 2 && v[0] == 4 && g[0] == 0 && g[1] == 0);
     assert_true(s.grad_norm == norm && s.clip_factor == 1);
     assert_int_equal(w[0], bf16_from_f32(p[0]));
     float pl[] = {1, 1, 1}, gl[] = {4, -0.5f, 0}, ml[3] = {0};
     RUN(update, .rule = UPDATE_LION, .p = pl, .g = gl, .m = ml, .chunks = &chunk, .chunk_count = 1,
-        .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .clip = 2 * norm, .scalars = &s, .sdt = DTYPE_F32);
+        .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5, .clip = 2 * norm, .scalars = &s,
+        .moment_dt = DTYPE_F32);
     assert_true(pl[0] == (float)(decayed - 0.125) && pl[1] == (float)(decayed + 0.125) &&
                 pl[2] == (float)decayed);
     assert_true(ml[0] == 1 && gl[0] == 0 && s.clip_factor == 1);
@@ -251,8 +253,8 @@ static void a_hit_is_alone_at_the_top(void **state)
     const double logits[] = {1, 3, 2, -1, 9, 1, 3, 2, -1, 9, 1, 3, 3, -1, 9, 1, 3, 2, -1, 9};
     const int32_t targets[] = {1, 2, 1, TARGET_IGNORE};
     double hits[4];
-    RUN(hits, .logits = logits, .targets = targets, .hits = hits, .rows = 4, .vocab = 5, .vocab_used = 4,
-        .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    RUN(top1_correct, .logits = logits, .targets = targets, .hits = hits, .rows = 4, .vocab = 5,
+        .vocab_used = 4, .dt = DTYPE_F64, .ldt = DTYPE_F64);
     for (int t = 0; t < 4; t++) assert_true(hits[t] == (t == 0));
 }
 
@@ -268,21 +270,21 @@ static void slices_of_a_row_make_the_whole(void **state)
     for (int i = 0; i < ROWS_ * V; i++) z[i] = 3 * sin(7.0 * i);
     z[V + 11] = 9, z[4 * V + 6] = 8,
           z[4 * V + 9] = 8; /* row 1: a hit; row 4: level with a column elsewhere */
-    RUN(hits, .logits = z, .targets = targets, .hits = hits, .rows = ROWS_, .vocab = V, .vocab_used = V,
-        .dt = DTYPE_F64, .ldt = DTYPE_F64);
+    RUN(top1_correct, .logits = z, .targets = targets, .hits = hits, .rows = ROWS_, .vocab = V,
+        .vocab_used = V, .dt = DTYPE_F64, .ldt = DTYPE_F64);
     RUN(xent, .logits = z, .dlogits = dz, .targets = targets, .loss = loss, .rows = ROWS_, .vocab = V,
         .vocab_used = V, .grad_scale = &scale, .z_loss = 0.01, .dt = DTYPE_F64, .ldt = DTYPE_F64);
     assert_true(hits[1] == 1 && hits[4] == 0);
     for (int k = 0; k < SLICES; k++) {
         for (int i = 0; i < ROWS_ * SLICE; i++) mine[k][i] = z[i / SLICE * V + k * SLICE + i % SLICE];
-        RUN(xent_part, .logits = mine[k], .targets = targets, .part = parts[k], .rows = ROWS_, .vocab = SLICE,
-            .slice = k, .slices = SLICES, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+        RUN(vocab_xent_partial, .logits = mine[k], .targets = targets, .part = parts[k], .rows = ROWS_,
+            .vocab = SLICE, .slice = k, .slices = SLICES, .dt = DTYPE_F64, .ldt = DTYPE_F64);
     }
     for (int k = 0; k < SLICES; k++) {
         double got[ROWS_], hit[ROWS_];
-        RUN(xent_join, .logits = mine[k], .dlogits = mine[k], .targets = targets, .parts = parts, .loss = got,
-            .hits = hit, .rows = ROWS_, .vocab = SLICE, .slice = k, .slices = SLICES, .grad_scale = &scale,
-            .z_loss = 0.01, .dt = DTYPE_F64, .ldt = DTYPE_F64);
+        RUN(vocab_xent_finish, .logits = mine[k], .dlogits = mine[k], .targets = targets, .parts = parts,
+            .loss = got, .hits = hit, .rows = ROWS_, .vocab = SLICE, .slice = k, .slices = SLICES,
+            .grad_scale = &scale, .z_loss = 0.01, .dt = DTYPE_F64, .ldt = DTYPE_F64);
         for (int t = 0; t < ROWS_; t++) assert_true(fabs(got[t] - loss[t]) < 1e-14 && hit[t] == hits[t]);
         for (int i = 0; i < ROWS_ * SLICE; i++)
             assert_true(fabs(mine[k][i] - dz[i / SLICE * V + k * SLICE + i % SLICE]) < 1e-15);

@@ -136,7 +136,7 @@ static void muon_is_its_reference(void **state)
     struct fixture f;
     fixture_open(&f);
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "w");
-    f.p.rows[0].stored = true;
+    f.p.rows[0].gemm_overwrites_grad = true;
     params_split(&f.p, 0, SPLIT_NONE, parts, 3);
     fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_FP32);
     assert_int_equal(f.p.total_v, 0);
@@ -162,7 +162,7 @@ static void stacked_matrices_move_as_they_would_apart(void **state)
     params_add(&f.p, ROLE_MATRIX, 0, 60, COLS, "stacked");
     params_split(&f.p, 0, SPLIT_NONE, two, 2);
     for (int i = 0; i < 4; i++) params_add(&f.p, ROLE_RESIDUAL, 0, two[i % 2], COLS, "apart.%d", i);
-    for (int i = 0; i < 5; i++) f.p.rows[i].stored = true;
+    for (int i = 0; i < 5; i++) f.p.rows[i].gemm_overwrites_grad = true;
     assert_int_equal(params_matrix_count(&f.p.rows[0]), 4);
     fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_FP32);
     stacked = params_master(&f.p, 0);
@@ -192,7 +192,7 @@ static void what_is_no_matrix_goes_to_adamw(void **state)
         params_add(&f[kind].p, ROLE_EMBED, 0, 20, 10, "embed");
         params_add(&f[kind].p, ROLE_MATRIX, 0, 20, 10, "router");
         params_add(&f[kind].p, ROLE_NORM, 1, 200, 0, "norm");
-        for (int i = 0; i < 4; i++) f[kind].p.rows[i].stored = true;
+        for (int i = 0; i < 4; i++) f[kind].p.rows[i].gemm_overwrites_grad = true;
         f[kind].p.rows[2].rowwise = true;
         f[kind].spec.train_clip = 1;
         if (kind == 0) f[kind].spec.optim_lr *= 0.5;
@@ -220,13 +220,13 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     struct fixture f;
     fixture_open(&f);
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "matrix");
-    f.p.rows[0].stored = true;
+    f.p.rows[0].gemm_overwrites_grad = true;
     fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_INT8);
     memcpy(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     memcpy(params_grad(&f.p, 0), f.ref.gw[0], sizeof f.ref.gw[0]);
     ((float *)params_grad(&f.p, 0))[7] = INFINITY;
     take_step(&f, 0);
-    assert_int_equal(optim_blame(&f.run, NULL), STATUS_NUMERIC);
+    assert_int_equal(optim_find_nonfinite_grad(&f.run, NULL), STATUS_NUMERIC);
     assert_memory_equal(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     assert_true(f.p.m_scale[0] == 0);
     fixture_close(&f);
@@ -239,7 +239,7 @@ static void muon_with_momentum_in_8_bits_is_near_its_reference(void **state)
     struct fixture f;
     fixture_open(&f);
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "w");
-    f.p.rows[0].stored = true;
+    f.p.rows[0].gemm_overwrites_grad = true;
     params_split(&f.p, 0, SPLIT_NONE, parts, 3);
     fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_INT8);
     memcpy(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);

@@ -48,7 +48,8 @@ static void add_rows(struct params *p)
     params_add(p, ROLE_RESIDUAL, 0, 60, 70, "beside"); /* of muon's, as the one before */
     p->rows[LAST].part_count = 2; /* matrices of two shapes, one of which is longer than a slot */
     p->rows[LAST].parts[0] = 90, p->rows[LAST].parts[1] = 207;
-    p->rows[MATRIX].stored = p->rows[LAST].stored = p->rows[ADAM].stored = true;
+    p->rows[MATRIX].gemm_overwrites_grad = p->rows[LAST].gemm_overwrites_grad =
+        p->rows[ADAM].gemm_overwrites_grad = true;
     p->rows[RATE].derived[DERIVED_F32] = p->rows[ROUTER].derived[DERIVED_F32] = true;
 }
 
@@ -102,7 +103,7 @@ static void take_step(struct fixture *f, const struct run_spec *r, int64_t step)
     for (size_t k = 0; k < whole_below(p, 2); k++)
         g[k] = (float)(rng_uniform(7, RNG_TEST, (uint64_t)step, k) - 0.5);
     /* Under ZeRO no run has both routers and a state in host memory: no loads, so that they stay. */
-    const struct param_held held = params_held(p, ROUTER);
+    const struct param_local_range held = params_local_range(p, ROUTER);
     float *load = g + (p->zero < 2 ? p->rows[ROUTER].offset + held.from : held.at);
     for (int64_t k = 0; k < held.to - held.from; k++) load[k] = p->zero ? 0 : (float)(k * (k + step) % 7);
     f->scalars = (struct step_scalars){.lr = 0.01};
@@ -193,7 +194,7 @@ static void matrices_travel_without_second_moments(void **state)
         int64_t matrices = 0, rest = 0, steps = 0;
         for (int i = 0; i < p->count; i++) {
             const struct param *row = &p->rows[i];
-            if (row->role != ROLE_BALANCE) *(row->ortho ? &matrices : &rest) += row->count;
+            if (row->role != ROLE_BALANCE) *(row->muon ? &matrices : &rest) += row->count;
         }
         /* a piece may hold the padding between its rows */
         const double least = (half ? 8 : 4) * (double)matrices + (half ? 12 : 8) * (double)rest;
@@ -204,7 +205,7 @@ static void matrices_travel_without_second_moments(void **state)
             steps += o->pieces[k].end - o->pieces[k].begin;
         }
         assert_int_equal(steps, half ? matrices : 0);
-        assert_true(!half || o->piece_count - o->step_first > p->ortho_count);
+        assert_true(!half || o->piece_count - o->step_first > p->muon_count);
         fixture_close(&f);
     }
 }

@@ -69,7 +69,7 @@ static void fixture_open(struct fixture *f, dtype moment_dt)
     params_add(&f->p, ROLE_NORM, 1, 5, 0, "norm");
     params_add(&f->p, ROLE_BIAS, 0, 3, 0, "bias");
     params_add(&f->p, ROLE_BALANCE, 0, 3, 0, "router");
-    f->p.rows[1].stored = true;
+    f->p.rows[1].gemm_overwrites_grad = true;
     params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
                                                 .moment_dt = moment_dt,
                                                 .with_grad = 1,
@@ -158,7 +158,7 @@ static void a_routers_bias_moves_by_the_loads_alone(void **state)
     assert_true(((float *)f.p.m + f.p.rows[4].offset)[0] == 0);
     near(f.scalars.load_max, 1.8);
     near(f.scalars.load_min, 0.2);
-    assert_int_equal(f.p.unique, 16 + 15 + 5 + 3);
+    assert_int_equal(f.p.param_count, 16 + 15 + 5 + 3);
     fixture_close(&f);
 }
 
@@ -173,7 +173,7 @@ static void a_gradient_that_is_not_finite_names_its_parameter(void **state)
     ((float *)params_grad(&f.p, 0))[0] = 1;
     take_step(&f, &r, 0);
     assert_false(isfinite(f.scalars.grad_norm));
-    assert_int_equal(optim_blame(&f.run, NULL), STATUS_NUMERIC);
+    assert_int_equal(optim_find_nonfinite_grad(&f.run, NULL), STATUS_NUMERIC);
     assert_non_null(strstr(status_message(), "norm"));
     assert_true(*(float *)params_master(&f.p, 1) == 1.0f); /* nothing was updated */
     assert_true(*(float *)f.p.m == 0 && *(float *)params_grad(&f.p, 0) == 1);
@@ -230,7 +230,7 @@ static void weights_without_masters_move_by_less_than_their_last_place(void **st
                                       .beta2 = 0.99,
                                       .scalars = &scalars,
                                       .seed = 5,
-                                      .sdt = DTYPE_F32};
+                                      .moment_dt = DTYPE_F32};
         assert_int_equal(ops.update(&a, NULL), STATUS_OK);
     }
     for (int i = 0; i < COUNT; i++) mean += (double)bf16_to_f32(w[i]) / COUNT;
@@ -271,7 +271,7 @@ static void moments_in_8_bits_die_out_beside_lively_ones(void **state)
                                                           .eps = 1e-8,
                                                           .scalars = &scalars,
                                                           .seed = 5,
-                                                          .sdt = DTYPE_U8},
+                                                          .moment_dt = DTYPE_U8},
                                     NULL),
                          STATUS_OK);
     }

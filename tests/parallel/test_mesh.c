@@ -28,7 +28,7 @@ static void neighbours_share_a_copy_out(void **state)
                     assert_int_equal(m.tp_rank, rank % tp);
                     assert_int_equal(m.pp_rank, rank / tp / DP);
                     assert_int_equal(mesh_replica(&m), r / shard);
-                    assert_int_equal(mesh_part(&m), r % shard);
+                    assert_int_equal(mesh_shard_rank(&m), r % shard);
                     assert_int_equal(taken[m.pp_rank][m.tp_rank][m.dp_rank]++, 0);
                     if (shard == DP) assert_int_equal(m.dp_rank, r);
                 }
@@ -48,13 +48,13 @@ static void context_ranks_stand_between_tensor_and_data(void **state)
                 const struct mesh m = mesh_place(&shape, rank);
                 assert_int_equal(((m.pp_rank * DP + m.dp_rank) * 2 + m.cp_rank) * tp + m.tp_rank, rank);
                 assert_int_equal(mesh_replica(&m), rank / tp % (2 * DP) / shard);
-                assert_int_equal(mesh_part(&m), rank / tp % (2 * DP) % shard);
-                assert_int_equal(m.dp_cp_rank, mesh_part(&m) * (2 * DP / shard) + mesh_replica(&m));
+                assert_int_equal(mesh_shard_rank(&m), rank / tp % (2 * DP) % shard);
+                assert_int_equal(m.dp_cp_rank, mesh_shard_rank(&m) * (2 * DP / shard) + mesh_replica(&m));
             }
         }
 }
 
-/* comm_sum's rule: those with even numbers plus those with odd numbers, each by the same rule. */
+/* comm_all_reduce's rule: those with even numbers plus those with odd numbers, each by the same rule. */
 static float tree(const float *x, int count, int stride)
 {
     if (count == 1) return x[0];
@@ -71,7 +71,7 @@ static void sums_inside_and_across_copies_are_the_tree_of_all(void **state)
         float parts[DP][DP], copies[DP], ranks[DP];
         for (int rank = 0; rank < DP; rank++) {
             const struct mesh m = mesh_place(&shape, rank);
-            parts[mesh_replica(&m)][mesh_part(&m)] = x[m.dp_rank];
+            parts[mesh_replica(&m)][mesh_shard_rank(&m)] = x[m.dp_rank];
             ranks[rank] = x[m.dp_rank];
         }
         for (int c = 0; c < DP / shard; c++) copies[c] = tree(parts[c], shard, 1);

@@ -14,7 +14,7 @@ struct fixture {
     struct params p;
     struct arena param, grad;
     struct mesh mesh;
-    struct sync sync;
+    struct grad_reduce grad_reduce;
     struct side_stream side_stream;
     struct ops ops;
     struct zero zero;
@@ -38,7 +38,7 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
     f->mesh =
         mesh_place(&(struct mesh_shape){.pp = 1, .dp = 1, .tp = 1, .chunks = 1, .zero = 3, .shard = 1}, 0);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    sync_lay(&f->sync, &f->mesh, groups, &f->p, &f->grad);
+    grad_reduce_lay(&f->grad_reduce, &f->mesh, groups, &f->p, &f->grad);
     zero_lay(&f->zero, &f->p,
              &(struct zero_lay){.mesh = &f->mesh,
                                 .param = &f->param,
@@ -48,10 +48,10 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
                                 .stores = 1,
                                 .embedding_resident = stays});
     assert_int_equal(side_stream_open(&f->side_stream, NULL), STATUS_OK);
-    assert_int_equal(
-        zero_open(&f->zero,
-                  &(struct zero_open){.sync = &f->sync, .ops = &f->ops, .side_stream = &f->side_stream}),
-        STATUS_OK);
+    assert_int_equal(zero_open(&f->zero, &(struct zero_open){.grad_reduce = &f->grad_reduce,
+                                                             .ops = &f->ops,
+                                                             .side_stream = &f->side_stream}),
+                     STATUS_OK);
     zero_invalidate(&f->zero);
 }
 
@@ -85,7 +85,7 @@ static void own_is(struct fixture *f, int unit, float value)
 /* Enters a unit; `next` (-1: none) is on its way from then on: what its weights become later is not seen. */
 static void enter(struct fixture *f, int unit, enum unit_use use, int next)
 {
-    assert_int_equal(params_enter(&f->p, unit, use), STATUS_OK);
+    assert_int_equal(params_unshard(&f->p, unit, use), STATUS_OK);
     if (use == UNIT_FORWARD || unit > 0) holds(&f->p, f->p.units[unit].weight, unit, (float)unit);
     for (int u = 0; u < UNITS; u++) own_is(f, u, u == next || u == unit ? -1 : (float)u);
 }
@@ -123,13 +123,13 @@ static void a_block_that_is_left_keeps_its_gradients(void **state)
     for (int u = 0; u < UNITS; u++) own_is(&f, u, (float)u);
     float *before = NULL;
     for (int u = BLOCKS; u > 0; u--) {
-        assert_int_equal(params_enter(&f.p, u, UNIT_BACKWARD), STATUS_OK);
+        assert_int_equal(params_unshard(&f.p, u, UNIT_BACKWARD), STATUS_OK);
         holds(&f.p, f.p.units[u].grad, u, 0);
         if (before) holds(&f.p, before, u, (float)(u + 1)); /* its sum may be under way */
         before = f.p.units[u].grad;
         fill(&f.p, before, u, (float)u);
         fill(&f.p, before, u + 1, (float)u); /* to the end of the place */
-        assert_int_equal(params_leave(&f.p, u), STATUS_OK);
+        assert_int_equal(params_reshard(&f.p, u), STATUS_OK);
         assert_null(f.p.units[u].grad);
     }
     fixture_close(&f);
@@ -145,25 +145,25 @@ static void experts_come_and_go_with_their_block(void **state)
         struct param_unit *experts = &f.p.units[EXPERTS];
         own_is(&f, EXPERTS, 7);
         for (int u = 0; u <= END; u++) {
-            assert_int_equal(params_enter(&f.p, u, UNIT_FORWARD), STATUS_OK);
+            assert_int_equal(params_unshard(&f.p, u, UNIT_FORWARD), STATUS_OK);
             if (u < WITH) assert_null(experts->weight);
             if (u == WITH) holds(&f.p, experts->weight, EXPERTS, 7);
             assert_null(experts->grad);
         }
         f.zero.half = (enum zero_half)half;
         for (int u = BLOCKS; u > 0; u--) {
-            assert_int_equal(params_enter(&f.p, u, UNIT_BACKWARD), STATUS_OK);
+            assert_int_equal(params_unshard(&f.p, u, UNIT_BACKWARD), STATUS_OK);
             assert_true((experts->grad != NULL) == (u == WITH));
             if (u == WITH) holds(&f.p, experts->weight, EXPERTS, 7);
             if (u == WITH) holds(&f.p, experts->grad, EXPERTS, 0);
-            assert_int_equal(params_leave(&f.p, u), STATUS_OK);
+            assert_int_equal(params_reshard(&f.p, u), STATUS_OK);
             assert_null(experts->grad);
         }
         f.zero.half = ZERO_WEIGHTS;
         for (int u = BLOCKS; u > 0 && half == ZERO_INPUTS; u--) {
-            assert_int_equal(params_enter(&f.p, u, UNIT_BACKWARD), STATUS_OK);
+            assert_int_equal(params_unshard(&f.p, u, UNIT_BACKWARD), STATUS_OK);
             assert_null(experts->grad);
-            assert_int_equal(params_leave(&f.p, u), STATUS_OK);
+            assert_int_equal(params_reshard(&f.p, u), STATUS_OK);
         }
         fixture_close(&f);
     }

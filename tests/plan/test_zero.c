@@ -63,9 +63,9 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                 for (int u = 0; u < p->unit_count; u++) {
                     sum += p->units[u].count;
                     if (p->units[u].count > largest) largest = p->units[u].count;
-                    if (zero) assert_true(p->units[u].count % (shards * p->units[u].grid) == 0);
+                    if (zero) assert_true(p->units[u].count % (shards * p->units[u].chunk_align) == 0);
                 }
-                const double total = (double)p->total, padding = total - (double)p->unique,
+                const double total = (double)p->total, padding = total - (double)p->param_count,
                              rope = 64 * 64 * 8;
                 assert_true(sum == p->total && p->own == p->total / (zero ? shards : 1));
                 const double tables = (double)p->chunk_count * (sizeof(struct update_chunk) + 8) +
@@ -81,7 +81,7 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                     if (got[i] < least[i] || got[i] > least[i] + slack[i])
                         fail_msg("precision %d, stage %d of %d, arena %d: %.0f bytes, not %.0f to %.0f",
                                  precision, zero, shards, i, got[i], least[i], least[i] + slack[i]);
-                assert_true(padding < (double)p->unit_count * shards * PARAMS_GRID + 256. * p->count);
+                assert_true(padding < (double)p->unit_count * shards * PARAMS_CHUNK_ALIGN + 256. * p->count);
                 assert_int_equal(plan_reserve(&m, &d, &rank, &a, &args), STATUS_OK);
 #define X(field, category, text) assert_int_equal(m.field.size, plan.field.peak);
                 MEMORY_LIST(X)
@@ -113,16 +113,16 @@ static void parts_make_up_the_whole(void **state)
         rows = d.params.count;
         assert_true(rows <= 256);
         for (int i = 0; i < rows; i++) {
-            const struct param_held h = params_held(&d.params, i);
+            const struct param_local_range h = params_local_range(&d.params, i);
             held[rank][i][0] = h.from, held[rank][i][1] = h.to;
             assert_true(h.from == h.to || (h.at >= 0 && h.at + h.to - h.from <= d.params.own));
             if (rank == 0) assert_int_equal(h.from, 0);
             if (rank > 0) assert_int_equal(h.from, held[rank - 1][i][1]);
             if (rank == 3) assert_int_equal(h.to, d.params.rows[i].count);
-            assert_true(h.from == h.to || d.params.rows[i].ortho ||
-                        (h.at >= d.params.rows[i].no_v &&
-                         h.at + h.to - h.from - d.params.rows[i].no_v <= d.params.total_v));
-            if (d.params.rows[i].ortho) of_v += (h.to - h.from + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+            assert_true(h.from == h.to || d.params.rows[i].muon ||
+                        (h.at >= d.params.rows[i].v_offset &&
+                         h.at + h.to - h.from - d.params.rows[i].v_offset <= d.params.total_v));
+            if (d.params.rows[i].muon) of_v += (h.to - h.from + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
         }
         of_v += d.params.total_v - d.params.own;
         activations_fini(&a);

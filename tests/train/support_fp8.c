@@ -128,7 +128,8 @@ void fp8_same_state(const struct trainer *a, const struct trainer *b, const char
     const size_t n = (size_t)p->total, linear = (size_t)p->fp8.count * sizeof(float),
                  moment = dtype_bytes(p->moment_dt);
     same(&of, p->weight, q->weight, 2 * n, "weights");
-    if (p->low) same(&of, p->low, q->low, 2 * n, "lower halves of master weights");
+    if (p->master_residual)
+        same(&of, p->master_residual, q->master_residual, 2 * n, "lower halves of master weights");
     same(&of, p->m, q->m, moment * n, "first moments");
     same(&of, p->v, q->v, moment * n, "second moments");
     assert_int_equal(p->fp8.count, q->fp8.count);

@@ -120,12 +120,13 @@ static void same_state(const struct pair *of)
 {
     const struct params *p = &of->a->decoder.params, *q = &of->b->decoder.params;
     const size_t bytes = (size_t)p->total * sizeof(float);
-    if (p->low) same(of, p->low, q->low, bytes / 2, "lower halves of master weights");
+    if (p->master_residual)
+        same(of, p->master_residual, q->master_residual, bytes / 2, "lower halves of master weights");
     same(of, p->weight, q->weight, (size_t)p->total * dtype_bytes(p->dt), "weights");
     same(of, p->m, q->m, bytes, "first moments");
     same(of, p->v, q->v, (size_t)p->total_v * sizeof(float), "second moments");
     for (int i = 0; i < p->count; i++)
-        if (p->rows[i].stored)
+        if (p->rows[i].gemm_overwrites_grad)
             same(of, params_grad(p, i), params_grad(q, i), (size_t)p->rows[i].count * sizeof(float),
                  p->rows[i].name);
 }

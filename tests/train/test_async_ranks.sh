@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ckpt.async of several ranks: they copy their parts while training goes on, rank 0 writes the files, and these are the ones of a save that
-# training waits for. Each copy is made late: an optimizer that does not wait for it (save_captured) changes what is saved.
+# training waits for. Each copy is made late: an optimizer that does not wait for it (save_wait_before_update) changes what is saved.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
 export INGOT_SAVE_DELAY_MS=40

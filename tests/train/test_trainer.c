@@ -72,7 +72,7 @@ static void holds(const struct trainer *t, const float *want)
     const struct params *p = &t->decoder.params;
     const size_t n = (size_t)p->total;
     float *got = calloc(n, sizeof *got);
-    assert_true(p->master == NULL && p->low != NULL && p->derived[DERIVED_F32].bytes > 0);
+    assert_true(p->master == NULL && p->master_residual != NULL && p->derived[DERIVED_F32].bytes > 0);
     assert_int_equal(master_weights_get(&t->exec, got), STATUS_OK);
     assert_memory_equal(got, want, n * sizeof *got);
     for (int i = 0; i < p->count; i++) {

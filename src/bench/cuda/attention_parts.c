@@ -73,7 +73,7 @@ static status part_of(struct gpu *c, const struct call *whole, int64_t rank, int
     TRY(dev_upload(&c->s, at, &doc, sizeof doc));
     TRY(dev_sync(&c->s));
     *out = *whole;
-    out->fwd.split = out->bwd.split = at;
+    out->fwd.cp_docs = out->bwd.cp_docs = at;
     out->fwd.keys = out->bwd.keys = keys;
     out->fwd.rows = out->bwd.rows = 2 * chunk;
     return STATUS_OK;

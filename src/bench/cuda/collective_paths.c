@@ -39,7 +39,7 @@ static bool serves_all(const struct col *c, enum col_op op)
 
 static status comm_path_open(struct col *c)
 {
-    TRY(take_memory(c, comm_sum_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32)));
+    TRY(take_memory(c, comm_all_reduce_scratch(c->ranks, (int64_t)(c->bytes / sizeof(float)), DTYPE_F32)));
     c->s.side = c->path->side_stream;
     return comm_devices_register(c->comm, c->memory.base, c->memory.size);
 }
@@ -56,7 +56,8 @@ static status comm_path_call(struct col *c, enum col_op op, int64_t count)
     const int64_t part = count / c->ranks;
     const size_t share = (size_t)part * sizeof(float), bytes = (size_t)count * sizeof(float);
     switch (op) {
-    case COL_ALL_REDUCE: return comm_sum(c->comm, "all_reduce", c->out, count, DTYPE_F32, c->scratch, &c->s);
+    case COL_ALL_REDUCE:
+        return comm_all_reduce(c->comm, "all_reduce", c->out, count, DTYPE_F32, c->scratch, &c->s);
     case COL_ALL_GATHER: return comm_all_gather(c->comm, "all_gather", c->in, c->out, share, &c->s);
     case COL_REDUCE_SCATTER:
         return comm_reduce_scatter(c->comm, "reduce_scatter", c->in, c->out, part, DTYPE_F32, c->scratch,

@@ -168,23 +168,23 @@ static status run_rope_bwd(struct call *k)
 }
 /* Heads of 128 + 64 elements, as in DeepSeek-V3: only the 64 are rotated in q. */
 enum { NOPE = 128, TAIL = 64 };
-static status run_latent_fwd(struct call *k)
+static status run_mla_rope_fwd(struct call *k)
 {
     const struct sparse_grad *t = &k->gpu->tables;
     const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
                   wide = heads * (NOPE + TAIL);
-    CALL(latent_fwd, .q = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
+    CALL(mla_rope_fwd, .q = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
          .k_nope = in(k, k->dt, n * NOPE), .k_rope = in(k, k->dt, rows * TAIL),
          .k = out(k, k->dt, rows * wide), .q_stride = wide, .k_nope_stride = heads * NOPE,
          .k_rope_stride = TAIL, .positions = t->positions, .cos = t->cos, .sin = t->sin, .rows = rows,
          .heads = heads, .nope = NOPE, .half = TAIL / 2, .pos_count = POSITIONS, .dt = k->dt);
 }
-static status run_latent_bwd(struct call *k)
+static status run_mla_rope_bwd(struct call *k)
 {
     const struct sparse_grad *t = &k->gpu->tables;
     const int64_t rows = k->shape->rows, heads = k->shape->heads, n = rows * heads,
                   wide = heads * (NOPE + TAIL);
-    CALL(latent_bwd, .dq = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
+    CALL(mla_rope_bwd, .dq = take(k, k->dt, rows * wide, 2 * (double)(n * TAIL)),
          .dk = in(k, k->dt, rows * wide), .dk_nope = out(k, k->dt, n * NOPE),
          .dk_rope = out(k, k->dt, rows * TAIL), .dq_stride = wide, .dk_nope_stride = heads * NOPE,
          .dk_rope_stride = TAIL, .positions = t->positions, .cos = t->cos, .sin = t->sin, .rows = rows,
@@ -343,7 +343,7 @@ static status run_sum(struct call *k)
          .count = k->shape->rows, .dt = DTYPE_F32);
 }
 /* Gradients are read twice: the norm needs all of them before the first weight changes. Moments of type
- * `sdt`; 8-bit ones with scales. */
+ * `moment_dt`; 8-bit ones with scales. */
 static status update(struct call *k, enum update_rule rule, dtype sdt)
 {
     const int64_t n = k->shape->rows * k->shape->d / UPDATE_CHUNK * UPDATE_CHUNK, blocks = n / QUANT_BLOCK;
@@ -359,9 +359,9 @@ static status update(struct call *k, enum update_rule rule, dtype sdt)
     CALL(update, .rule = rule, .p = half ? NULL : both(k, DTYPE_F32, n),
          .g = take(k, DTYPE_F32, n, 2 * (double)n), .m = both(k, sdt, n), .v = v, .m_scale = m_scale,
          .v_scale = v_scale, .w = half ? both(k, DTYPE_BF16, n) : NULL,
-         .low = half ? both(k, DTYPE_BF16, n) : NULL, .chunks = k->gpu->tables.chunks,
+         .master_residual = half ? both(k, DTYPE_BF16, n) : NULL, .chunks = k->gpu->tables.chunks,
          .chunk_count = n / UPDATE_CHUNK, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-         .clip = 1, .scalars = k->gpu->tables.scalars, .sdt = sdt);
+         .clip = 1, .scalars = k->gpu->tables.scalars, .moment_dt = sdt);
 }
 static status run_adamw(struct call *k)
 {
@@ -391,8 +391,8 @@ static const struct {
     {"rope_bwd", run_rope_bwd},
     {"rope_fwd+norm", run_rope_norm_fwd},
     {"rope_bwd+norm", run_rope_norm_bwd},
-    {"latent_fwd", run_latent_fwd},
-    {"latent_bwd", run_latent_bwd},
+    {"latent_fwd", run_mla_rope_fwd},
+    {"latent_bwd", run_mla_rope_bwd},
     {"swiglu_fwd", run_swiglu_fwd},
     {"swiglu_bwd", run_swiglu_bwd},
     {"swiglu_fwd+codes", run_swiglu_fwd_codes},

@@ -85,18 +85,18 @@ status device_comm_call(struct comm *c, const struct comm_call *call,
     TRY(note(world, c, call));
     const int number = world->device_calls.count - 1;
     struct comm_call marked = *call;
-    if (number < DEVICE_FLAGS) marked.mark = world->device_calls.done + number;
+    if (number < DEVICE_FLAGS) marked.done_flag = world->device_calls.done + number;
     return by(c, &marked);
 }
 
 /* ---- waiting */
 
-status device_comm_look(void *look_at)
+status device_comm_poll_peers(void *look_at)
 {
     struct comm *world = look_at;
     const struct device_call_entry *e = waiting(world);
-    const struct comm_call work = {.op = COMM_WORK, .name = "the GPU's work", .sequence = world->sequence};
-    const status st = watch_check(world->watch, e ? e->c : world, e ? &e->call : &work);
+    const struct comm_call work = {.op = COMM_IDLE, .name = "the GPU's work", .sequence = world->sequence};
+    const status st = rank_monitor_check(world->monitor, e ? e->c : world, e ? &e->call : &work);
     if (st != STATUS_OK) world->device_ops->abort(world);
     return st;
 }

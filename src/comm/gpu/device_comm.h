@@ -3,11 +3,11 @@
  * (comm/gpu/cuda/device_comm_cuda.c). All other calls go through the host's transport.
  *
  * Waiting: a queued call does not block the host. Each one sets a completion flag in host memory. While the host waits
- * for the stream (dev_sync), device_comm_look checks the peers; the first call whose flag is not set is the one that
- * the rank is in. After an abort the GPUs' kernels are stopped too.
+ * for the stream (dev_sync), device_comm_poll_peers checks the peers; the first call whose flag is not set is the one
+ * that the rank is in. After an abort the GPUs' kernels are stopped too.
  *
- * Sums: data are not added on the way; a kernel adds all terms in the tree order of comm_sum. So the bits equal those
- * of every other transport. */
+ * Sums: data are not added on the way; a kernel adds all terms in the tree order of comm_all_reduce. So the bits equal
+ * those of every other transport. */
 #ifndef INGOT_COMM_GPU_DEVICE_COMM_H
 #define INGOT_COMM_GPU_DEVICE_COMM_H
 #include "comm/comm_int.h"
@@ -46,7 +46,7 @@ const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CU
 status device_comm_call(struct comm *c, const struct comm_call *call, status (*by)(struct comm *, const struct comm_call *)) WARN_UNUSED;
 /* For struct stream (dev/dev.h): called while the host waits for the GPU; checks the peers. STATUS_COMM after an abort,
  * which also stops the GPUs' kernels. */
-status device_comm_look(void *world) WARN_UNUSED;
+status device_comm_poll_peers(void *world) WARN_UNUSED;
 /* Call it when the GPU is idle: begins a new list of calls. `replay`: keeps the list and clears the flags of its
  * calls. */
 void device_calls_begin(struct comm *world, bool replay);

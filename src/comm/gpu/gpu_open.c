@@ -37,8 +37,8 @@ status comm_devices_open(struct comm *world, struct stream *s, enum gpu_backend 
     TRY(check_gpus(world, s->dev));
     world->device_ops = ops;
     TRY(ops->start(world, s, how));
-    watch_guard(world->watch);
-    s->look = device_comm_look;
+    rank_monitor_guard(world->monitor);
+    s->look = device_comm_poll_peers;
     s->look_at = world;
     return ops->time(world, s);
 }

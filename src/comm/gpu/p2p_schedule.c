@@ -299,7 +299,7 @@ bool p2p_algo_supports(enum p2p_algo way, enum p2p_op op, int ranks, int64_t cou
     if (ranks > P2P_RANKS_MAX) return false;
     if (way == P2P_LL) return count % 2 == 0 && count * (op == P2P_ALL_REDUCE ? ranks : 1) <= P2P_LL_FLOATS;
     if (count % 4 != 0) return false;
-    if (way == P2P_ONCE) return op == P2P_ALL_REDUCE;
+    if (way == P2P_ONE_SHOT) return op == P2P_ALL_REDUCE;
     return way != P2P_HYPERCUBE || (ranks & (ranks - 1)) == 0;
 }
 
@@ -311,7 +311,7 @@ status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo w
                     P2P_RANKS_MAX);
     if (way == P2P_HYPERCUBE && (ranks & (ranks - 1)) != 0)
         return FAIL(STATUS_CONFIG, "a hypercube of %d ranks: their number must be a power of two", ranks);
-    if (way == P2P_ONCE && op != P2P_ALL_REDUCE)
+    if (way == P2P_ONE_SHOT && op != P2P_ALL_REDUCE)
         return FAIL(STATUS_CONFIG, "%s is a way of all_reduce, not of %s", p2p_algo_text(way),
                     p2p_op_text(op));
     *s = (struct p2p_schedule){.op = (uint8_t)op, .rank = (uint8_t)rank, .ranks = (uint8_t)ranks};

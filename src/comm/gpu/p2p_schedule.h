@@ -8,11 +8,11 @@
  *   all_to_all      [R]      [R]      OUT[p] = rank p's IN[me]
  *   all_gather      [1]      [R]      OUT[p] = rank p's IN[0];                     IN may be OUT[me]
  *   reduce_scatter  [R]      [1]      OUT[0] = sum over p of rank p's IN[me];      OUT may be IN[me]
- *   all_reduce      [R]      [R]      OUT[c] = sum over p of rank p's IN[c];       OUT may be IN, except P2P_ONCE
+ *   all_reduce      [R]      [R]      OUT[c] = sum over p of rank p's IN[c];       OUT may be IN, except P2P_ONE_SHOT
  *
- * Sums have the order of comm.h, so the bits of comm_sum: even ranks plus odd ranks, recursively, in F32. BF16 is added
- * in F32 and rounded once, so its sums, and those of F64, need all terms in one place: direct, once or ll. In that
- * order partial sums cannot travel around a ring:
+ * Sums have the order of comm.h, so the bits of comm_all_reduce: even ranks plus odd ranks, recursively, in F32. BF16
+ * is added in F32 and rounded once, so its sums, and those of F64, need all terms in one place: direct, once or ll. In
+ * that order partial sums cannot travel around a ring:
  *
  *   direct     one step with all others. Data are stored into the others' memory: stores are faster than loads and
  *              saturate a link with a fourth of the blocks. A sum reads all terms (an all-reduce: of its own chunk,
@@ -50,7 +50,7 @@ enum p2p_op {
 #undef X
     P2P_OP_COUNT
 };
-#define P2P_ALGOS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONCE, once) X(LL, ll)
+#define P2P_ALGOS(X) X(DIRECT, direct) X(RING, ring) X(HYPERCUBE, hypercube) X(ONE_SHOT, once) X(LL, ll)
 enum p2p_algo {
 #define X(name, text) P2P_##name,
     P2P_ALGOS(X)
@@ -63,7 +63,7 @@ const char *p2p_algo_text(enum p2p_algo way);
 /* A move: to = from, from + plus, or the sum of `from` over all ranks. `to` and `plus` are this rank's buffers, except
  * for P2P_PUT, where `from` is. */
 enum p2p_buffer { P2P_IN, P2P_OUT, P2P_WORK };
-enum peer_kind { P2P_COPY, P2P_PUT, P2P_ADD, P2P_TREE };
+enum p2p_move_kind { P2P_COPY, P2P_PUT, P2P_ADD, P2P_TREE };
 struct p2p_place {
     uint8_t buffer, chunk;
 };
@@ -99,7 +99,7 @@ status p2p_schedule_fill(struct p2p_schedule *s, enum p2p_op op, enum p2p_algo w
 struct p2p_flags {
     /* LL buffers, used alternately: two floats, each followed by its collective's number. First, because packets are
      * aligned to 16 bytes. */
-    uint32_t boxes[2][P2P_RANKS_MAX][P2P_LL_BLOCKS][P2P_LL_THREADS][4];
+    uint32_t ll_buffers[2][P2P_RANKS_MAX][P2P_LL_BLOCKS][P2P_LL_THREADS][4];
     uint32_t told[P2P_RANKS_MAX][P2P_BLOCKS_MAX];
     uint32_t base[P2P_BLOCKS_MAX];  /* number of steps of this rank's blocks so far; the same on all ranks */
     uint32_t ll_number[P2P_LL_BLOCKS];

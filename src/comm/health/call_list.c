@@ -19,7 +19,7 @@ static const char *entry_text(const struct comm *world, const struct call_list_e
 {
     const char *group = "all ranks";
     for (int i = 0; i < world->group_count; i++)
-        if (world->groups[i]->plane == e->plane) group = world->groups[i]->name;
+        if (world->groups[i]->comm_id == e->plane) group = world->groups[i]->name;
     snprintf(text, COMM_TEXT, "%s '%.31s' of %llu bytes in '%.31s'", comm_op_text((enum comm_op)e->op),
              e->name, (unsigned long long)e->bytes, group);
     return text;
@@ -53,7 +53,7 @@ status call_list_check(struct call_list *l, const struct comm *c, const struct c
 {
     if (l->mode == CALL_LIST_OFF) return STATUS_OK;
     const struct call_list_entry e = {call->name,     call->bytes, (int)call->op,
-                                      (int)call->way, c->plane,    call->stream != NULL};
+                                      (int)call->way, c->comm_id,  call->stream != NULL};
     if (l->mode == CALL_LIST_RECORD) return learn(l, &e);
     skip_replayed(l);
     if (l->at < l->count && same_entry(&e, &l->list[l->at])) {

@@ -193,13 +193,13 @@ struct seen {
     unsigned beats;
     double silent_s;
 };
-struct watch {
+struct rank_monitor {
     struct heartbeat *heartbeat;
     int rank;
     double last_s;     /* time of the last look */
     double wait_s;     /* start of this wait */
     double waited_s;   /* in all waits that have ended */
-    int crowded;       /* watch_crowded; -1: not known yet */
+    int crowded;       /* rank_monitor_crowded; -1: not known yet */
     bool won;          /* this rank aborted all */
     unsigned progress; /* sum over all ranks */
     double stuck_s;    /* how long progress has not changed while all wait */
@@ -223,7 +223,7 @@ static bool has_come(const struct heartbeat *b, int rank)
 }
 
 /* The lowest rank without a heartbeat for too long, or -1. */
-static int silent_rank(const struct watch *w, struct seen *all, double passed)
+static int silent_rank(const struct rank_monitor *w, struct seen *all, double passed)
 {
     int silent = -1;
     for (int r = w->heartbeat->ranks - 1; r >= 0; r--) {
@@ -239,7 +239,7 @@ static int silent_rank(const struct watch *w, struct seen *all, double passed)
 }
 
 /* Once per beat. */
-static void guard_look(struct watch *w)
+static void guard_look(struct rank_monitor *w)
 {
     char text[COMM_TEXT];
     const int silent = silent_rank(w, w->guarded, BEAT_S);
@@ -257,7 +257,7 @@ static void guard_look(struct watch *w)
 
 static void *heart(void *arg)
 {
-    struct watch *w = arg;
+    struct rank_monitor *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->ending) {
         struct timespec until;
@@ -282,7 +282,7 @@ static void publish_cores(struct slot *s)
         if (CPU_ISSET(k, &set)) atomic_fetch_or(&s->cores[k / 64 % CORE_WORDS], 1ULL << k % 64);
 }
 
-bool watch_crowded(struct watch *w)
+bool rank_monitor_crowded(struct rank_monitor *w)
 {
     if (w == NULL || w->crowded >= 0) return w && w->crowded;
     unsigned long long cores[CORE_WORDS] = {0};
@@ -299,10 +299,10 @@ bool watch_crowded(struct watch *w)
     return w->crowded;
 }
 
-status watch_open(struct watch **out, struct heartbeat *b, int rank)
+status rank_monitor_open(struct rank_monitor **out, struct heartbeat *b, int rank)
 {
     pthread_condattr_t attributes;
-    struct watch *w = calloc(1, sizeof *w);
+    struct rank_monitor *w = calloc(1, sizeof *w);
     *out = NULL;
     if (w == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     w->heartbeat = b;
@@ -321,7 +321,7 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank)
     if (st == STATUS_OK && pthread_create(&w->heart, NULL, heart, w) != 0)
         st = FAIL(STATUS_COMM, "rank %d: no thread for its heartbeat", rank);
     if (st != STATUS_OK) {
-        watch_close(w, st);
+        rank_monitor_close(w, st);
         return st;
     }
     w->heart_started = true;
@@ -331,7 +331,7 @@ status watch_open(struct watch **out, struct heartbeat *b, int rank)
     return STATUS_OK;
 }
 
-bool watch_close(struct watch *w, status st)
+bool rank_monitor_close(struct rank_monitor *w, status st)
 {
     if (w == NULL) return false;
     if (w->heart_started) {
@@ -358,7 +358,7 @@ bool watch_close(struct watch *w, status st)
     return won;
 }
 
-void watch_guard(struct watch *w)
+void rank_monitor_guard(struct rank_monitor *w)
 {
     pthread_mutex_lock(&w->lock);
     w->guard = true;
@@ -366,7 +366,7 @@ void watch_guard(struct watch *w)
 }
 
 /* A rank that never starts has no heartbeat to watch. */
-status watch_wait_all(struct watch *w)
+status rank_monitor_wait_all(struct rank_monitor *w)
 {
     const double begin = clock_s();
     for (int r = 0; r < w->heartbeat->ranks; r++)
@@ -382,12 +382,12 @@ status watch_wait_all(struct watch *w)
 
 /* ---- aborting */
 
-bool watch_aborted(const struct watch *w)
+bool rank_monitor_aborted(const struct rank_monitor *w)
 {
     return heartbeat_aborted(w->heartbeat);
 }
 
-static status aborted(struct watch *w, const struct comm *c, const struct comm_call *call)
+static status aborted(struct rank_monitor *w, const struct comm *c, const struct comm_call *call)
 {
     char text[COMM_TEXT], where[COMM_TEXT];
     atomic_store(&w->noticed, true);
@@ -396,7 +396,8 @@ static status aborted(struct watch *w, const struct comm *c, const struct comm_c
     return FAIL(STATUS_COMM, "%s; seen in %.150s", text, comm_call_text(c, call, where));
 }
 
-static status end_all(struct watch *w, const char *text, const struct comm *c, const struct comm_call *call)
+static status end_all(struct rank_monitor *w, const char *text, const struct comm *c,
+                      const struct comm_call *call)
 {
     if (!heartbeat_abort(w->heartbeat, text)) return aborted(w, c, call);
     atomic_store(&w->noticed, true);
@@ -404,8 +405,8 @@ static status end_all(struct watch *w, const char *text, const struct comm *c, c
     return FAIL(STATUS_COMM, "%s", text);
 }
 
-status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c,
-                  const struct comm_call *call)
+status rank_monitor_lost(struct rank_monitor *w, int rank, const char *what, const struct comm *c,
+                         const struct comm_call *call)
 {
     char text[COMM_TEXT], where[COMM_TEXT], member[COMM_NAME + 32] = "", me[COMM_TEXT];
     for (int r = 0; r < c->ranks && c != c->world; r++)
@@ -418,14 +419,14 @@ status watch_lost(struct watch *w, int rank, const char *what, const struct comm
 
 /* ---- while waiting */
 
-void watch_wait_begin(struct watch *w)
+void rank_monitor_wait_begin(struct rank_monitor *w)
 {
     w->last_s = w->wait_s = clock_s();
     w->stuck_s = 0;
     atomic_store(&w->heartbeat->slots[w->rank].waits, 1);
 }
 
-void watch_wait_end(struct watch *w)
+void rank_monitor_wait_end(struct rank_monitor *w)
 {
     struct slot *s = &w->heartbeat->slots[w->rank];
     w->waited_s += clock_s() - w->wait_s;
@@ -433,12 +434,12 @@ void watch_wait_end(struct watch *w)
     atomic_store(&s->waits, 0);
 }
 
-double watch_waited_s(const struct watch *w)
+double rank_monitor_waited_s(const struct rank_monitor *w)
 {
     return w->waited_s;
 }
 
-int watch_awaited(const struct watch *w)
+int rank_monitor_straggler(const struct rank_monitor *w)
 {
     const struct heartbeat *b = w->heartbeat;
     if (!atomic_load(&b->slots[w->rank].waits)) return -1;
@@ -448,7 +449,8 @@ int watch_awaited(const struct watch *w)
 }
 
 /* All ranks wait and nothing changes: their calls do not match. */
-static status check_stuck(struct watch *w, double passed, const struct comm *c, const struct comm_call *call)
+static status check_stuck(struct rank_monitor *w, double passed, const struct comm *c,
+                          const struct comm_call *call)
 {
     unsigned progress = 0;
     bool all = true;
@@ -471,7 +473,8 @@ static status check_stuck(struct watch *w, double passed, const struct comm *c, 
 }
 
 /* A rank that is alive but too late. */
-static status check_deadline(struct watch *w, double now, const struct comm *c, const struct comm_call *call)
+static status check_deadline(struct rank_monitor *w, double now, const struct comm *c,
+                             const struct comm_call *call)
 {
     char busy[64], waits[64];
     if (now - w->wait_s < COMM_DEADLINE_S) return STATUS_OK;
@@ -479,17 +482,17 @@ static status check_deadline(struct watch *w, double now, const struct comm *c, 
     snprintf(waits, sizeof waits, "waits for %.0f minutes", COMM_DEADLINE_S / 60);
     for (int r = 0; r < w->heartbeat->ranks; r++)
         if (atomic_load(&w->heartbeat->slots[r].waits) == 0 && has_come(w->heartbeat, r))
-            return watch_lost(w, r, busy, c, call);
-    return watch_lost(w, w->rank, waits, c, call);
+            return rank_monitor_lost(w, r, busy, c, call);
+    return rank_monitor_lost(w, w->rank, waits, c, call);
 }
 
-status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call)
+status rank_monitor_check(struct rank_monitor *w, const struct comm *c, const struct comm_call *call)
 {
     if (heartbeat_aborted(w->heartbeat)) return aborted(w, c, call);
     const double now = clock_s(), since = now - w->last_s, passed = since < 4 * LOOK_S ? since : LOOK_S;
     w->last_s = now;
     const int silent = silent_rank(w, w->seen, passed);
-    if (silent >= 0) return watch_lost(w, silent, "gives no sign of life: stopped or dead", c, call);
+    if (silent >= 0) return rank_monitor_lost(w, silent, "gives no sign of life: stopped or dead", c, call);
     TRY(check_stuck(w, passed, c, call));
     return check_deadline(w, now, c, call);
 }

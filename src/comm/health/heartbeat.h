@@ -43,28 +43,30 @@ void heartbeat_state(const struct heartbeat *b, int rank, struct heartbeat_state
 void heartbeat_set_state(struct heartbeat *b, const struct heartbeat_state *life); /* for a rank on another host */
 
 /* A rank's monitor: the thread that publishes its heartbeat, and what it last saw of its peers. */
-struct watch;
-status watch_open(struct watch **out, struct heartbeat *b, int rank) WARN_UNUSED;
+struct rank_monitor;
+status rank_monitor_open(struct rank_monitor **out, struct heartbeat *b, int rank) WARN_UNUSED;
 /* If st is an error, aborts the waits of all ranks. Returns true if this rank was the first to abort. Does nothing for
  * NULL. */
-bool watch_close(struct watch *w, status st);
+bool rank_monitor_close(struct rank_monitor *w, status st);
 /* Waits until all ranks have started, with a timeout of one minute. */
-status watch_wait_all(struct watch *w) WARN_UNUSED;
+status rank_monitor_wait_all(struct rank_monitor *w) WARN_UNUSED;
 /* True if this host has more ranks than cores for them: a rank that spins then keeps the rank it waits for off its
  * core. Returns false until every rank has started. */
-bool watch_crowded(struct watch *w);
-/* Call these around a wait for other ranks, and watch_check a few times per second inside it. STATUS_COMM: the job was
- * aborted, a rank is lost, a deadlock, or a timeout. */
-void watch_wait_begin(struct watch *w);
-void watch_wait_end(struct watch *w);
-bool watch_aborted(const struct watch *w); /* may be called on any thread */
-double watch_waited_s(const struct watch *w); /* seconds spent in such waits so far */
-int watch_awaited(const struct watch *w);     /* the lowest rank that does not wait while this one does; -1: none */
-status watch_check(struct watch *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
+bool rank_monitor_crowded(struct rank_monitor *w);
+/* Call these around a wait for other ranks, and rank_monitor_check a few times per second inside it. STATUS_COMM: the
+ * job was aborted, a rank is lost, a deadlock, or a timeout. */
+void rank_monitor_wait_begin(struct rank_monitor *w);
+void rank_monitor_wait_end(struct rank_monitor *w);
+bool rank_monitor_aborted(const struct rank_monitor *w); /* may be called on any thread */
+double rank_monitor_waited_s(const struct rank_monitor *w); /* seconds spent in such waits so far */
+int rank_monitor_straggler(const struct rank_monitor *w); /* the lowest rank that does not wait while this one does; -1:
+                                                             none */
+status rank_monitor_check(struct rank_monitor *w, const struct comm *c, const struct comm_call *call) WARN_UNUSED;
 /* From now on the heartbeat thread checks the peers too. If the job is aborted and this rank does not notice within
  * GUARD_S, the thread ends the process with the reason and STATUS_COMM's exit code: a full launch queue of a GPU blocks
  * the main thread forever. */
-void watch_guard(struct watch *w);
+void rank_monitor_guard(struct rank_monitor *w);
 /* Aborts all waits because `rank` (among all) is lost; returns STATUS_COMM. */
-status watch_lost(struct watch *w, int rank, const char *what, const struct comm *c, const struct comm_call *call);
+status rank_monitor_lost(struct rank_monitor *w, int rank, const char *what, const struct comm *c,
+                         const struct comm_call *call);
 #endif

@@ -125,23 +125,23 @@ static status broken(struct comm *c, const struct comm_call *call)
 static status wait_for(struct comm *c, handle *request, const struct comm_call *call)
 {
     int mpi_status[16], done = 0;
-    struct watch *w = c->world->watch;
+    struct rank_monitor *w = c->world->monitor;
     const struct timespec nap = {.tv_nsec = 50000};
-    const int spins = watch_crowded(w) ? 1 : SPINS;
+    const int spins = rank_monitor_crowded(w) ? 1 : SPINS;
     for (int spin = 0; !done && spin < spins; spin++)
         if (c->mpi->test(request, &done, mpi_status) != 0) return broken(c, call);
     if (done) return STATUS_OK;
     status st = STATUS_OK;
     double looked_s = clock_s();
-    if (w) watch_wait_begin(w);
+    if (w) rank_monitor_wait_begin(w);
     while (st == STATUS_OK && !done) {
         nanosleep(&nap, NULL);
         if (c->mpi->test(request, &done, mpi_status) != 0) st = broken(c, call);
         if (st != STATUS_OK || done || w == NULL || clock_s() - looked_s < LOOK_S) continue;
         looked_s = clock_s();
-        st = watch_check(w, c, call);
+        st = rank_monitor_check(w, c, call);
     }
-    if (w) watch_wait_end(w);
+    if (w) rank_monitor_wait_end(w);
     return st;
 }
 
@@ -154,8 +154,8 @@ static status shift(struct comm *c, const struct comm_call *call)
     handle come, go;
     if (count > INT_MAX)
         return FAIL(STATUS_COMM, "'%s': %zu bytes are too many for one message", call->name, call->bytes);
-    if (m->irecv(call->recv, (int)count, type, comm_shift_source(c, call), TAG_SHIFT, c->handle, &come) !=
-            0 ||
+    if (m->irecv(call->recv, (int)count, type, comm_ring_shift_source(c, call), TAG_SHIFT, c->handle,
+                 &come) != 0 ||
         m->isend(call->send, (int)count, type, (c->rank + call->by) % c->ranks, TAG_SHIFT, c->handle, &go) !=
             0)
         return broken(c, call);
@@ -177,7 +177,7 @@ static status pass(struct comm *c, const struct comm_call *call, const void *sen
     switch (call->op) {
     case COMM_BROADCAST: failed = m->ibcast(recv, (int)count, type, 0, c->handle, &request); break;
     case COMM_ALL_TO_ALL:
-    case COMM_REDUCE_SCATTER: /* data only: comm_carry */
+    case COMM_REDUCE_SCATTER: /* data only: comm_execute */
     case COMM_ALL_REDUCE:
         failed = m->ialltoall(send, (int)count, type, recv, (int)count, type, c->handle, &request);
         break;
@@ -190,7 +190,7 @@ static status pass(struct comm *c, const struct comm_call *call, const void *sen
     case COMM_BARRIER:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: CHECK(false, "%s '%s' as a collective of MPI", comm_op_text(call->op), call->name);
     }
     return failed ? broken(c, call) : wait_for(c, &request, call);
@@ -321,7 +321,7 @@ static status meet(struct comm *world)
     TRY(st);
     world->flight = heartbeat_flight(m->board);
     world->room.host += mpi_bytes(m->ranks, world->local_ranks, 1);
-    return watch_open(&world->watch, m->board, m->rank);
+    return rank_monitor_open(&world->monitor, m->board, m->rank);
 }
 
 static void mpi_close(struct comm *world, status st)
@@ -330,7 +330,7 @@ static void mpi_close(struct comm *world, status st)
     const bool failed = st != STATUS_OK && st != STATUS_STOPPED;
     char why[COMM_TEXT];
     snprintf(why, sizeof why, "%s", status_message());
-    const bool first = watch_close(world->watch, st);
+    const bool first = rank_monitor_close(world->monitor, st);
     if (failed) { /* MPI_Abort does not return: the others would wait for this rank */
         if (first || m->board == NULL) {
             log_error("%s", why);

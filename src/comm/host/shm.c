@@ -3,7 +3,7 @@
  *   board                        who lives, and why all end (heartbeat.h)
  *   places  [COMM_GROUPS][ranks] of each rank in each of its communicators: how far it is there, and what it calls
  *   buffers [COMM_GROUPS][ranks] what collectives pass through; pages that nobody writes cost nothing
- *   mail                         channels of each comm_mail_open, appended to the file as they come
+ *   mail                         channels of each comm_mailbox_open, appended to the file as they come
  *
  * A communicator is a row of places and buffers, of which its members use theirs. Copies cost two passes over memory; a
  * barrier is a counter per rank, and a futex that the last one to come counts up: a rank that waits is woken once. */
@@ -65,12 +65,12 @@ static size_t shm_bytes(int ranks, int here, int groups)
 
 static struct place *place(const struct comm *c, int rank)
 {
-    return &c->local->places[(size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank]];
+    return &c->shm->places[(size_t)c->comm_id * (size_t)c->shm->ranks + (size_t)c->members[rank]];
 }
 static char *buffer(const struct comm *c, int rank)
 {
-    const size_t number = (size_t)c->plane * (size_t)c->local->ranks + (size_t)c->members[rank];
-    return c->local->buffers + number * BUFFER_BYTES;
+    const size_t number = (size_t)c->comm_id * (size_t)c->shm->ranks + (size_t)c->members[rank];
+    return c->shm->buffers + number * BUFFER_BYTES;
 }
 
 /* ---- waiting */
@@ -94,9 +94,9 @@ static bool is_there(atomic_uint *word, unsigned value)
 static status check_ended(const struct comm *c, const struct comm_call *call)
 {
     for (int r = 0; r < c->ranks; r++) {
-        if (has_arrived(c, r) || !heartbeat_left(c->local->board, c->members[r])) continue;
+        if (has_arrived(c, r) || !heartbeat_left(c->shm->board, c->members[r])) continue;
         if (!has_arrived(c, r))
-            return watch_lost(c->world->watch, c->members[r], "has ended before", c, call);
+            return rank_monitor_lost(c->world->monitor, c->members[r], "has ended before", c, call);
     }
     return STATUS_OK;
 }
@@ -106,11 +106,11 @@ static status look_around(const struct comm *c, int peer, atomic_uint *word, uns
                           const struct comm_call *call)
 {
     const bool message = call->op == COMM_SEND || call->op == COMM_RECV;
-    struct watch *w = c->world->watch;
-    TRY(watch_check(w, c, call));
+    struct rank_monitor *w = c->world->monitor;
+    TRY(rank_monitor_check(w, c, call));
     if (!message) return check_ended(c, call);
-    if (!heartbeat_left(c->local->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
-    return watch_lost(w, c->members[peer], "has ended before", c, call);
+    if (!heartbeat_left(c->shm->board, c->members[peer]) || is_there(word, value)) return STATUS_OK;
+    return rank_monitor_lost(w, c->members[peer], "has ended before", c, call);
 }
 
 /* A pause inside a loop that waits for another core's write. */
@@ -129,13 +129,13 @@ static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsi
                          const struct comm_call *call)
 {
     const struct timespec poll = {.tv_nsec = 50000000};
-    const int spins = watch_crowded(c->world->watch) ? 1 : SPINS;
+    const int spins = rank_monitor_crowded(c->world->monitor) ? 1 : SPINS;
     for (int spin = 0; spin < spins; spin++) {
         if (is_there(word, value)) return STATUS_OK;
         spin_pause();
     }
     status st = STATUS_OK;
-    watch_wait_begin(c->world->watch);
+    rank_monitor_wait_begin(c->world->monitor);
     while (st == STATUS_OK) {
         const unsigned now = atomic_load(word);
         if ((int)(now - value) >= 0) break;
@@ -143,7 +143,7 @@ static status wait_until(const struct comm *c, int peer, atomic_uint *word, unsi
         if (is_there(word, value)) break;
         st = look_around(c, peer, word, value, call);
     }
-    watch_wait_end(c->world->watch);
+    rank_monitor_wait_end(c->world->monitor);
     return st;
 }
 
@@ -159,7 +159,7 @@ static bool all_have_arrived(const struct comm *c)
 static status barrier(struct comm *c, const struct comm_call *call)
 {
     atomic_uint *complete = &place(c, 0)->complete;
-    if (heartbeat_aborted(c->local->board)) return watch_check(c->world->watch, c, call);
+    if (heartbeat_aborted(c->shm->board)) return rank_monitor_check(c->world->monitor, c, call);
     c->barriers++;
     atomic_store(&place(c, c->rank)->arrived, c->barriers);
     if (!all_have_arrived(c)) return wait_until(c, 0, complete, c->barriers, call);
@@ -178,7 +178,7 @@ static status compare(struct comm *c)
     for (int r = 0; r < c->ranks; r++) {
         status st = comm_header_check(c, mine, c->rank, &place(c, r)->call, r);
         if (st == STATUS_OK) continue;
-        (void)heartbeat_abort(c->local->board, status_message());
+        (void)heartbeat_abort(c->shm->board, status_message());
         return st;
     }
     return STATUS_OK;
@@ -196,14 +196,15 @@ static struct copies copies_of(const struct comm *c, const struct comm_call *cal
     case COMM_SPLIT: return (struct copies){.written = 1, .read = c->ranks};
     case COMM_GATHER: return (struct copies){.written = 1, .read = c->rank == 0 ? c->ranks : 0};
     case COMM_BROADCAST: return (struct copies){.written = c->rank == 0, .read = c->rank > 0};
-    case COMM_SHIFT: return (struct copies){.written = 1, .first = comm_shift_source(c, call), .read = 1};
+    case COMM_SHIFT:
+        return (struct copies){.written = 1, .first = comm_ring_shift_source(c, call), .read = 1};
     case COMM_ALL_TO_ALL:
-    case COMM_REDUCE_SCATTER: /* data only: comm_carry */
+    case COMM_REDUCE_SCATTER: /* data only: comm_execute */
     case COMM_ALL_REDUCE: return (struct copies){.written = c->ranks, .read = c->ranks};
     case COMM_BARRIER:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     return (struct copies){0};
@@ -309,9 +310,9 @@ static status shm_mail_open(struct comm *c)
     struct mail *m = &c->mail;
     uint64_t at = 0, all[COMM_RANKS_MAX];
     m->memory_bytes = shm_channels_bytes(m, c->ranks);
-    if (c->rank == 0) TRY(append(c->local, m->memory_bytes, &at));
+    if (c->rank == 0) TRY(append(c->shm, m->memory_bytes, &at));
     TRY(transport_all_gather(c, "place of messages", &at, all, sizeof at));
-    void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->local->fd, (off_t)all[0]);
+    void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->shm->fd, (off_t)all[0]);
     if (p == MAP_FAILED)
         return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
                     strerror(errno));
@@ -343,7 +344,7 @@ static status shm_message(struct comm *c, const struct comm_call *call)
     TRY(wait_until(c, peer, &ch->sent, number, call));
     status st = comm_message_check(c, (const struct comm_header *)at, call);
     if (st != STATUS_OK) {
-        (void)heartbeat_abort(c->local->board, status_message());
+        (void)heartbeat_abort(c->shm->board, status_message());
         return st;
     }
     memcpy(call->recv, at + COMM_LINE, call->bytes);
@@ -356,7 +357,7 @@ static status shm_message(struct comm *c, const struct comm_call *call)
 
 static status map(struct comm *world, const struct comm_env *e)
 {
-    struct shm *l = world->local;
+    struct shm *l = world->shm;
     struct stat st;
     const size_t bytes = transport_shm_bytes(e->ranks);
     if (fstat(l->fd, &st) != 0 || (size_t)st.st_size < bytes)
@@ -380,10 +381,10 @@ static status map(struct comm *world, const struct comm_env *e)
 
 static void shm_world_close(struct comm *world, status st)
 {
-    struct shm *l = world->local;
+    struct shm *l = world->shm;
     char why[COMM_TEXT];
     snprintf(why, sizeof why, "%s", status_message());
-    const bool first = watch_close(world->watch, st);
+    const bool first = rank_monitor_close(world->monitor, st);
     if (first && st == STATUS_COMM && !l->watched) {
         if (world->rank > 0) log_error("%s", why); /* what rank 0 says, it says at its end */
         flight_recorder_write(world->flight, l->ranks, why);
@@ -398,10 +399,10 @@ static status shm_world_open(struct comm *world, const struct comm_env *e)
     struct shm *l = calloc(1, sizeof *l);
     if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
     *l = (struct shm){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
-    world->local = l;
+    world->shm = l;
     status st = map(world, e);
-    if (st == STATUS_OK) st = watch_open(&world->watch, l->board, e->rank);
-    if (st == STATUS_OK) st = watch_wait_all(world->watch);
+    if (st == STATUS_OK) st = rank_monitor_open(&world->monitor, l->board, e->rank);
+    if (st == STATUS_OK) st = rank_monitor_wait_all(world->monitor);
     if (st != STATUS_OK) shm_world_close(world, st);
     return st;
 }

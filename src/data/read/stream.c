@@ -87,7 +87,7 @@ static void block_fill(struct stream *s, struct block *b)
     b->consumed = input_place(&s->input);
 }
 
-static void *run_ahead(void *arg)
+static void *run_shift_tokens(void *arg)
 {
     struct stream *s = arg;
     bool last = false;
@@ -143,7 +143,7 @@ static status decoder_open(struct stream *s)
     TRY(s->codec == STREAM_GZIP ? stream_gzip_open(&s->decoder)
                                 : stream_zstd_open(&s->decoder, s->config.window_log_max));
     if (s->config.thread == STREAM_HERE) return STATUS_OK;
-    if (pthread_create(&s->thread, NULL, run_ahead, s) != 0)
+    if (pthread_create(&s->thread, NULL, run_shift_tokens, s) != 0)
         return FAIL(STATUS_FIT, "%s: no thread to decompress it", s->source->path);
     s->running = true;
     return STATUS_OK;

@@ -83,7 +83,7 @@ static struct choice key_of(const struct attn_fwd_args *a)
                            .hd_v = a->hd_v,
                            .window = a->window,
                            .dt = a->dt,
-                           .keys = a->split ? a->keys : 0,
+                           .keys = a->cp_docs ? a->keys : 0,
                            .aligned = aligned_inputs(a),
                            .contiguous = contiguous(a)};
 }
@@ -108,7 +108,7 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
     return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
-           cuda_hopper_attn_widths(a->hd, a->hd_v) && !(a->split && a->hd != a->hd_v) && a->scale > 0 &&
+           cuda_hopper_attn_widths(a->hd, a->hd_v) && !(a->cp_docs && a->hd != a->hd_v) && a->scale > 0 &&
            aligned_inputs(a);
 }
 
@@ -255,7 +255,7 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .k_stride = a->k_stride,
                                   .v_stride = a->v_stride,
                                   .cu_seqlens = a->cu_seqlens,
-                                  .split = a->split,
+                                  .cp_docs = a->cp_docs,
                                   .keys = a->keys,
                                   .docs = a->docs,
                                   .rows = a->rows,

@@ -883,7 +883,7 @@ extern "C" size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum 
 extern "C" status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
     if (a->hd != a->hd_v) return cuda_hopper_wide_bwd(a, s);
-    CHECK(!(a->split && a->rope), "queries and keys of different rows are not rotated back");
-    if (a->split) return a->hd == 64 ? queue_hopper_bwd<64, true>(a, s) : queue_hopper_bwd<128, true>(a, s);
+    CHECK(!(a->cp_docs && a->rope), "queries and keys of different rows are not rotated back");
+    if (a->cp_docs) return a->hd == 64 ? queue_hopper_bwd<64, true>(a, s) : queue_hopper_bwd<128, true>(a, s);
     return a->hd == 64 ? queue_hopper_bwd<64, false>(a, s) : queue_hopper_bwd<128, false>(a, s);
 }

@@ -1,8 +1,8 @@
 // Documents and windows: which rows see each other, as attention's custom kernels read them. All limits never
 // decrease along the packed rows, so the first and the last row of a block bound what the block sees.
 //
-// With `split`, queries and keys are different rows (ops.h: attn_doc). Still a query row sees an interval of keys, and
-// a key row is seen by an interval of query rows.
+// With `cp_docs`, queries and keys are different rows (ops.h: attn_doc). Still a query row sees an interval of keys,
+// and a key row is seen by an interval of query rows.
 #pragma once
 #include "ops/cuda/device.cuh"
 #include <limits.h>
@@ -23,10 +23,10 @@ template <typename ARGS> static inline attn_docs attn_docs_of(const ARGS *a)
     CHECK(a->rows < INT_MAX && a->docs > 0 && a->docs < INT_MAX, "%lld rows, %lld documents", (long long)a->rows,
           (long long)a->docs);
     CHECK(a->window >= 0, "window %lld", (long long)a->window);
-    const int64_t keys = a->split ? a->keys : a->rows;
+    const int64_t keys = a->cp_docs ? a->keys : a->rows;
     CHECK(keys < INT_MAX && !a->more, "%lld keys", (long long)keys);
-    attn_docs d = {a->cu_seqlens, (int)a->docs, (int)a->rows, 0, 0, (int)keys, a->split};
-    if (!a->split && (a->docs == 1 || a->docs * a->len_max == a->rows)) d.uniform = (int)(a->rows / a->docs);
+    attn_docs d = {a->cu_seqlens, (int)a->docs, (int)a->rows, 0, 0, (int)keys, a->cp_docs};
+    if (!a->cp_docs && (a->docs == 1 || a->docs * a->len_max == a->rows)) d.uniform = (int)(a->rows / a->docs);
     if (a->window < keys) d.window = (int)a->window;
     return d;
 }

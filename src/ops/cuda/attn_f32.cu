@@ -356,7 +356,7 @@ void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue)
 }
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue)
 {
-    const int64_t keys = a->split ? a->keys : a->rows;
+    const int64_t keys = a->cp_docs ? a->keys : a->rows;
     if (a->hd <= 64 && a->hd_v <= 64) {
         queue_kernel(f32_dq_kernel<64>, a, a->rows, a->heads, dq_tile<64>::BYTES, queue);
         queue_kernel(f32_dkv_kernel<64>, a, keys, a->heads_kv, dkv_tile<64>::BYTES, queue);

@@ -1,4 +1,5 @@
-// The ops of generation beside attn_decode.cu. Bound: memory bandwidth for head_gemm's matrices; cache_put is a launch.
+// The ops of generation beside attn_decode.cu. Bound: memory bandwidth for per_head_gemm's matrices; kv_cache_append is
+// a launch.
 #include "ops/cuda/rowwise.cuh"
 
 namespace {
@@ -7,7 +8,7 @@ namespace {
 
 enum { PUT_THREADS = 128 };
 
-template <typename T, int W> __global__ void __launch_bounds__(PUT_THREADS) put_kernel(const cache_put_args a)
+template <typename T, int W> __global__ void __launch_bounds__(PUT_THREADS) put_kernel(const kv_cache_append_args a)
 {
     const cache_part &p = a.part[blockIdx.y];
     const int64_t b = blockIdx.x, row = min(max((int64_t)a.lengths[b], (int64_t)1), a.capacity) - 1; // no check here
@@ -23,7 +24,7 @@ bool put_wide(const cache_part &p, int64_t width)
                             p.x_stride % width == 0 && p.stride % width == 0 && p.width % width == 0);
 }
 
-status cache_put(const struct cache_put_args *a, dev_stream s)
+status kv_cache_append(const struct kv_cache_append_args *a, dev_stream s)
 {
     CHECK(a->batch < INT32_MAX && a->capacity > 0, "%lld sequences of %lld", (long long)a->batch,
           (long long)a->capacity);
@@ -35,7 +36,7 @@ status cache_put(const struct cache_put_args *a, dev_stream s)
         else
             put_kernel<T, 1><<<grid, PUT_THREADS, 0, queue_of(s)>>>(*a);
     });
-    return cuda_set_launched(s, "cache_put");
+    return cuda_set_launched(s, "kv_cache_append");
 }
 
 // ---- a matrix for each head. A block has some columns of one head and up to ROWS rows, so W is read once for them.
@@ -46,14 +47,14 @@ struct head_place {
     int64_t row, rows; // rows of the block: [row, row + rows)
     int h;
 };
-__device__ inline head_place head_at(const head_gemm_args &a)
+__device__ inline head_place head_at(const per_head_gemm_args &a)
 {
     const int64_t row = (int64_t)blockIdx.z * ROWS;
     return {row, min((int64_t)ROWS, a.rows - row), (int)blockIdx.y};
 }
 
 // The tails, by the blocks of the first columns.
-template <typename T> __device__ inline void copy_tails(const head_gemm_args &a, const head_place &at)
+template <typename T> __device__ inline void copy_tails(const per_head_gemm_args &a, const head_place &at)
 {
     if (blockIdx.x != 0) return;
     for (int64_t r = at.row; r < at.row + at.rows; r++)
@@ -63,7 +64,7 @@ template <typename T> __device__ inline void copy_tails(const head_gemm_args &a,
 }
 
 // W [k, n]: ACROSS threads have W columns each, DOWN of them share out k; their sums are added in order.
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) columns_kernel(const head_gemm_args a)
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) columns_kernel(const per_head_gemm_args a)
 {
     __shared__ float part[DOWN][ROWS][ACROSS * W];
     const head_place at = head_at(a);
@@ -96,7 +97,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) columns_
 }
 
 // W [n, k]: a warp for each column.
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) dots_kernel(const head_gemm_args a)
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) dots_kernel(const per_head_gemm_args a)
 {
     const head_place at = head_at(a);
     const int lane = threadIdx.x % WARP;
@@ -124,14 +125,14 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) dots_ker
 }
 
 // Packs run along n of W [k, n], along k of W [n, k] and a.
-bool head_wide(const head_gemm_args *a, int64_t width)
+bool head_wide(const per_head_gemm_args *a, int64_t width)
 {
     if (!a->trans) return aligned16(a->w) && a->n % width == 0;
     return aligned16(a->w) && aligned16(a->a) && a->k % width == 0 && a->a_stride % width == 0 &&
            a->a_head % width == 0;
 }
 
-template <typename T, int W> void head_queue(const head_gemm_args *a, cudaStream_t queue)
+template <typename T, int W> void head_queue(const per_head_gemm_args *a, cudaStream_t queue)
 {
     const int64_t each = a->trans ? WARPS : ACROSS * W;
     const dim3 grid((unsigned)((a->n + each - 1) / each), (unsigned)a->heads, (unsigned)((a->rows + ROWS - 1) / ROWS));
@@ -141,7 +142,7 @@ template <typename T, int W> void head_queue(const head_gemm_args *a, cudaStream
         columns_kernel<T, W><<<grid, THREADS, 0, queue>>>(*a);
 }
 
-status head_gemm(const struct head_gemm_args *a, dev_stream s)
+status per_head_gemm(const struct per_head_gemm_args *a, dev_stream s)
 {
     CHECK(a->a_head >= a->k + a->tail && a->c_head >= a->n + a->tail, "heads of %lld and %lld, %lld and %lld apart",
           (long long)(a->k + a->tail), (long long)(a->n + a->tail), (long long)a->a_head, (long long)a->c_head);
@@ -154,13 +155,13 @@ status head_gemm(const struct head_gemm_args *a, dev_stream s)
         else
             head_queue<T, 1>(a, queue_of(s));
     });
-    return cuda_set_launched(s, "head_gemm");
+    return cuda_set_launched(s, "per_head_gemm");
 }
 
 } // namespace
 
 extern "C" void cuda_generate_slots(struct ops *o)
 {
-    o->cache_put = cache_put;
-    o->head_gemm = head_gemm;
+    o->kv_cache_append = kv_cache_append;
+    o->per_head_gemm = per_head_gemm;
 }

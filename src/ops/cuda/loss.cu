@@ -191,7 +191,7 @@ __device__ __forceinline__ void write_grad(const L *z, T *dz, const keep<L, G> &
     }
 }
 
-// Of xent_args and xent_join_args.
+// Of xent_args and vocab_xent_finish_args.
 template <typename A> __device__ __forceinline__ void put_loss(const A &a, int64_t row, double loss, double z_term)
 {
     static_cast<float *>(a.loss)[row] = float(a.z_term ? loss : loss + z_term);
@@ -303,7 +303,7 @@ status softcap(const struct softcap_args *a, dev_stream s)
 }
 
 // One block per row counts the columns that reach the target's logit; NaN is never reached.
-template <typename L> __global__ void __launch_bounds__(THREADS) hits_kernel(const hits_args a)
+template <typename L> __global__ void __launch_bounds__(THREADS) hits_kernel(const top1_correct_args a)
 {
     __shared__ float line[WARP];
     const int64_t row = blockIdx.x;
@@ -317,14 +317,14 @@ template <typename L> __global__ void __launch_bounds__(THREADS) hits_kernel(con
     if (threadIdx.x == 0) static_cast<float *>(a.hits)[row] = all == 1 ? 1.f : 0.f;
 }
 
-status hits(const struct hits_args *a, dev_stream s)
+status top1_correct(const struct top1_correct_args *a, dev_stream s)
 {
     CHECK(a->vocab_used > 0 && a->vocab_used <= a->vocab && a->vocab <= INT32_MAX / 2, "%lld of %lld columns are used",
           (long long)a->vocab_used, (long long)a->vocab);
     CHECK(a->ldt == DTYPE_F32 || a->ldt == a->dt, "logits of %s", dtype_name(a->ldt));
     if (a->rows == 0) return STATUS_OK;
     BY_DTYPE(a->ldt, { hits_kernel<T><<<unsigned(a->rows), THREADS, 0, queue_of(s)>>>(*a); });
-    return cuda_set_launched(s, "hits");
+    return cuda_set_launched(s, "top1_correct");
 }
 
 // ---- Vocabulary sharded over ranks.
@@ -332,7 +332,7 @@ status hits(const struct hits_args *a, dev_stream s)
 // Sums are relative to 2^c with c = max log2e, rounded. The maximum is stored with its sum, and all readers compute
 // the same c.
 
-template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_kernel(const xent_part_args a)
+template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_kernel(const vocab_xent_partial_args a)
 {
     __shared__ float line[WARP];
     const int64_t row = blockIdx.x, first = a.slice * a.vocab;
@@ -363,7 +363,8 @@ template <typename L, int G> __global__ void __launch_bounds__(THREADS) part_ker
     part[XENT_OTHERS] = others > LOW ? others : -INFINITY;
 }
 
-template <typename L, typename T, int G> __global__ void __launch_bounds__(THREADS) join_kernel(const xent_join_args a)
+template <typename L, typename T,
+int G> __global__ void __launch_bounds__(THREADS) join_kernel(const vocab_xent_finish_args a)
 {
     const int64_t row = blockIdx.x, first = a.slice * a.vocab;
     const int vocab = int(a.vocab), groups = vocab / G, id = a.targets[row];
@@ -408,7 +409,7 @@ void check_slice(int64_t vocab, int slice, int slices, dtype dt, dtype ldt)
     CHECK(ldt == DTYPE_F32 || ldt == dt, "logits of %s", dtype_name(ldt));
 }
 
-status xent_part(const struct xent_part_args *a, dev_stream s)
+status vocab_xent_partial(const struct vocab_xent_partial_args *a, dev_stream s)
 {
     check_slice(a->vocab, a->slice, a->slices, a->dt, a->ldt);
     if (a->rows == 0) return STATUS_OK;
@@ -420,10 +421,10 @@ status xent_part(const struct xent_part_args *a, dev_stream s)
         else
             part_kernel<T, 1><<<rows, THREADS, 0, queue_of(s)>>>(*a);
     });
-    return cuda_set_launched(s, "xent_part");
+    return cuda_set_launched(s, "vocab_xent_partial");
 }
 
-template <typename L, typename T> void launch_join(const struct xent_join_args *a, dev_stream s)
+template <typename L, typename T> void launch_join(const struct vocab_xent_finish_args *a, dev_stream s)
 {
     const bool wide = a->vocab % 8 == 0 && aligned16(a->logits) && aligned16(a->dlogits);
     if (wide)
@@ -432,7 +433,7 @@ template <typename L, typename T> void launch_join(const struct xent_join_args *
         join_kernel<L, T, 1><<<unsigned(a->rows), THREADS, 0, queue_of(s)>>>(*a);
 }
 
-status xent_join(const struct xent_join_args *a, dev_stream s)
+status vocab_xent_finish(const struct vocab_xent_finish_args *a, dev_stream s)
 {
     check_slice(a->vocab, a->slice, a->slices, a->dt, a->ldt);
     CHECK(a->dlogits != a->logits || a->dt == a->ldt, "dlogits in place of logits of another type");
@@ -443,7 +444,7 @@ status xent_join(const struct xent_join_args *a, dev_stream s)
         launch_join<float, __nv_bfloat16>(a, s);
     else
         launch_join<float, float>(a, s);
-    return cuda_set_launched(s, "xent_join");
+    return cuda_set_launched(s, "vocab_xent_finish");
 }
 
 template <typename F> __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const F *x, int64_t count, double *out)
@@ -474,8 +475,8 @@ extern "C" void cuda_loss_slots(struct ops *o)
 {
     o->softcap = softcap;
     o->xent = xent;
-    o->hits = hits;
-    o->xent_part = xent_part;
-    o->xent_join = xent_join;
+    o->top1_correct = top1_correct;
+    o->vocab_xent_partial = vocab_xent_partial;
+    o->vocab_xent_finish = vocab_xent_finish;
     o->sum = sum;
 }

@@ -143,7 +143,7 @@ bool wide_serves(const latent &a, int width)
            2 * a.half % width == 0;
 }
 
-status latent_fwd(const struct latent_fwd_args *x, dev_stream s)
+status mla_rope_fwd(const struct mla_rope_fwd_args *x, dev_stream s)
 {
     latent a = {x->q,
                 x->k,
@@ -168,10 +168,10 @@ status latent_fwd(const struct latent_fwd_args *x, dev_stream s)
         else
             latent_fwd_kernel<T, 1, 2><<<(unsigned)x->rows, THREADS, 0, queue_of(s)>>>(a);
     });
-    return cuda_set_launched(s, "latent_fwd");
+    return cuda_set_launched(s, "mla_rope_fwd");
 }
 
-status latent_bwd(const struct latent_bwd_args *x, dev_stream s)
+status mla_rope_bwd(const struct mla_rope_bwd_args *x, dev_stream s)
 {
     latent a = {x->dq,
                 (void *)x->dk,
@@ -197,13 +197,13 @@ status latent_bwd(const struct latent_bwd_args *x, dev_stream s)
         else
             latent_bwd_kernel<T, 1, 2><<<(unsigned)x->rows, THREADS, shared, queue_of(s)>>>(a);
     });
-    return cuda_set_launched(s, "latent_bwd");
+    return cuda_set_launched(s, "mla_rope_bwd");
 }
 
 } // namespace
 
 extern "C" void cuda_mla_slots(struct ops *o)
 {
-    o->latent_fwd = latent_fwd;
-    o->latent_bwd = latent_bwd;
+    o->mla_rope_fwd = mla_rope_fwd;
+    o->mla_rope_bwd = mla_rope_bwd;
 }

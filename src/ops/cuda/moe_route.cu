@@ -438,7 +438,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) balance_kernel(const balance_arg
         if (sum == 0) continue;
         for (int i = lane; i < row.count; i += WARP) {
             const double c = a.load[row.begin + i];
-            float *const bias = a.bias + row.begin - row.no_v + i;
+            float *const bias = a.bias + row.begin - row.v_offset + i;
             *bias = (float)(*bias + a.rate * ((c < mean) - (c > mean)));
             most = fmaxf(most, (float)(c / mean));
             least = fminf(least, (float)(c / mean));

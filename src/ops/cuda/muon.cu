@@ -38,17 +38,17 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
+status muon_normalize(const struct muon_normalize_args *a, dev_stream s)
 {
     if (a->count == 0) return STATUS_OK;
     const int64_t tile = THREADS * EACH, tiles = (a->count + tile - 1) / tile;
     const int sum_count = tiles < SUMS_MAX ? int(tiles) : int(SUMS_MAX);
-    double *sums = static_cast<double *>(cuda_set_workspace(s, size_t(sum_count) * sizeof *sums, "ortho_unit"));
+    double *sums = static_cast<double *>(cuda_set_workspace(s, size_t(sum_count) * sizeof *sums, "muon_normalize"));
     const float *g = static_cast<const float *>(a->g);
     ortho_squares_kernel<<<unsigned(sum_count), THREADS, 0, queue_of(s)>>>(g, a->count, sums);
     BY_DTYPE(a->dt, (ortho_unit_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(
                         g, static_cast<T *>(a->x), a->count, a->eps, sums, sum_count)));
-    return cuda_set_launched(s, "ortho_unit");
+    return cuda_set_launched(s, "muon_normalize");
 }
 
 template <typename T>
@@ -63,17 +63,17 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
+status newton_schulz_poly(const struct newton_schulz_poly_args *a, dev_stream s)
 {
     const int64_t tile = THREADS * EACH, tiles = (a->n * a->n + tile - 1) / tile;
     if (tiles == 0) return STATUS_OK;
     BY_DTYPE(a->dt, (ortho_poly_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(
                         static_cast<const T *>(a->x), static_cast<const T *>(a->xx), static_cast<T *>(a->y), a->n,
                         float(a->a), float(a->b), float(a->c))));
-    return cuda_set_launched(s, "ortho_poly");
+    return cuda_set_launched(s, "newton_schulz_poly");
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) ortho_step_kernel(const ortho_step_args a)
+template <typename T> __global__ void __launch_bounds__(THREADS) ortho_step_kernel(const muon_apply_args a)
 {
     if (a.scalars->clip_factor == 0) return;
     const float decay = float(a.scalars->lr * a.weight_decay), step = float(a.scalars->lr * a.scale);
@@ -83,31 +83,31 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ortho_step_kern
     for (int u = 0; u < EACH; u++) {
         const int64_t i = begin + u * THREADS;
         if (i >= a.count) continue;
-        const float old = a.low ? __uint_as_float(rounding_joined(a.w[i], a.low[i])) : a.p[i];
+        const float old = a.master_residual ? __uint_as_float(rounding_joined(a.w[i], a.master_residual[i])) : a.p[i];
         const float p = old - (old * decay + to_f32(x[i]) * step);
         const half_pair h = rounding_halves(__float_as_uint(p));
-        if (a.low)
-            a.low[i] = h.low;
+        if (a.master_residual)
+            a.master_residual[i] = h.low;
         else
             a.p[i] = p;
         if (a.w) a.w[i] = h.upper;
     }
 }
 
-status ortho_step(const struct ortho_step_args *a, dev_stream s)
+status muon_apply(const struct muon_apply_args *a, dev_stream s)
 {
-    CHECK(a->p || a->low, "a step of weights without a master");
+    CHECK(a->p || a->master_residual, "a step of weights without a master");
     const int64_t tile = THREADS * EACH, tiles = (a->count + tile - 1) / tile;
     if (tiles == 0) return STATUS_OK;
     BY_DTYPE(a->dt, (ortho_step_kernel<T><<<unsigned(tiles), THREADS, 0, queue_of(s)>>>(*a)));
-    return cuda_set_launched(s, "ortho_step");
+    return cuda_set_launched(s, "muon_apply");
 }
 
 } // namespace
 
 extern "C" void cuda_muon_slots(struct ops *o)
 {
-    o->ortho_unit = ortho_unit;
-    o->ortho_poly = ortho_poly;
-    o->ortho_step = ortho_step;
+    o->muon_normalize = muon_normalize;
+    o->newton_schulz_poly = newton_schulz_poly;
+    o->muon_apply = muon_apply;
 }

@@ -26,14 +26,14 @@ normal_kernel(const normal_args a)
             static_cast<float *>(a.x)[i] = x;
         else
             static_cast<uint16_t *>(a.x)[i] = h.upper;
-        if (a.low) a.low[i] = h.low;
+        if (a.master_residual) a.master_residual[i] = h.low;
     }
 }
 
 static status normal(const struct normal_args *a, dev_stream s)
 {
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "numbers of %s", dtype_name(a->dt));
-    CHECK(a->dt == DTYPE_BF16 || a->low == NULL, "halves of %s", dtype_name(a->dt));
+    CHECK(a->dt == DTYPE_BF16 || a->master_residual == NULL, "halves of %s", dtype_name(a->dt));
     if (a->count == 0) return STATUS_OK;
     int64_t wanted = (a->count + THREADS - 1) / THREADS, most = (int64_t)cuda_set(s)->multiprocessors * 8;
     normal_kernel<<<(unsigned)(wanted < most ? wanted : most), THREADS, 0, queue_of(s)>>>(*a);

@@ -43,14 +43,14 @@ struct tile {
     uint32_t flags;
     const update_chunk *chunk;
     int skip; // elements of the chunk before the tile
-    int64_t no_v;
+    int64_t v_offset;
 };
 template <int TILE> __device__ inline tile tile_at(const update_args &a, int64_t index)
 {
     const int tiles = UPDATE_CHUNK / TILE;
     const update_chunk c = a.chunks[index / tiles];
     const int skip = int(index % tiles) * TILE;
-    return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip, c.no_v};
+    return {c.begin + skip, min(c.count - skip, TILE), c.flags, a.chunks + index / tiles, skip, c.v_offset};
 }
 
 // Four elements from i on; zeros past the first n. `wide`: arrays that allow quad accesses. Plain loads: lines that
@@ -103,7 +103,7 @@ __device__ inline void store_halves(void *to, int64_t i, int n, bool wide, const
 }
 enum weights {
     WHOLE,  // in p
-    HALVES, // the value that w and low are halves of
+    HALVES, // the value that w and master_residual are halves of
     ALONE   // in w, rounded stochastically
 };
 template <weights IN> __device__ inline quad load_weights(const update_args &a, int64_t i, int n, bool wide)
@@ -111,7 +111,7 @@ template <weights IN> __device__ inline quad load_weights(const update_args &a, 
     if (IN == WHOLE) return load_quad(a.p, i, n, wide);
     if (IN == ALONE) return load_quad(reinterpret_cast<const __nv_bfloat16 *>(a.w), i, n, wide);
     const bf16 *w = a.w + i;
-    const uint16_t *low = a.low + i;
+    const uint16_t *low = a.master_residual + i;
     quad q = {};
     if (wide && n >= QUAD) {
         const uint2 u = *reinterpret_cast<const uint2 *>(w), l = *reinterpret_cast<const uint2 *>(low);
@@ -147,7 +147,7 @@ __device__ inline void store_weights(const update_args &a, int64_t i, int n, boo
             upper[k] = h.upper, low[k] = h.low;
         }
         if (IN == HALVES)
-            store_halves(a.low, i, n, wide, low);
+            store_halves(a.master_residual, i, n, wide, low);
         else
             store_quad(a.p, i, n, wide, q);
         if (IN == HALVES || a.w) store_halves(a.w, i, n, wide, upper);
@@ -302,7 +302,7 @@ __device__ inline void row_move(const update_args &a, float *g, int64_t i, int w
                                 const update_chunk *chunk, int skip, uint64_t step, bool wide)
 {
     const float decay = chunk->flags & UPDATE_DECAY ? f.decay : 0;
-    S *m = static_cast<S *>(a.m) + i, *v = static_cast<S *>(a.v) + (i - chunk->no_v);
+    S *m = static_cast<S *>(a.m) + i, *v = static_cast<S *>(a.v) + (i - chunk->v_offset);
     for (int at = l.first; at < width; at += l.lanes * QUAD) {
         state s;
         s.g = load_quad(g, at, QUAD, wide);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(THREADS) rows_update_kernel(const rows_update_
         if (!row_touched(g, l, width, row != TOKEN_NONE, wide)) continue;
         update_chunk place = {};
         place.flags = UPDATE_ZERO;
-        place.no_v = a.no_v;
+        place.v_offset = a.v_offset;
         place.key = a.key;
         place.first = a.first + row * a.stride;
         if (row >= a.from && row < a.to)
@@ -381,7 +381,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         s[u].g = load_quad(a.g, i, n, wide);
         s[u].p = load_weights<IN>(a, i, n, wide);
         s[u].m = load_quad(m, i, n, wide);
-        if (update_needs(RULE).second) s[u].v = load_quad(v, i - t.no_v, n, wide);
+        if (update_needs(RULE).second) s[u].v = load_quad(v, i - t.v_offset, n, wide);
     }
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
 #pragma unroll
@@ -394,7 +394,7 @@ __device__ inline void tile_update(const update_args &a, const tile &t, const fo
         apply<RULE>(s[u], f, decay);
         store_weights<IN>(a, i, n, wide, s[u].p, words);
         store_moment(m, i, n, wide, s[u].m, words, 0);
-        if (update_needs(RULE).second) store_moment(v, i - t.no_v, n, wide, s[u].v, words, 16);
+        if (update_needs(RULE).second) store_moment(v, i - t.v_offset, n, wide, s[u].v, words, 16);
         if (t.flags & UPDATE_ZERO) store_quad(a.g, i, n, wide, quad{});
     }
 }
@@ -483,7 +483,7 @@ __device__ inline void block_update(const update_args &a, const tile &t, const f
     const int64_t i = t.begin + at;
     const bool wide = FULL || any_wide, momentum = !FULL && t.flags & UPDATE_MOMENTUM,
                two = update_needs(RULE).second && !momentum;
-    const int64_t iv = i - t.no_v;
+    const int64_t iv = i - t.v_offset;
     const codes cm = load_codes(a.m, i, n, wide), cv = two ? load_codes(a.v, iv, n, wide) : codes{};
     const float top_m = a.m_scale[i / QUANT_BLOCK], top_v = two ? a.v_scale[iv / QUANT_BLOCK] : 0;
     const float decay = t.flags & UPDATE_DECAY ? f.decay : 0;
@@ -536,7 +536,7 @@ __device__ inline double grid_squares(const update_args &a, double *sums, bool w
     return block_sum(sum, line);
 }
 
-// UPDATE_SQUARES: a block per chunk.
+// UPDATE_CHUNK_NORMS: a block per chunk.
 __global__ void __launch_bounds__(THREADS) squares_kernel(const update_args a, bool wide)
 {
     __shared__ double line[WARP];
@@ -578,10 +578,10 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
     __shared__ quant_maps q;
     if (sizeof(S) == 1 && threadIdx.x == 0) q = maps; // seen by all after the barrier
     const int64_t tiles = a.chunk_count * RULE_TILES;
-    const double squares = a.half == UPDATE_RULE ? a.scalars->grad_squares : grid_squares(a, sums, wide, line),
+    const double squares = a.phase == UPDATE_APPLY ? a.scalars->grad_squares : grid_squares(a, sums, wide, line),
                  norm = sqrt(squares);
     __syncthreads();
-    if (a.half == UPDATE_NORM) { // the same grid as the whole update, so the same sum
+    if (a.phase == UPDATE_GLOBAL_NORM) { // the same grid as the whole update, so the same sum
         if (blockIdx.x == 0 && threadIdx.x == 0) a.scalars->grad_squares = squares;
         return;
     }
@@ -605,7 +605,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
         if (k + gridDim.x < tiles) next = tile_at<RULE_TILE>(a, tiles - 1 - k - gridDim.x);
         if (!MASTER)
             tile_move<RULE, S, TABLES, ALONE>(a, t, f, of_rows, step, wide, {maps, q});
-        else if (a.low) // the same kernel and grid, so the same order of the norm's sum, as without tables
+        else if (a.master_residual) // the same kernel and grid, so the same order of the norm's sum, as without tables
             tile_move<RULE, S, TABLES, HALVES>(a, t, f, of_rows, step, wide, {maps, q});
         else
             tile_move<RULE, S, TABLES, WHOLE>(a, t, f, of_rows, step, wide, {maps, q});
@@ -615,7 +615,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(S) == 2 ? 4 : 3)
 // Arrays in which every quad is one access: chunks begin at multiples of 16 elements.
 bool is_wide(const update_args *a, const float *g)
 {
-    const void *arrays[] = {a->p, g, a->m, a->v, a->w, a->low};
+    const void *arrays[] = {a->p, g, a->m, a->v, a->w, a->master_residual};
     for (const void *p : arrays)
         if (!aligned16(p)) return false;
     return true;
@@ -623,7 +623,7 @@ bool is_wide(const update_args *a, const float *g)
 
 bool has_master(const update_args *a)
 {
-    return a->p || a->low;
+    return a->p || a->master_residual;
 }
 
 typedef void update_fn(const update_args, double *, bool, const quant_maps);
@@ -638,7 +638,8 @@ template <update_rule RULE, bool MASTER> update_fn *update_kernel_of(dtype sdt, 
 template <update_rule RULE> update_fn *update_kernel_by(const struct update_args *a)
 {
     const bool tables = a->row_rate != 0;
-    return has_master(a) ? update_kernel_of<RULE, true>(a->sdt, tables) : update_kernel_of<RULE, false>(a->sdt, tables);
+    return has_master(a) ? update_kernel_of<RULE, true>(a->moment_dt, tables)
+                         : update_kernel_of<RULE, false>(a->moment_dt, tables);
 }
 update_fn *update_kernel_for(const struct update_args *a)
 {
@@ -652,10 +653,11 @@ update_fn *update_kernel_for(const struct update_args *a)
 
 status update(const struct update_args *a, dev_stream s)
 {
-    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || a->sdt == DTYPE_U8, "moments of %s", dtype_name(a->sdt));
-    CHECK(a->row_rate == 0 || a->sdt != DTYPE_U8, "rows of tables with moments in 8 bits");
+    CHECK(a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16 || a->moment_dt == DTYPE_U8, "moments of %s",
+          dtype_name(a->moment_dt));
+    CHECK(a->row_rate == 0 || a->moment_dt != DTYPE_U8, "rows of tables with moments in 8 bits");
     bool wide = is_wide(a, a->g);
-    if (a->half == UPDATE_SQUARES) {
+    if (a->phase == UPDATE_CHUNK_NORMS) {
         if (a->chunk_count > 0) squares_kernel<<<unsigned(a->chunk_count), THREADS, 0, queue_of(s)>>>(*a, wide);
         return cuda_set_launched(s, "update");
     }
@@ -682,9 +684,9 @@ template <update_rule RULE, weights IN> rows_update_fn *rows_kernel_of(dtype sdt
 }
 template <update_rule RULE> rows_update_fn *rows_kernel_by(const struct update_args *a)
 {
-    return a->p     ? rows_kernel_of<RULE, WHOLE>(a->sdt)
-           : a->low ? rows_kernel_of<RULE, HALVES>(a->sdt)
-                    : rows_kernel_of<RULE, ALONE>(a->sdt);
+    return a->p                 ? rows_kernel_of<RULE, WHOLE>(a->moment_dt)
+           : a->master_residual ? rows_kernel_of<RULE, HALVES>(a->moment_dt)
+                                : rows_kernel_of<RULE, ALONE>(a->moment_dt);
 }
 rows_update_fn *rows_kernel_for(const struct update_args *a)
 {
@@ -698,7 +700,7 @@ rows_update_fn *rows_kernel_for(const struct update_args *a)
 
 status rows_update(const struct rows_update_args *a, dev_stream s)
 {
-    CHECK(a->of.sdt == DTYPE_F32 || a->of.sdt == DTYPE_BF16, "moments of %s", dtype_name(a->of.sdt));
+    CHECK(a->of.moment_dt == DTYPE_F32 || a->of.moment_dt == DTYPE_BF16, "moments of %s", dtype_name(a->of.moment_dt));
     enum { ROUND = 8 }; // blocks of a multiprocessor
     const int64_t rows = (a->slots * a->width + THREADS * QUAD - 1) / (THREADS * QUAD),
                   most = ROUND * cuda_set(s)->multiprocessors;

@@ -16,7 +16,7 @@ unsigned blocks_of(int64_t count, int64_t each)
     return unsigned((count + each - 1) / each);
 }
 
-__global__ void __launch_bounds__(THREADS) ahead_kernel(const ahead_args a)
+__global__ void __launch_bounds__(THREADS) ahead_kernel(const shift_tokens_args a)
 {
     const int64_t t = int64_t(blockIdx.x) * THREADS + threadIdx.x;
     if (t >= a.rows) return;
@@ -24,12 +24,12 @@ __global__ void __launch_bounds__(THREADS) ahead_kernel(const ahead_args a)
     a.out[t] = t + a.k < doc.end ? a.in[t + a.k] : a.none;
 }
 
-status ahead(const struct ahead_args *a, dev_stream s)
+status shift_tokens(const struct shift_tokens_args *a, dev_stream s)
 {
     CHECK(a->k >= 0 && a->out != a->in, "%lld tokens ahead", (long long)a->k);
     if (a->rows == 0) return STATUS_OK;
     ahead_kernel<<<blocks_of(a->rows, THREADS), THREADS, 0, queue_of(s)>>>(*a);
-    return cuda_set_launched(s, "ahead");
+    return cuda_set_launched(s, "shift_tokens");
 }
 
 // ---- rows of hashed n-grams: one thread each. Heads of an order recompute its hash: a few integer
@@ -355,7 +355,7 @@ status halt_bwd(const struct halt_bwd_args *a, dev_stream s)
 
 extern "C" void cuda_tokens_slots(struct ops *o)
 {
-    o->ahead = ahead;
+    o->shift_tokens = shift_tokens;
     o->ngram = ngram;
     o->ngram_gate_fwd = ngram_gate_fwd;
     o->ngram_gate_bwd = ngram_gate_bwd;

@@ -67,9 +67,9 @@ static status shift(struct comm *c, const struct comm_call *call, const struct n
     TRY_NCCL(n, call->name,
              n->ncclSend_(call->send, call->bytes, ncclUint8, (c->rank + call->by) % c->ranks,
                           c->device->comm, q));
-    TRY_NCCL(
-        n, call->name,
-        n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_shift_source(c, call), c->device->comm, q));
+    TRY_NCCL(n, call->name,
+             n->ncclRecv_(call->recv, call->bytes, ncclUint8, comm_ring_shift_source(c, call),
+                          c->device->comm, q));
     TRY_NCCL(n, call->name, n->ncclGroupEnd_());
     return STATUS_OK;
 }
@@ -111,7 +111,7 @@ static status by_nccl(struct comm *c, const struct comm_call *call)
     case COMM_SPLIT:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     CHECK(false, "%s '%s' between GPUs", comm_op_text(call->op), call->name);
@@ -134,7 +134,7 @@ static bool is_carried(enum comm_op op)
     case COMM_SPLIT:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     return false;
@@ -152,12 +152,12 @@ static status device_collective(struct comm *c, const struct comm_call *call)
                     "neighbours, at most %d, on one machine, with parallel.transport: auto",
                     call->name, c->name, P2P_RANKS_MAX);
     if (call->bytes > 0) TRY(by_nccl(c, call));
-    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
+    return call->done_flag ? device_set_flag(call->done_flag, call->stream) : STATUS_OK;
 }
 
 static double *device_scalars(struct comm *c)
 {
-    return c->world->device->p2p->flags->scalars[c->plane];
+    return c->world->device->p2p->flags->scalars[c->comm_id];
 }
 
 static status device_register(struct comm *c, void *base, size_t bytes)
@@ -193,7 +193,7 @@ static status device_message(struct comm *c, const struct comm_call *call)
 {
     unsigned *number = &c->device->messages[call->op == COMM_SEND ? 0 : 1][call->way];
     TRY(p2p_comm_message(c->world->device->p2p, c, call, c->device->slots, (*number)++));
-    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
+    return call->done_flag ? device_set_flag(call->done_flag, call->stream) : STATUS_OK;
 }
 
 static void device_mail_settle(struct comm *c)

@@ -31,11 +31,11 @@ __device__ inline void until(const uint32_t *flag, uint32_t value, volatile uint
 __global__ void p2p_barrier_kernel(const p2p_comm_barrier m)
 {
     const int r = int(threadIdx.x);
-    const uint32_t mine = *m.met + 1;
+    const uint32_t mine = *m.barrier_count + 1;
     __syncthreads();
-    if (r == m.rank) *m.met = mine;
+    if (r == m.rank) *m.barrier_count = mine;
     if (r >= m.ranks || r == m.rank) return;
-    tell(m.told[r], mine);
+    tell(m.barrier_arrived[r], mine);
     until(m.come + r, mine, m.abort_flag);
     __threadfence_system();
 }

@@ -126,7 +126,7 @@ status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev
     TRY_CUDA(cudaHostAlloc((void **)&n->abort_flag, sizeof *n->abort_flag,
                            cudaHostAllocMapped | cudaHostAllocPortable));
     *n->abort_flag = 0;
-    n->ways = TUNER_ALL;
+    n->allowed_algos = TUNER_ALL;
     n->dev = *d;
     TRY(dev_stream_open(&n->dev, &n->own));
     TRY(dev_fence_open(d, &n->forked));
@@ -285,12 +285,13 @@ static status find_route(struct p2p_comm *n, struct comm *c, const struct comm_c
 
 static status barrier(const struct p2p_comm *n, const struct comm *c, struct stream *s)
 {
-    struct p2p_comm_barrier m = {.come = n->flags->told[c->plane],
-                                 .met = &n->flags->met[c->plane],
+    struct p2p_comm_barrier m = {.come = n->flags->barrier_arrived[c->comm_id],
+                                 .barrier_count = &n->flags->barrier_count[c->comm_id],
                                  .abort_flag = n->abort_flag,
                                  .rank = c->rank,
                                  .ranks = c->ranks};
-    for (int r = 0; r < c->ranks; r++) m.told[r] = &flags_of(n, c, r)->told[c->plane][c->rank];
+    for (int r = 0; r < c->ranks; r++)
+        m.barrier_arrived[r] = &flags_of(n, c, r)->barrier_arrived[c->comm_id][c->rank];
     return p2p_comm_barrier_queue(&m, s);
 }
 
@@ -325,7 +326,7 @@ static status copy_others(const struct comm *c, const struct comm_call *call,
     for (int k = 1; k < c->ranks; k++) {
         const int r = (c->rank + k) % c->ranks;
         char *to = (char *)call->recv + (one ? 0 : (size_t)r * call->bytes);
-        if (one && r != (call->op == COMM_SHIFT ? comm_shift_source(c, call) : 0)) continue;
+        if (one && r != (call->op == COMM_SHIFT ? comm_ring_shift_source(c, call) : 0)) continue;
         TRY(dev_copy(call->stream, to, route->in[r] + own, call->bytes));
     }
     return STATUS_OK;
@@ -351,7 +352,7 @@ static status by_copy_engines(struct p2p_comm *n, struct comm *c, const struct c
     }
     TRY(barrier(n, c, s));
     if (call->op == COMM_REDUCE_SCATTER) TRY(device_reduce(c, call));
-    return call->mark ? device_set_flag(call->mark, s) : STATUS_OK;
+    return call->done_flag ? device_set_flag(call->done_flag, s) : STATUS_OK;
 }
 
 /* ---- by custom kernels */
@@ -370,7 +371,7 @@ static enum p2p_op p2p_op_of(enum comm_op op)
     case COMM_SPLIT:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     CHECK(false, "%s by a kernel", comm_op_text(op));
@@ -388,12 +389,12 @@ static status by_kernel(struct p2p_comm *n, const struct comm *c, const struct c
                                   .dt = comm_op_sums(call->op) ? call->dt : DTYPE_F32,
                                   .blocks = blocks < most ? blocks : most,
                                   .abort_flag = n->abort_flag,
-                                  .mark = call->mark};
+                                  .mark = call->done_flag};
     TRY(p2p_schedule_fill(&schedule, p2p_op_of(call->op), way, c->rank, c->ranks));
     for (int r = 0; r < c->ranks; r++) {
         a.in[r] = (const float *)route->in[r];
         a.out[r] = (float *)route->out[r];
-        a.flags[r] = &flags_of(n, c, r)->flags[c->plane];
+        a.flags[r] = &flags_of(n, c, r)->flags[c->comm_id];
     }
     a.in[c->rank] = call->send; /* LL needs no shared memory of its own data */
     a.out[c->rank] = result_of(call);
@@ -417,7 +418,7 @@ static enum tuner_op tuner_op_of(const struct comm_call *call)
     case COMM_SPLIT:
     case COMM_SEND:
     case COMM_RECV:
-    case COMM_WORK:
+    case COMM_IDLE:
     case COMM_OP_COUNT: break;
     }
     return TUNER_ALL_GATHER;
@@ -431,7 +432,7 @@ static unsigned algos_of(const struct p2p_comm *n, const struct comm *c, const s
     const size_t all = call->bytes * (size_t)c->ranks;
     const int64_t count = (int64_t)(call->bytes / sizeof(float));
     unsigned ways = route->in_shared ? 1U << TUNER_COPY_ENGINE : 0;
-    if (!n->paths[c->plane].timed || comm_op_one(call->op)) return ways;
+    if (!n->tuners[c->comm_id].timed || comm_op_one(call->op)) return ways;
     const enum p2p_op op = p2p_op_of(call->op);
     if (route->align >= P2P_LL_ALIGN && p2p_algo_supports(P2P_LL, op, c->ranks, count) &&
         (!side || all <= SIDE_STREAM_LL_BYTES))
@@ -439,7 +440,7 @@ static unsigned algos_of(const struct p2p_comm *n, const struct comm *c, const s
     if (route->align >= P2P_ALIGN && p2p_algo_supports(P2P_DIRECT, op, c->ranks, count) && !side &&
         (op == P2P_REDUCE_SCATTER ? route->in_shared : route->out_shared))
         ways |= 1U << TUNER_KERNEL_16 | 1U << TUNER_KERNEL_32 | 1U << TUNER_KERNEL_64;
-    return ways & n->ways;
+    return ways & n->allowed_algos;
 }
 
 /* As many rows as the GPUs know. */
@@ -452,7 +453,7 @@ static status by_rows(const struct p2p_comm *n, const struct comm *c, const stru
     TRY(barrier(n, c, call->stream));
     TRY(p2p_comm_rows_queue(&a, call->stream));
     TRY(barrier(n, c, call->stream));
-    return call->mark ? device_set_flag(call->mark, call->stream) : STATUS_OK;
+    return call->done_flag ? device_set_flag(call->done_flag, call->stream) : STATUS_OK;
 }
 
 status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call *call, bool *carried)
@@ -469,7 +470,7 @@ status p2p_comm_call(struct p2p_comm *n, struct comm *c, const struct comm_call 
     *carried = ways != 0;
     if (ways == 0) return STATUS_OK;
     const enum tuner_algo path =
-        tuner_choose(&n->paths[c->plane], tuner_op_of(call), call->bytes * (size_t)c->ranks, ways);
+        tuner_choose(&n->tuners[c->comm_id], tuner_op_of(call), call->bytes * (size_t)c->ranks, ways);
     if (path == TUNER_COPY_ENGINE) return by_copy_engines(n, c, call, route);
     return by_kernel(n, c, call, route, path);
 }
@@ -481,7 +482,7 @@ status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_ca
 {
     struct stream *s = call->stream;
     const bool sends = call->op == COMM_SEND;
-    const int p = c->plane, way = call->way, depth = (int)c->mail.depth;
+    const int p = c->comm_id, way = call->way, depth = (int)c->mail.depth;
     struct p2p_comm_flags *mine = n->flags, *other = flags_of(n, c, comm_neighbour(c, call));
     char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
     if (sends) {

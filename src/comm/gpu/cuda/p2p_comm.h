@@ -21,8 +21,9 @@ enum { P2P_COMM_REGISTERED_MAX = 16 };
 /* Flags of one rank, by communicator, at the start of memory that all ranks map. */
 struct p2p_comm_flags {
     struct p2p_flags flags[COMM_DEVICE_GROUPS];           /* used by custom kernels; first, because they are aligned */
-    uint32_t told[COMM_DEVICE_GROUPS][COMM_RANKS_MAX];     /* each rank writes here how many barriers it has reached */
-    uint32_t met[COMM_DEVICE_GROUPS];                      /* number of barriers of this rank */
+    uint32_t barrier_arrived[COMM_DEVICE_GROUPS][COMM_RANKS_MAX]; /* each rank writes here how many barriers it has
+                                                                     reached */
+    uint32_t barrier_count[COMM_DEVICE_GROUPS];            /* number of barriers of this rank */
     /* The neighbours write here how many messages of a direction they have sent and received. */
     uint32_t sent[COMM_DEVICE_GROUPS][2], taken[COMM_DEVICE_GROUPS][2];
     uint32_t has_sent[COMM_DEVICE_GROUPS][2], has_taken[COMM_DEVICE_GROUPS][2]; /* this rank's own counters of these */
@@ -41,17 +42,17 @@ struct p2p_comm {
     struct p2p_comm_route *routes;  /* [route_count], owned: calls so far, with the addresses of the others' data */
     int route_count, route_room, route_last;
     volatile uint32_t *abort_flag;    /* in host memory: set to end all waits */
-    struct tuner paths[COMM_DEVICE_GROUPS];
-    unsigned ways;              /* bit mask of the algorithms that may be chosen: all, except while timing */
+    struct tuner tuners[COMM_DEVICE_GROUPS];
+    unsigned allowed_algos;     /* bit mask of the algorithms that may be chosen: all, except while timing */
     struct dev dev;            /* a copy, because the original is closed earlier */
     struct stream own;          /* copies this rank's own part of a collective while the others' are in flight */
     struct event forked, joined;
 };
 
 struct p2p_comm_barrier {
-    uint32_t *told[COMM_RANKS_MAX]; /* this rank's slot in the flags of rank r */
+    uint32_t *barrier_arrived[COMM_RANKS_MAX]; /* this rank's slot in the flags of rank r */
     const uint32_t *come;       /* [ranks] what the other ranks have signalled to this one */
-    uint32_t *met;
+    uint32_t *barrier_count;
     volatile uint32_t *abort_flag;
     int rank, ranks;
 };

@@ -182,7 +182,7 @@ template <typename T, int R> __global__ void __launch_bounds__(THREADS, 1) p2p_s
     if (threadIdx.x == 0 && block == 0) leave_mark(a);
 }
 
-static_assert(offsetof(p2p_flags, boxes) % 16 == 0 && sizeof(p2p_flags) % 16 == 0, "packets are stored and loaded as one");
+static_assert(offsetof(p2p_flags, ll_buffers) % 16 == 0 && sizeof(p2p_flags) % 16 == 0, "packets are stored and loaded as one");
 
 // The two floats of a packet, once both carry this number.
 __device__ inline bool packet_load(const uint32_t *at, uint32_t number, float2 *x)
@@ -226,13 +226,13 @@ template <typename T, int R> __global__ void __launch_bounds__(P2P_LL_THREADS, 1
 #pragma unroll
         for (int k = 1; k < R; k++) {
             const int p = (me + k) % R;
-            packet_store(a.flags[p]->boxes[parity][me][block][thread], number, in[splits ? p * chunk + i : i]);
+            packet_store(a.flags[p]->ll_buffers[parity][me][block][thread], number, in[splits ? p * chunk + i : i]);
         }
 #pragma unroll
         for (int p = 0; p < R; p++)
             if (p == me)
                 x[p] = in[splits ? p * chunk + i : i];
-            else if (!packet_wait(a, mine->boxes[parity][p][block][thread], number, &x[p]))
+            else if (!packet_wait(a, mine->ll_buffers[parity][p][block][thread], number, &x[p]))
                 mine->lost = uint32_t(1 + p);
         if (op == P2P_ALL_REDUCE || op == P2P_REDUCE_SCATTER)
             out[i] = tree_sum<T>(x);

@@ -43,9 +43,9 @@ static struct comm_call call_of(const struct timing *t, enum tuner_op op, size_t
 static status call_by(const struct timing *t, struct comm *c, const struct comm_call *call,
                       enum tuner_algo path, bool *serves)
 {
-    t->p2p->ways = 1U << path;
+    t->p2p->allowed_algos = 1U << path;
     const status st = p2p_comm_call(t->p2p, c, call, serves);
-    t->p2p->ways = TUNER_ALL;
+    t->p2p->allowed_algos = TUNER_ALL;
     return st;
 }
 
@@ -137,13 +137,13 @@ static struct comm *comm_at(struct comm *world, int i)
 static status time_comm(struct timing *t, struct comm *world, int at)
 {
     struct comm *c = comm_at(world, at);
-    struct tuner mine = {.timed = true}, *paths = &t->p2p->paths[c->plane];
+    struct tuner mine = {.timed = true}, *paths = &t->p2p->tuners[c->comm_id];
     const double begin = clock_s();
     char text[TUNER_TEXT];
     if (!p2p_comm_all(t->p2p, c) || c->ranks > P2P_RANKS_MAX) return STATUS_OK;
     for (int i = 0; i < at; i++)
         if (same_ranks(c, comm_at(world, i))) {
-            *paths = t->p2p->paths[comm_at(world, i)->plane];
+            *paths = t->p2p->tuners[comm_at(world, i)->comm_id];
             return STATUS_OK;
         }
     TRY(p2p_schedule_load(c->ranks));

@@ -1,5 +1,5 @@
 // Sums over ranks on a GPU: the slices of all ranks are consecutive, and each element is added in the tree order of
-// comm_sum: even ranks plus odd ranks, recursively. F32 and F64 as they are; BF16 in F32, rounded once.
+// comm_all_reduce: even ranks plus odd ranks, recursively. F32 and F64 as they are; BF16 in F32, rounded once.
 #include "comm/gpu/cuda/addend.cuh"
 #include <cuda_runtime.h>
 extern "C" {

@@ -121,7 +121,7 @@ static status gate_bwd(const struct gate_bwd_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status fold(const struct fold_args *a, dev_stream s)
+static status accumulate_tree(const struct accumulate_tree_args *a, dev_stream s)
 {
     (void)s;
     PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
@@ -129,8 +129,8 @@ static status fold(const struct fold_args *a, dev_stream s)
         struct span span = chunk_span(c, a->count, GRAIN);
         for (int64_t i = span.begin; i < span.end; i++) {
             const double x = get(a->x, i, a->dt);
-            if (a->what == FOLD_KEEP) put(a->kept, i, a->dt, x);
-            put(a->x, i, a->dt, a->what == FOLD_KEEP ? 0 : x + get(a->kept, i, a->dt));
+            if (a->what == TREE_KEEP) put(a->kept, i, a->dt, x);
+            put(a->x, i, a->dt, a->what == TREE_KEEP ? 0 : x + get(a->kept, i, a->dt));
         }
     }
     return STATUS_OK;
@@ -144,5 +144,5 @@ void oracle_act(struct ops *o)
     o->gelu_bwd = gelu_bwd;
     o->gate_fwd = gate_fwd;
     o->gate_bwd = gate_bwd;
-    o->fold = fold;
+    o->accumulate_tree = accumulate_tree;
 }

@@ -97,13 +97,13 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream stream)
     (void)stream;
     check_dt(a->dt);
     check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
-    check_docs(a->cu_seqlens, a->split, a->docs, a->rows);
+    check_docs(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     CHECK(a->q_stride >= a->heads * a->hd, "q_stride %lld", (long long)a->q_stride);
     CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
           "k_stride %lld v_stride %lld", (long long)a->k_stride, (long long)a->v_stride);
     PARALLEL_CHUNKS(c, a->docs * a->heads)
     {
-        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads);
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->cp_docs, c / a->heads);
         for (int part = 0; part < 2; part++) fwd_part(a, &doc, &doc.part[part], c % a->heads);
     }
     return STATUS_OK;
@@ -184,7 +184,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
     (void)stream;
     check_dt(a->dt);
     check_heads(a->heads, a->heads_kv, a->hd, a->hd_v, a->window);
-    check_docs(a->cu_seqlens, a->split, a->docs, a->rows);
+    check_docs(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     CHECK(int64_min(a->q_stride, a->dq_stride) >= a->heads * a->hd, "q_stride %lld dq_stride %lld",
           (long long)a->q_stride, (long long)a->dq_stride);
     CHECK(a->k_stride >= a->heads_kv * a->hd && a->v_stride >= a->heads_kv * a->hd_v,
@@ -194,12 +194,12 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream stream)
     CHECK(a->scratch || a->rows == 0, "no scratch");
     PARALLEL_CHUNKS(c, a->docs * a->heads)
     {
-        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads);
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->cp_docs, c / a->heads);
         for (int part = 0; part < 2; part++) delta_and_dq(a, &doc, &doc.part[part], c % a->heads);
     }
     PARALLEL_CHUNKS(c, a->docs * a->heads_kv)
     {
-        const struct attn_doc doc = doc_of(a->cu_seqlens, a->split, c / a->heads_kv);
+        const struct attn_doc doc = doc_of(a->cu_seqlens, a->cp_docs, c / a->heads_kv);
         dk_and_dv(a, &doc, c % a->heads_kv);
     }
     return STATUS_OK;

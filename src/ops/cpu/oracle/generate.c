@@ -2,7 +2,7 @@
 #include "ops/cpu/oracle/oracle.h"
 
 /* A copy: exact in every dtype, so the CPU set uses it too. */
-static status cache_put(const struct cache_put_args *a, dev_stream s)
+static status kv_cache_append(const struct kv_cache_append_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -21,7 +21,7 @@ static status cache_put(const struct cache_put_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status head_gemm(const struct head_gemm_args *a, dev_stream s)
+static status per_head_gemm(const struct per_head_gemm_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -47,6 +47,6 @@ static status head_gemm(const struct head_gemm_args *a, dev_stream s)
 
 void oracle_generate(struct ops *o)
 {
-    o->cache_put = cache_put;
-    o->head_gemm = head_gemm;
+    o->kv_cache_append = kv_cache_append;
+    o->per_head_gemm = per_head_gemm;
 }

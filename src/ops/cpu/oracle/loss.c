@@ -61,7 +61,7 @@ static status xent(const struct xent_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status hits(const struct hits_args *a, dev_stream s)
+static status top1_correct(const struct top1_correct_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -90,7 +90,7 @@ static int64_t column_here(int64_t target, int64_t vocab, int slice, int slices)
     return target / vocab == slice ? target % vocab : -1;
 }
 
-static status xent_part(const struct xent_part_args *a, dev_stream s)
+static status vocab_xent_partial(const struct vocab_xent_partial_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -120,7 +120,7 @@ static status xent_part(const struct xent_part_args *a, dev_stream s)
 }
 
 /* Combines the row's parts of all ranks. */
-static void parts_join(const struct xent_join_args *a, int64_t t, double whole[XENT_PARTS])
+static void parts_join(const struct vocab_xent_finish_args *a, int64_t t, double whole[XENT_PARTS])
 {
     const dtype acc = dtype_acc(a->dt);
     whole[XENT_MAX] = whole[XENT_OTHERS] = -INFINITY;
@@ -138,7 +138,7 @@ static void parts_join(const struct xent_join_args *a, int64_t t, double whole[X
     }
 }
 
-static status xent_join(const struct xent_join_args *a, dev_stream s)
+static status vocab_xent_finish(const struct vocab_xent_finish_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -174,9 +174,9 @@ static status xent_join(const struct xent_join_args *a, dev_stream s)
 
 void oracle_loss(struct ops *o)
 {
-    o->xent_part = xent_part;
-    o->xent_join = xent_join;
-    o->hits = hits;
+    o->vocab_xent_partial = vocab_xent_partial;
+    o->vocab_xent_finish = vocab_xent_finish;
+    o->top1_correct = top1_correct;
     o->xent = xent;
     o->softcap = softcap;
 }

@@ -37,7 +37,7 @@ static void pair_put(void *p, int64_t at, dtype dt, struct pair v)
     put(p, at + 1, dt, v.y);
 }
 
-static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
+static status mla_rope_fwd(const struct mla_rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_shape(&(struct shape){a->positions, a->rows, a->heads, a->nope, a->half, a->pos_count, a->dt});
@@ -64,7 +64,7 @@ static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
-static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
+static status mla_rope_bwd(const struct mla_rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_shape(&(struct shape){a->positions, a->rows, a->heads, a->nope, a->half, a->pos_count, a->dt});
@@ -97,6 +97,6 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
 
 void oracle_mla(struct ops *o)
 {
-    o->latent_fwd = latent_fwd;
-    o->latent_bwd = latent_bwd;
+    o->mla_rope_fwd = mla_rope_fwd;
+    o->mla_rope_bwd = mla_rope_bwd;
 }

@@ -515,7 +515,7 @@ static void balance_row(const struct balance_args *a, const struct update_chunk 
     if (sum == 0) return;
     for (int64_t i = row->begin; i < row->begin + row->count; i++) {
         const double c = (double)a->load[i];
-        float *const bias = &a->bias[i - row->no_v];
+        float *const bias = &a->bias[i - row->v_offset];
         *bias = (float)((double)*bias + a->rate * ((c < mean) - (c > mean)));
         *most = fmax(*most, c / mean);
         *least = fmin(*least, c / mean);

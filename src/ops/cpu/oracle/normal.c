@@ -6,7 +6,7 @@ static status normal(const struct normal_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
-    CHECK(a->dt == DTYPE_BF16 || a->low == NULL, "halves of %s", dtype_name(a->dt));
+    CHECK(a->dt == DTYPE_BF16 || a->master_residual == NULL, "halves of %s", dtype_name(a->dt));
     const int64_t grain = 65536;
     PARALLEL_CHUNKS(c, chunk_count(a->count, grain))
     {
@@ -23,7 +23,7 @@ static status normal(const struct normal_args *a, dev_stream s)
             memcpy(&bits, &narrow, sizeof bits);
             const struct half_pair h = rounding_halves(bits);
             ((bf16 *)a->x)[k] = h.upper;
-            if (a->low) a->low[k] = h.low;
+            if (a->master_residual) a->master_residual[k] = h.low;
         }
     }
     return STATUS_OK;

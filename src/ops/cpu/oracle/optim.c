@@ -65,7 +65,7 @@ static struct place place_of(const struct update_args *a, enum moment which, con
     return (struct place){.kind = first ? QUANT_SIGNED : QUANT_UNSIGNED,
                           .array = first ? a->m : a->v,
                           .scale = first ? a->m_scale : a->v_scale,
-                          .at = first ? c->begin : c->begin - c->no_v};
+                          .at = first ? c->begin : c->begin - c->v_offset};
 }
 
 static void put_codes(const struct update_args *a, enum moment which, const struct update_chunk *c,
@@ -87,7 +87,7 @@ static void put_moments(const struct update_args *a, enum moment which, const st
                         const double *x)
 {
     const struct place l = place_of(a, which, c);
-    if (a->sdt == DTYPE_U8) {
+    if (a->moment_dt == DTYPE_U8) {
         put_codes(a, which, c, x);
         return;
     }
@@ -95,7 +95,7 @@ static void put_moments(const struct update_args *a, enum moment which, const st
         const float rounded = (float)x[k];
         uint32_t bits;
         memcpy(&bits, &rounded, sizeof bits);
-        if (a->sdt == DTYPE_F32)
+        if (a->moment_dt == DTYPE_F32)
             ((float *)l.array)[l.at + k] = rounded;
         else
             ((bf16 *)l.array)[l.at + k] = rounding_bf16(bits, random_bits(a, which, c, k));
@@ -107,12 +107,12 @@ static void get_moments(const struct update_args *a, enum moment which, const st
 {
     const struct place l = place_of(a, which, c);
     float values[QUANT_BLOCK];
-    if (a->sdt == DTYPE_U8) code_values(l.kind, values);
+    if (a->moment_dt == DTYPE_U8) code_values(l.kind, values);
     for (int64_t k = 0; k < c->count; k++) {
-        if (a->sdt == DTYPE_U8)
+        if (a->moment_dt == DTYPE_U8)
             x[k] = (double)values[((const uint8_t *)l.array)[l.at + k]] * (double)l.scale[l.at / QUANT_BLOCK];
         else
-            x[k] = get(l.array, l.at + k, a->sdt);
+            x[k] = get(l.array, l.at + k, a->moment_dt);
     }
 }
 
@@ -137,7 +137,7 @@ static void put_weight(const struct update_args *a, const struct update_chunk *c
     if (update_alone(a))
         a->w[c->begin + k] = rounding_bf16(bits, rounding_third(word_of(a, c, k)));
     else
-        master_put(a->p, a->w, a->low, c->begin + k, x);
+        master_put(a->p, a->w, a->master_residual, c->begin + k, x);
 }
 
 /* At most one block of 8-bit moments. */
@@ -151,7 +151,7 @@ static void update_some(const struct update_args *a, const struct update_chunk *
     for (int64_t k = 0; k < c->count; k++) {
         const int64_t i = c->begin + k;
         const double step = rule_step(a, (double)a->g[i] * factor, &m[k], &v[k]);
-        const double p = (double)master_get(a->p, a->w, a->low, i);
+        const double p = (double)master_get(a->p, a->w, a->master_residual, i);
         put_weight(a, c, k, (float)(p * (1 - decay) - lr * step));
         if (c->flags & UPDATE_ZERO) a->g[i] = 0;
     }
@@ -206,14 +206,14 @@ static status update(const struct update_args *a, dev_stream s)
     (void)s;
     update_check(a);
     double squares = 0, factor;
-    for (int64_t c = 0; c < a->chunk_count && a->half != UPDATE_RULE; c++) {
+    for (int64_t c = 0; c < a->chunk_count && a->phase != UPDATE_APPLY; c++) {
         const double sum = chunk_squares(a, &a->chunks[c]);
         squares += sum;
-        if (a->half == UPDATE_SQUARES) a->squares[c] = a->chunks[c].flags & UPDATE_COPY ? 0 : sum;
+        if (a->phase == UPDATE_CHUNK_NORMS) a->squares[c] = a->chunks[c].flags & UPDATE_COPY ? 0 : sum;
     }
-    if (a->half == UPDATE_NORM) a->scalars->grad_squares = squares;
-    if (a->half == UPDATE_SQUARES || a->half == UPDATE_NORM) return STATUS_OK;
-    if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : squares, &factor))
+    if (a->phase == UPDATE_GLOBAL_NORM) a->scalars->grad_squares = squares;
+    if (a->phase == UPDATE_CHUNK_NORMS || a->phase == UPDATE_GLOBAL_NORM) return STATUS_OK;
+    if (!update_factor(a, a->phase == UPDATE_APPLY ? a->scalars->grad_squares : squares, &factor))
         return STATUS_OK;
     PARALLEL_CHUNKS(c, a->chunk_count)
     {
@@ -242,7 +242,7 @@ static status rows_update(const struct rows_update_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
+static status muon_normalize(const struct muon_normalize_args *a, dev_stream s)
 {
     (void)s;
     double squares = 0;
@@ -252,7 +252,7 @@ static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
+static status newton_schulz_poly(const struct newton_schulz_poly_args *a, dev_stream s)
 {
     (void)s;
     for (int64_t i = 0; i < a->n; i++)
@@ -264,24 +264,24 @@ static status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static status ortho_step(const struct ortho_step_args *a, dev_stream s)
+static status muon_apply(const struct muon_apply_args *a, dev_stream s)
 {
     (void)s;
     const double lr = a->scalars->lr;
-    CHECK(a->p || a->low, "a step of weights without a master");
+    CHECK(a->p || a->master_residual, "a step of weights without a master");
     if (a->scalars->clip_factor == 0) return STATUS_OK;
     for (int64_t i = 0; i < a->count; i++) {
-        const double p = (double)master_get(a->p, a->w, a->low, i);
-        master_put(a->p, a->w, a->low, i,
+        const double p = (double)master_get(a->p, a->w, a->master_residual, i);
+        master_put(a->p, a->w, a->master_residual, i,
                    (float)(p * (1 - lr * a->weight_decay) - lr * a->scale * get(a->x, i, a->dt)));
     }
     return STATUS_OK;
 }
 
-static status halves(const struct halves_args *a, dev_stream s)
+static status split_master(const struct split_master_args *a, dev_stream s)
 {
     (void)s;
-    const bool split = a->way == HALVES_SPLIT;
+    const bool split = a->way == MASTER_SPLIT;
     PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
     {
         const struct span span = chunk_span(c, a->count, GRAIN);
@@ -291,9 +291,9 @@ static status halves(const struct halves_args *a, dev_stream s)
                 memcpy(&bits, &a->x[i], sizeof bits);
                 const struct half_pair h = rounding_halves(bits);
                 a->upper[i] = h.upper;
-                if (a->low) a->low[i] = h.low;
+                if (a->master_residual) a->master_residual[i] = h.low;
             } else {
-                a->x[i] = master_get(NULL, a->upper, a->low, i);
+                a->x[i] = master_get(NULL, a->upper, a->master_residual, i);
             }
         }
     }
@@ -305,8 +305,8 @@ void oracle_optim(struct ops *o)
     o->sum = sum;
     o->update = update;
     o->rows_update = rows_update;
-    o->ortho_unit = ortho_unit;
-    o->ortho_poly = ortho_poly;
-    o->ortho_step = ortho_step;
-    o->halves = halves;
+    o->muon_normalize = muon_normalize;
+    o->newton_schulz_poly = newton_schulz_poly;
+    o->muon_apply = muon_apply;
+    o->split_master = split_master;
 }

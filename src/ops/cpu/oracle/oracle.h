@@ -93,7 +93,7 @@ static inline void master_put(float *p, bf16 *w, uint16_t *low, int64_t i, float
 }
 static inline bool update_alone(const struct update_args *a)
 {
-    return a->p == NULL && a->low == NULL;
+    return a->p == NULL && a->master_residual == NULL;
 }
 /* True for a row of UPDATE_ROWS whose gradient is all zeros. */
 static inline bool update_untouched(const float *g, int64_t width)
@@ -109,15 +109,15 @@ static inline struct update_chunk rows_chunk(const struct rows_update_args *a, i
     if (r < a->from || r >= a->to) return (struct update_chunk){0};
     return (struct update_chunk){.begin = a->begin + (r - a->from) * a->width,
                                  .count = (int32_t)a->width,
-                                 .no_v = a->no_v,
+                                 .v_offset = a->v_offset,
                                  .key = a->key,
                                  .first = a->first + r * a->stride};
 }
 static inline void update_check(const struct update_args *a)
 {
-    CHECK(a->sdt == DTYPE_F32 || a->sdt == DTYPE_BF16 || (a->sdt == DTYPE_U8 && a->row_rate == 0), "moments of %s",
-          dtype_name(a->sdt));
-    CHECK(a->p == NULL || a->low == NULL, "weights that are in two places");
+    CHECK(a->moment_dt == DTYPE_F32 || a->moment_dt == DTYPE_BF16 || (a->moment_dt == DTYPE_U8 && a->row_rate == 0),
+          "moments of %s", dtype_name(a->moment_dt));
+    CHECK(a->p == NULL || a->master_residual == NULL, "weights that are in two places");
     CHECK(a->p || a->w, "weights that are nowhere");
     CHECK(!update_needs(a->rule).corrections || (a->scalars->correction1 > 0 && a->scalars->correction2 > 0),
           "corrections %g %g", a->scalars->correction1, a->scalars->correction2);

@@ -2,7 +2,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/oracle/oracle.h"
 
-static status ahead(const struct ahead_args *a, dev_stream s)
+static status shift_tokens(const struct shift_tokens_args *a, dev_stream s)
 {
     (void)s;
     CHECK(a->k >= 0 && a->out != a->in, "%lld tokens ahead", (long long)a->k);
@@ -112,7 +112,7 @@ static status ngram_gate_bwd(const struct ngram_gate_bwd_args *a, dev_stream s)
 
 void oracle_tokens(struct ops *o)
 {
-    o->ahead = ahead;
+    o->shift_tokens = shift_tokens;
     o->ngram = ngram;
     o->ngram_gate_fwd = ngram_gate_fwd;
     o->ngram_gate_bwd = ngram_gate_bwd;

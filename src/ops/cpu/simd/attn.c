@@ -309,7 +309,7 @@ static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, str
     }
     float sum[BLOCK];
     for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b->sum[i]);
-    for (int i = 0; a->split && i < BLOCK; i++)
+    for (int i = 0; a->cp_docs && i < BLOCK; i++)
         sum[i] = sum[i] > 0 ? sum[i] : 1; /* no key: max is -inf, o zeros */
     store_rows(w, w->queries, w->vo, b->o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
     float *lse = a->lse ? (float *)a->lse + h * a->rows + w->queries.begin + t : NULL;
@@ -557,14 +557,14 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 #endif
     (void)s;
     check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
-    const int64_t *order = schedule(a->cu_seqlens, a->split, a->docs, a->rows);
+    const int64_t *order = schedule(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     const int64_t tasks = a->docs * a->heads_kv, parts = fwd_parts(tasks, a->docs ? order[0] >> 32 : 0);
     const struct view common = VIEW(a);
     PARALLEL_CHUNKS(c, tasks * parts)
     {
         const int64_t i = c / parts;
         const struct task task =
-            task_of(&common, a->cu_seqlens, a->split, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
+            task_of(&common, a->cu_seqlens, a->cp_docs, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
         engine_begin();
         fwd_task(a, &task, c % parts, parts);
         engine_end();
@@ -580,12 +580,12 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     (void)s;
     check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
     CHECK(a->scratch || a->rows == 0, "no scratch");
-    const int64_t *order = schedule(a->cu_seqlens, a->split, a->docs, a->rows);
+    const int64_t *order = schedule(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     const struct view common = VIEW(a);
     PARALLEL_CHUNKS(i, a->docs * a->heads_kv)
     {
         const struct task task =
-            task_of(&common, a->cu_seqlens, a->split, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
+            task_of(&common, a->cu_seqlens, a->cp_docs, order[i / a->heads_kv] & 0xffffffff, i % a->heads_kv);
         engine_begin();
         bwd_task(a, &task);
         engine_end();

@@ -198,7 +198,7 @@ static status xent(const struct xent_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-static float row_hit(const struct hits_args *a, int64_t t)
+static float row_hit(const struct top1_correct_args *a, int64_t t)
 {
     const float *z = (const float *)a->logits + t * a->vocab;
     const int64_t target = a->targets[t];
@@ -211,7 +211,7 @@ static float row_hit(const struct hits_args *a, int64_t t)
     return reach == 1 ? 1.f : 0.f;
 }
 
-static status hits(const struct hits_args *a, dev_stream s)
+static status top1_correct(const struct top1_correct_args *a, dev_stream s)
 {
     (void)s;
     CHECK(a->ldt == DTYPE_F32 && a->vocab_used <= a->vocab && a->vocab <= INT32_MAX,
@@ -233,7 +233,7 @@ static int64_t column_here(int64_t target, int64_t vocab, int slice, int slices)
     return target / vocab == slice ? target % vocab : -1;
 }
 
-static status xent_part(const struct xent_part_args *a, dev_stream s)
+static status vocab_xent_partial(const struct vocab_xent_partial_args *a, dev_stream s)
 {
     (void)s;
     CHECK(a->ldt == DTYPE_F32, "logits of %s: this set takes F32", dtype_name(a->ldt));
@@ -257,7 +257,8 @@ static status xent_part(const struct xent_part_args *a, dev_stream s)
 }
 
 /* Combines the ranks' parts of row t: maximum, sum, target. */
-static struct softmax parts_join(const struct xent_join_args *a, int64_t t, float *target, float *others)
+static struct softmax parts_join(const struct vocab_xent_finish_args *a, int64_t t, float *target,
+                                 float *others)
 {
     struct softmax row = {-INFINITY, 0};
     *target = *others = -INFINITY;
@@ -274,7 +275,7 @@ static struct softmax parts_join(const struct xent_join_args *a, int64_t t, floa
     return row;
 }
 
-static void join_row(const struct xent_join_args *a, int64_t t)
+static void join_row(const struct vocab_xent_finish_args *a, int64_t t)
 {
     const size_t bytes = (size_t)a->vocab * (a->dt == DTYPE_F32 ? 4 : 2);
     char *dz = a->dlogits ? (char *)a->dlogits + (size_t)t * bytes : NULL;
@@ -305,7 +306,7 @@ static void join_row(const struct xent_join_args *a, int64_t t)
                 a->dt);
 }
 
-static status xent_join(const struct xent_join_args *a, dev_stream s)
+static status vocab_xent_finish(const struct vocab_xent_finish_args *a, dev_stream s)
 {
     (void)s;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
@@ -320,9 +321,9 @@ static status xent_join(const struct xent_join_args *a, dev_stream s)
 
 void SIMD(simd_loss)(struct ops *o)
 {
-    o->xent_part = xent_part;
-    o->xent_join = xent_join;
+    o->vocab_xent_partial = vocab_xent_partial;
+    o->vocab_xent_finish = vocab_xent_finish;
     o->xent = xent;
     o->softcap = softcap;
-    o->hits = hits;
+    o->top1_correct = top1_correct;
 }

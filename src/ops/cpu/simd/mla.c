@@ -80,7 +80,7 @@ static void copy(const void *src, int64_t from, void *dst, int64_t to, int64_t c
            (size_t)count * element);
 }
 
-VEC_INLINE void fwd_row(const struct latent_fwd_args *a, const struct angles *g, int64_t t, dtype dt)
+VEC_INLINE void fwd_row(const struct mla_rope_fwd_args *a, const struct angles *g, int64_t t, dtype dt)
 {
     const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
     for (int64_t h = 0; a->q && h < a->heads; h++) {
@@ -95,7 +95,7 @@ VEC_INLINE void fwd_row(const struct latent_fwd_args *a, const struct angles *g,
     }
 }
 
-static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
+static status mla_rope_fwd(const struct mla_rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     const struct shape shape = SHAPE(a);
@@ -118,7 +118,7 @@ static status latent_fwd(const struct latent_fwd_args *a, dev_stream stream)
     return STATUS_OK;
 }
 
-VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g, int64_t t, dtype dt)
+VEC_INLINE void bwd_row(const struct mla_rope_bwd_args *a, const struct angles *g, int64_t t, dtype dt)
 {
     const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
     for (int64_t h = 0; a->dq && h < a->heads; h++) {
@@ -136,7 +136,7 @@ VEC_INLINE void bwd_row(const struct latent_bwd_args *a, const struct angles *g,
     }
 }
 
-static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
+static status mla_rope_bwd(const struct mla_rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     const struct shape shape = SHAPE(a);
@@ -164,7 +164,8 @@ static status latent_bwd(const struct latent_bwd_args *a, dev_stream stream)
 enum { HEAD_COLUMNS = 4 * VEC };
 
 /* Columns [cols.begin, cols.end) of c's head h in row r, at most HEAD_COLUMNS of them: the rows of W_h, weighted. */
-VEC_INLINE void head_columns(const struct head_gemm_args *a, int64_t r, int64_t h, struct span cols, dtype dt)
+VEC_INLINE void head_columns(const struct per_head_gemm_args *a, int64_t r, int64_t h, struct span cols,
+                             dtype dt)
 {
     vf sum[VEC_SIDE] = {0};
     const int64_t from = r * a->a_stride + h * a->a_head, to = r * a->c_stride + h * a->c_head + cols.begin,
@@ -182,7 +183,8 @@ VEC_INLINE void head_columns(const struct head_gemm_args *a, int64_t r, int64_t 
 }
 
 /* The same of W_h^T: dot products along the rows of W_h. */
-VEC_INLINE void head_dots(const struct head_gemm_args *a, int64_t r, int64_t h, struct span cols, dtype dt)
+VEC_INLINE void head_dots(const struct per_head_gemm_args *a, int64_t r, int64_t h, struct span cols,
+                          dtype dt)
 {
     const int64_t from = r * a->a_stride + h * a->a_head, to = r * a->c_stride + h * a->c_head;
     for (int64_t j = cols.begin; j < cols.end; j++) {
@@ -196,7 +198,7 @@ VEC_INLINE void head_dots(const struct head_gemm_args *a, int64_t r, int64_t h, 
     }
 }
 
-VEC_INLINE void head_part(const struct head_gemm_args *a, int64_t h, struct span cols, dtype dt)
+VEC_INLINE void head_part(const struct per_head_gemm_args *a, int64_t h, struct span cols, dtype dt)
 {
     for (int64_t r = 0; r < a->rows; r++) {
         if (a->trans)
@@ -209,7 +211,7 @@ VEC_INLINE void head_part(const struct head_gemm_args *a, int64_t h, struct span
     }
 }
 
-static status head_gemm(const struct head_gemm_args *a, dev_stream stream)
+static status per_head_gemm(const struct per_head_gemm_args *a, dev_stream stream)
 {
     (void)stream;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
@@ -230,7 +232,7 @@ static status head_gemm(const struct head_gemm_args *a, dev_stream stream)
 
 void SIMD(simd_mla)(struct ops *o)
 {
-    o->latent_fwd = latent_fwd;
-    o->latent_bwd = latent_bwd;
-    o->head_gemm = head_gemm;
+    o->mla_rope_fwd = mla_rope_fwd;
+    o->mla_rope_bwd = mla_rope_bwd;
+    o->per_head_gemm = per_head_gemm;
 }

@@ -39,7 +39,7 @@ VEC_INLINE void scale_span(const float *g, void *x, struct span part, float fact
     }
 }
 
-static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
+static status muon_normalize(const struct muon_normalize_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -63,7 +63,7 @@ static status ortho_unit(const struct ortho_unit_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-VEC_INLINE void poly_row(const struct ortho_poly_args *a, int64_t row, dtype dt)
+VEC_INLINE void poly_row(const struct newton_schulz_poly_args *a, int64_t row, dtype dt)
 {
     const float b = (float)a->b, c = (float)a->c;
     for (int64_t j = 0; j < a->n; j += VEC) {
@@ -75,7 +75,7 @@ VEC_INLINE void poly_row(const struct ortho_poly_args *a, int64_t row, dtype dt)
     }
 }
 
-static status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
+static status newton_schulz_poly(const struct newton_schulz_poly_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
@@ -93,22 +93,22 @@ static status ortho_poly(const struct ortho_poly_args *a, dev_stream s)
     return STATUS_OK;
 }
 
-VEC_INLINE void step_span(const struct ortho_step_args *a, struct span part, dtype dt)
+VEC_INLINE void step_span(const struct muon_apply_args *a, struct span part, dtype dt)
 {
     const float decay = (float)(a->scalars->lr * a->weight_decay), step = (float)(a->scalars->lr * a->scale);
     for (int64_t i = part.begin; i < part.end; i += VEC) {
         const int n = vec_n(part.end - i);
-        vf p = master_load(a->p, a->w, a->low, i, n);
+        vf p = master_load(a->p, a->w, a->master_residual, i, n);
         p -= p * decay + vec_load(a->x, i, n, dt) * step;
-        master_store(a->p, a->w, a->low, i, n, p);
+        master_store(a->p, a->w, a->master_residual, i, n, p);
     }
 }
 
-static status ortho_step(const struct ortho_step_args *a, dev_stream s)
+static status muon_apply(const struct muon_apply_args *a, dev_stream s)
 {
     (void)s;
     check_dt(a->dt);
-    CHECK(a->p || a->low, "a step of weights without a master");
+    CHECK(a->p || a->master_residual, "a step of weights without a master");
     if (a->scalars->clip_factor == 0) return STATUS_OK;
     PARALLEL_CHUNKS(c, chunk_count(a->count, GRAIN))
     {
@@ -123,7 +123,7 @@ static status ortho_step(const struct ortho_step_args *a, dev_stream s)
 
 void SIMD(simd_muon)(struct ops *o)
 {
-    o->ortho_unit = ortho_unit;
-    o->ortho_poly = ortho_poly;
-    o->ortho_step = ortho_step;
+    o->muon_normalize = muon_normalize;
+    o->newton_schulz_poly = newton_schulz_poly;
+    o->muon_apply = muon_apply;
 }

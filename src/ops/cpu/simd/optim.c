@@ -110,7 +110,7 @@ VEC_INLINE void weights_store(const struct update_args *a, int64_t i, int n, vf 
     if (update_alone(a))
         moment_store(a->w, i, n, DTYPE_BF16, x, (words * 0x9E3779B1u) >> 16); /* rounding_third */
     else
-        master_store(a->p, a->w, a->low, i, n, x);
+        master_store(a->p, a->w, a->master_residual, i, n, x);
 }
 
 /* What the rule subtracts from p. Updates the moments. */
@@ -138,12 +138,13 @@ VEC_INLINE void update_span(const struct update_args *a, const struct update_chu
     for (int64_t i = c->begin; i < end; i += VEC) {
         int n = vec_n(end - i);
         vu words = sdt == DTYPE_BF16 || alone ? words_at(a, c, i - c->begin) : (vu){0};
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale,
+           p = master_load(a->p, a->w, a->master_residual, i, n);
         vf m = vec_load(a->m, i, n, sdt), v = {0};
-        if (update_needs(rule).second) v = vec_load(a->v, i - c->no_v, n, sdt);
+        if (update_needs(rule).second) v = vec_load(a->v, i - c->v_offset, n, sdt);
         p -= rule_vec(f, rule, g, p, &m, &v);
         moment_store(a->m, i, n, sdt, m, words & 0xffff);
-        if (update_needs(rule).second) moment_store(a->v, i - c->no_v, n, sdt, v, words >> 16);
+        if (update_needs(rule).second) moment_store(a->v, i - c->v_offset, n, sdt, v, words >> 16);
         weights_store(a, i, n, p, words);
         if (c->flags & UPDATE_ZERO) vec_store(a->g, i, n, DTYPE_F32, (vf){0});
     }
@@ -332,7 +333,7 @@ VEC_INLINE void block_store(const struct update_args *a, const struct update_chu
                             const struct quant_map *q, enum quant_kind kind, const uint32_t *random)
 {
     const bool first = kind == QUANT_SIGNED;
-    const int64_t at = first ? c->begin : c->begin - c->no_v;
+    const int64_t at = first ? c->begin : c->begin - c->v_offset;
     const float top = block_scale(x, c->count), inverse = top > 0 ? 1 / top : 0;
     uint8_t *codes = (uint8_t *)(first ? a->m : a->v) + at;
     (first ? a->m_scale : a->v_scale)[at / QUANT_BLOCK] = top;
@@ -348,7 +349,7 @@ VEC_INLINE vf block_load(const struct update_args *a, const struct update_chunk 
                          const struct quant_map *q, enum quant_kind kind)
 {
     const bool first = kind == QUANT_SIGNED;
-    const int64_t at = first ? c->begin : c->begin - c->no_v;
+    const int64_t at = first ? c->begin : c->begin - c->v_offset;
     return codes_load(q, kind, (const uint8_t *)(first ? a->m : a->v) + at + k, vec_n(c->count - k),
                       (first ? a->m_scale : a->v_scale)[at / QUANT_BLOCK]);
 }
@@ -363,7 +364,8 @@ VEC_INLINE void update_block(const struct update_args *a, const struct update_ch
         const int64_t i = c->begin + k;
         const int n = vec_n(c->count - k);
         vu words;
-        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale, p = master_load(a->p, a->w, a->low, i, n);
+        vf g = vec_load(a->g, i, n, DTYPE_F32) * f.scale,
+           p = master_load(a->p, a->w, a->master_residual, i, n);
         vf m = block_load(a, c, k, &q[0], QUANT_SIGNED), v = {0};
         if (update_needs(rule).second) v = block_load(a, c, k, &q[1], QUANT_UNSIGNED);
         p -= rule_vec(f, rule, g, p, &m, &v);
@@ -410,9 +412,9 @@ VEC_INLINE void update_blocks(const struct update_args *a, const struct update_c
 VEC_INLINE void update_chunk_by(const struct update_args *a, const struct update_chunk *c,
                                 struct update_fold f, enum update_rule rule)
 {
-    if (a->sdt == DTYPE_U8)
+    if (a->moment_dt == DTYPE_U8)
         update_blocks(a, c, f, rule);
-    else if (a->sdt == DTYPE_F32)
+    else if (a->moment_dt == DTYPE_F32)
         update_span(a, c, f, rule, DTYPE_F32);
     else
         update_span(a, c, f, rule, DTYPE_BF16);
@@ -422,11 +424,11 @@ VEC_INLINE void update_chunk_by(const struct update_args *a, const struct update
 static void update_chunk(const struct update_args *a, const struct update_chunk *c, struct update_fold f)
 {
     if (!(c->flags & UPDATE_DECAY)) f.decay = 0;
-    if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_F32) {
+    if (c->flags & UPDATE_MOMENTUM && a->moment_dt == DTYPE_F32) {
         momentum_span(a, c, f, DTYPE_F32);
         return;
     }
-    if (c->flags & UPDATE_MOMENTUM && a->sdt == DTYPE_BF16) {
+    if (c->flags & UPDATE_MOMENTUM && a->moment_dt == DTYPE_BF16) {
         momentum_span(a, c, f, DTYPE_BF16);
         return;
     }
@@ -451,17 +453,17 @@ static status update(const struct update_args *a, dev_stream s)
     (void)s;
     update_check(a);
     double factor;
-    if (a->half == UPDATE_SQUARES) {
+    if (a->phase == UPDATE_CHUNK_NORMS) {
         chunk_squares(a, 0, a->chunk_count, a->squares);
         for (int64_t c = 0; c < a->chunk_count; c++)
             if (a->chunks[c].flags & UPDATE_COPY) a->squares[c] = 0;
         return STATUS_OK;
     }
-    if (a->half == UPDATE_NORM) {
+    if (a->phase == UPDATE_GLOBAL_NORM) {
         a->scalars->grad_squares = all_squares(a);
         return STATUS_OK;
     }
-    if (!update_factor(a, a->half == UPDATE_RULE ? a->scalars->grad_squares : all_squares(a), &factor))
+    if (!update_factor(a, a->phase == UPDATE_APPLY ? a->scalars->grad_squares : all_squares(a), &factor))
         return STATUS_OK;
     const struct update_fold f = fold(a, factor, update_lr(a)),
                              rows = fold(a, factor, a->scalars->lr * a->row_rate);
