@@ -4,7 +4,7 @@
 #   ingot-VERSION.tar.xz                  the sources
 #   ingot_VERSION-1_ARCH.deb, ingot-VERSION-linux-ARCH.tar.xz
 #                                         the program for CPUs; --cuda: ingot-cuda of each, too (needs nvcc; ten minutes);
-#                                         --arm: each for 64-bit ARM, too (--cuda: needs NVIDIA's packages cuda-cross-sbsa-*)
+#                                         --arm: the program for CPUs for 64-bit ARM, too, cross-built
 #   NAME.spdx.json                        what each program holds
 #   SHA256SUMS                            sha256sum --check SHA256SUMS
 #
@@ -13,11 +13,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "release.sh: $1" >&2; exit 2; }
-out=dist tag= kinds=('') arm= parts=(build package)
+out=dist tag= presets=(package) parts=(build package)
 while [ $# -gt 0 ]; do
     case $1 in
-    --cuda) kinds+=(-cuda) ;;
-    --arm) arm=1 parts+=(arm arm-cuda) ;;
+    --cuda) presets+=(package-cuda) ;;
+    --arm) presets+=(package-arm64) parts+=(arm) ;;
     -o) [ $# -gt 1 ] || fail "-o needs a directory"; out=$2 && shift ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set' && exit 0 ;;
     -*) fail "unknown option $1" ;;
@@ -40,8 +40,6 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 [ -z "$(ls -A "$out")" ] || fail "$out is not empty"
 
-presets=("${kinds[@]/#/package}")
-[ -z "$arm" ] || presets+=("${kinds[@]/#/package-arm64}")
 scripts/install.sh "${parts[@]}"
 export SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
@@ -59,7 +57,7 @@ for preset in "${presets[@]}"; do
     cpack --preset "$preset" >/dev/null
     mv "build/$preset"/ingot*.deb "build/$preset"/ingot*.tar.xz "$out"
     name=$(sed -nE 's/^set\(CPACK_PACKAGE_NAME "(.*)"\)$/\1/p' "build/$preset/CPackConfig.cmake")
-    case $preset in *arm64*) name+=-arm64 ;; esac
+    case $preset in *-arm64) name+=-arm64 ;; esac
     cp "build/$preset/made/ingot.spdx.json" "$out/$name-$version.spdx.json"
 done
 cd "$out"
