@@ -16,8 +16,8 @@ struct verify_pieces {
     int64_t common; /* the first ones: every replica has the same; known after verify_pieces_state */
 };
 status verify_pieces_gradients(struct verify_pieces *p, const struct trainer *t) WARN_UNUSED;
-/* Weights and fp32 copies first, which all data-parallel ranks hold. Then, under ZeRO, this rank's shard of the state, and
- * routers' biases. */
+/* Weights and fp32 copies first, which all data-parallel ranks hold. Then, under ZeRO, this rank's shard of the state,
+ * and routers' biases. */
 status verify_pieces_state(struct verify_pieces *p, struct trainer *t) WARN_UNUSED;
 void verify_pieces_free(struct verify_pieces *p);
 /* sums [count] = checksums. */
