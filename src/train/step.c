@@ -4,12 +4,17 @@
  *     exec_step         op by op, or as a captured CUDA graph
  *       queue_step      everything that the device does
  *         queue_gradients
+ *           offload_prefetch    optimizer state from the host's memory
  *           forward_backward    all micro-batches
+ *           verify_state        train.verify: silent data corruption
  *           reduce_gradients    over ranks
+ *           save_wait_before_update    the checkpoint that is written still reads the old weights
+ *         spike_judge_step      train.on_spike=skip: the host reads the gradients' norm
  *         queue_update
  *           optim_step          norm, clip, update
- *           zero_all_gather_weights         all-gather of the new weights
- *           fp8_end                         FP8: scales of the next step, codes of the new weights */
+ *           zero_all_gather_weights    all-gather of the new weights
+ *           fp8_end             FP8: scales of the next step, codes of the new weights
+ *           verify_updated */
 #include "base/log.h"
 #include "base/scope.h"
 #include "parallel/fp8.h"
