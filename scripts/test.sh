@@ -73,7 +73,7 @@ other_targets() {
         cmake --preset cuda -DINGOT_CUDA_ARCHS=90a-real
         # The other tests are the objects of the build without CUDA: to link two hundred of them again proves nothing.
         cmake --build --preset cuda -j "$jobs" --target ingot device_tests
-        # What the other architectures cannot compile is found without optimisation, in a third of the time. release.sh builds all with it.
+        # What the other architectures cannot compile is found without optimisation, sooner. release.sh builds all with it.
         cmake --preset cuda-archs
         cmake --build --preset cuda-archs -j "$jobs"
         # What only that build has and no GPU is needed for: plans, caches.

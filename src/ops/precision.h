@@ -7,6 +7,8 @@
 #include "tensor/current_linears.h"
 #include "tensor/operand.h"
 
+#include <stdio.h>
+
 struct precision_types {
     dtype act;              /* activations, and the weights that GEMMs read */
     dtype master, grad;     /* what the optimizer updates; what it reads */
@@ -58,18 +60,22 @@ static inline struct current_linears precision_current(const struct run_spec *r)
     }
     return c;
 }
-/* The key that says which codes a run has. */
-static inline enum key_at precision_key(enum precision precision)
+/* The key that says which codes a run has, and its word: "fp8.recipe block", "train.precision nvfp4". */
+static inline const char *precision_codes_name(const struct run_spec *r, char buf[64])
 {
-    switch (precision) {
+    enum key_at at = KEY_AT_train_precision;
+    int64_t word = r->train_precision;
+    switch ((enum precision)r->train_precision) {
     case PRECISION_FP32:
     case PRECISION_TF32:
     case PRECISION_BF16:
     case PRECISION_MXFP8:
     case PRECISION_NVFP4: break;
-    case PRECISION_FP8: return KEY_AT_fp8_recipe;
+    case PRECISION_FP8: at = KEY_AT_fp8_recipe, word = r->fp8_recipe; break;
     }
-    return KEY_AT_train_precision;
+    const struct key *k = key_row(at);
+    snprintf(buf, 64, "%s.%s %s", k->section, k->name, k->words[word]);
+    return buf;
 }
 /* True: a GPU or machine without FP8 tensor cores cannot run it. The others are emulated there. */
 static inline bool precision_needs_fp8(enum precision precision)

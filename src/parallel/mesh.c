@@ -141,16 +141,6 @@ static status check_zero(const struct spec *s, const struct mesh_shape *m)
     return STATUS_OK;
 }
 
-/* "fp8.recipe block", "train.precision nvfp4" */
-static const char *codes_name(const struct run_spec *r, char buf[64])
-{
-    const enum key_at at = precision_key((enum precision)r->train_precision);
-    const struct key *k = key_row(at);
-    snprintf(buf, 64, "%s.%s %s", k->section, k->name,
-             k->words[at == KEY_AT_fp8_recipe ? r->fp8_recipe : r->train_precision]);
-    return buf;
-}
-
 /* What FP8, MXFP8 and NVFP4 do not support. */
 static status check_codes(const struct spec *s, const struct mesh_shape *m)
 {
@@ -162,7 +152,7 @@ static status check_codes(const struct spec *s, const struct mesh_shape *m)
                     "parallel.tensor %d: %s takes scales from whole tensors, of which a rank has a slice; "
                     "set it to 1, "
                     "or use train.precision fp8 with fp8.recipe bound",
-                    m->tp, codes_name(&s->run, name));
+                    m->tp, precision_codes_name(&s->run, name));
     if (recipe == RECIPE_FP8 && m->zero == 3)
         return FAIL(STATUS_CONFIG,
                     "parallel.zero 3: no rank has the whole weights of which train.precision fp8 "
@@ -222,7 +212,7 @@ static status check_context(const struct spec *s, const struct mesh_shape *m)
         return FAIL(STATUS_CONFIG,
                     "parallel.context %d: %s takes scales from whole tensors, of which a rank has some rows; "
                     "set it to 1, or use train.precision fp8 with fp8.recipe bound",
-                    cp, codes_name(&s->run, name));
+                    cp, precision_codes_name(&s->run, name));
     if (model->engram_layers[0] && model->hidden_size % cp != 0)
         return FAIL(STATUS_CONFIG,
                     "parallel.context %d does not divide model.hidden_size %lld, whose channels the ranks "

@@ -59,14 +59,10 @@ static bool reads_codes(const struct mesh_plan *p)
     return machine_has_blocks(p->cluster.machine, precision_current(&p->spec.run).x);
 }
 
-/* "train.precision mxfp8", "fp8.recipe block" */
 static void print_current(const struct mesh_plan *p)
 {
-    const struct run_spec *r = &p->spec.run;
-    const enum key_at at = precision_key((enum precision)r->train_precision);
-    const struct key *k = key_row(at);
-    printf("note         %s.%s %s: %s\n", k->section, k->name,
-           k->words[at == KEY_AT_fp8_recipe ? r->fp8_recipe : r->train_precision],
+    char name[64];
+    printf("note         %s: %s\n", precision_codes_name(&p->spec.run, name),
            reads_codes(p)
                ? "each GEMM costs a pass over both operands; rates of such GEMMs were not measured "
                  "here (spec/machine.def)"
