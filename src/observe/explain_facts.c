@@ -128,17 +128,45 @@ static void find_saving(struct run_facts *f)
 
 /* ---- the host */
 
-/* Lines of the kernel's log, "PRIORITY,NUMBER,MICROSECONDS,-;TEXT", about the run's process; or about any program of
- * this name since the run began. */
+/* A line of the kernel's log: of the run's process, or of a program of this name (in a container the log has other
+ * numbers of processes). */
+struct kernel_line {
+    bool ours, named, killed, crashed;
+    const char *text;
+};
+
+static struct kernel_line kernel_line(const char *said, int64_t pid)
+{
+    char killed[32], crashed[32];
+    snprintf(killed, sizeof killed, " %lld (", (long long)pid);
+    snprintf(crashed, sizeof crashed, "[%lld]", (long long)pid);
+    return (struct kernel_line){.ours = pid > 0 && (strstr(said, killed) || strstr(said, crashed)),
+                                .named = strstr(said, "(ingot)") || strstr(said, "ingot["),
+                                .killed = strstr(said, "Killed process") != NULL,
+                                .crashed = strstr(said, "segfault") || strstr(said, "trap "),
+                                .text = said};
+}
+
+/* What counts: a line of the run's own process; without one, the first of a program of this name. */
+static void keep_line(char out[KERNEL_TEXT], bool *own, const struct kernel_line *l)
+{
+    if (*own || (!l->ours && (!l->named || out[0]))) return;
+    snprintf(out, KERNEL_TEXT, "%s", l->text);
+    *own = l->ours;
+}
+
+/* The kernel's log, "PRIORITY,NUMBER,MICROSECONDS,-;TEXT". Lines from before the run's last record count for nothing:
+ * the run went on after them. */
 static void read_kernel_log(struct run_facts *f, double began)
 {
-    char pid[32], *log = malloc(KERNEL_LOG);
+    char *log = malloc(KERNEL_LOG);
     double up = NAN;
+    bool own_oom = false, own_crash = false;
     MEMORY_CHECK(log, "no memory for the kernel's log");
     log[0] = 0;
     if (!hostfs_read(f->fs, log, KERNEL_LOG, "/dev/kmsg")) log[0] = 0;
     if (!hostfs_number(f->fs, &up, "/proc/uptime")) up = NAN;
-    snprintf(pid, sizeof pid, " %lld (", (long long)f->pid);
+    const double since = fmax(began, f->data.last_s - 1);
     for (char *line = log, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next) *next++ = 0;
@@ -146,11 +174,10 @@ static void read_kernel_log(struct run_facts *f, double began)
         stamp = stamp ? strchr(stamp + 1, ',') : NULL;
         if (said == NULL || stamp == NULL) continue;
         const double age = up - 1e-6 * strtod(stamp + 1, NULL);
-        if (age > f->now - began + 1) continue; /* before this part of the run */
-        const bool ours = strstr(said, "(ingot)") || strstr(said, "ingot[") || (f->pid && strstr(said, pid));
-        if (ours && strstr(said, "Killed process")) snprintf(f->host.oom, sizeof f->host.oom, "%s", said + 1);
-        if (ours && (strstr(said, "segfault") || strstr(said, "trap ")))
-            snprintf(f->host.crash, sizeof f->host.crash, "%s", said + 1);
+        if (age > f->now - since + 1) continue;
+        const struct kernel_line l = kernel_line(said + 1, f->pid);
+        if (l.killed) keep_line(f->host.oom, &own_oom, &l);
+        if (l.crashed) keep_line(f->host.crash, &own_crash, &l);
     }
     free(log);
 }

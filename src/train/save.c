@@ -97,8 +97,9 @@ struct save {
         pending; /* save_wait_all_ranks has not yet been called for the last of them; the same on all ranks */
     bool running; /* the writer thread is still to be joined */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the next four fields */
+    pthread_mutex_t lock; /* guards the next five fields */
     pthread_cond_t changed;
+    bool awaited; /* training waits for the copy, or for the thread */
     bool captured, done;
     status st; /* of the last save, until save_join_local has returned it */
     char message[1024];
@@ -134,12 +135,26 @@ static void say_rate(const struct save *s, double seconds)
                seconds, text_bytes(b, bytes / seconds));
 }
 
-/* For tests: a copy that takes so long that an optimizer which does not wait for it changes what is copied. */
+static const char *delay_ms(void)
+{
+    return getenv("INGOT_SAVE_DELAY_MS");
+}
+
 void save_delay(void)
 {
-    const char *ms = getenv("INGOT_SAVE_DELAY_MS");
     int64_t n;
-    if (ms && text_to_int(ms, &n) && n > 0 && n < 10000) usleep((useconds_t)n * 1000);
+    if (delay_ms() && text_to_int(delay_ms(), &n) && n > 0 && n < 10000) usleep((useconds_t)n * 1000);
+}
+
+/* For tests: with INGOT_SAVE_DELAY_MS the copy begins that long after training has begun to wait for it. So it is late
+ * on any machine, and an optimizer that does not wait changes what is copied. */
+static void copy_late(struct save *s)
+{
+    if (delay_ms() == NULL) return;
+    pthread_mutex_lock(&s->lock);
+    while (!s->awaited) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    save_delay();
 }
 
 /* Copies the state of a GPU. Training continues meanwhile; its next update waits for the copies (snapshot.h). */
@@ -157,7 +172,7 @@ static status copy_gpu(struct save *s)
 
 static status copy_host(struct save *s)
 {
-    save_delay();
+    copy_late(s);
     return state_capture(&s->state);
 }
 
@@ -268,7 +283,7 @@ static status start(struct trainer *t, const char *run_dir)
     status st = save_metadata(t, &s->meta);
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
-    s->captured = s->done = false;
+    s->awaited = s->captured = s->done = false;
     if (st == STATUS_OK) snapshot_begin(t);
     if (st == STATUS_OK && pthread_create(&s->thread, NULL, writer, s) != 0) {
         st = FAIL(STATUS_FIT, "no thread to write a checkpoint: free memory, or ckpt.async=false");
@@ -315,6 +330,13 @@ status save_wait_copies_queued(struct trainer *t)
     return snapshot_ready(t) ? save_stalled(t, begin) : STATUS_OK;
 }
 
+/* The caller holds the lock. */
+static void tell_awaited(struct save *s)
+{
+    s->awaited = true;
+    pthread_cond_broadcast(&s->changed);
+}
+
 status save_wait_before_update(struct trainer *t)
 {
     struct save *s = t->save;
@@ -324,6 +346,7 @@ status save_wait_before_update(struct trainer *t)
     const double begin = clock_s();
     pthread_mutex_lock(&s->lock);
     const bool waits = !s->captured;
+    tell_awaited(s);
     while (!s->captured) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     if (waits) stalled(s, begin);
@@ -352,6 +375,9 @@ status save_join_local(struct trainer *t)
 {
     struct save *s = t->save;
     if (s == NULL || !s->running) return STATUS_OK;
+    pthread_mutex_lock(&s->lock);
+    tell_awaited(s);
+    pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     s->running = false;
     json_decref(s->meta);

@@ -242,7 +242,8 @@ static void each_failure_has_its_sentence(void **state)
     assert_true(sizeof table / sizeof table[0] >= 40);
 }
 
-/* A kill of another program, of one before the run, and a crash of another process are no evidence. */
+/* A kill of another program, of one before the run, and crashes of another process or before the last record are no
+ * evidence. */
 static void others_are_not_blamed(void **state)
 {
     (void)state;
@@ -250,6 +251,7 @@ static void others_are_not_blamed(void **state)
         "/dev/kmsg = 3,1,89999000000,-;Out of memory: Killed process 99 (python3) total-vm:9kB\n",
         "/dev/kmsg = 3,1,40000000000,-;Out of memory: Killed process 4711 (ingot) total-vm:9kB\n",
         "/dev/kmsg = 6,1,89999000000,-;bash[99]: segfault at 8 ip 0000 sp 0000 error 4 in bash\n",
+        "/dev/kmsg = 6,1,89900000000,-;ingot[99]: segfault at 8 ip 0000 sp 0000 error 4 in ingot\n",
         "/sys/fs/cgroup/memory.events = oom 0\\noom_kill 0\n"};
     struct explanation e;
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {

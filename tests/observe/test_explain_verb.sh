@@ -43,7 +43,7 @@ export INGOT_SAVE_DELAY_MS=9000
 long runs/twice --train.batch_tokens=65536
 unset INGOT_SAVE_DELAY_MS
 kill -INT $pid
-sleep 0.3
+until grep -q 'SIGINT' runs/twice/log.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -9 $pid
 wait $pid 2>/dev/null
 because runs/twice interrupt_twice 'second Ctrl-C'

@@ -42,8 +42,10 @@ print('sent', flush=True)
 print(c.getresponse().status)
 PY
 client=$!
-until grep -q sent last.txt || ! kill -0 $client; do sleep 0.05; done
-sleep 0.5
+until grep -qs sent last.txt || ! kill -0 $client; do sleep 0.05; done
+computed() { cut -d' ' -f14 "/proc/$server/stat"; } # in hundredths of a second
+before=$(computed)
+until [ "$(computed)" -gt $((before + 20)) ] || ! kill -0 $client; do sleep 0.02; done # it is at work on them
 kill -TERM $server
 wait $server
 check "SIGTERM ends it with 0" [ $? -eq 0 ]

