@@ -269,6 +269,22 @@ static void others_are_not_blamed(void **state)
     assert_string_equal(e.cause, "killed");
 }
 
+/* Two programs of this name crashed, as on a host with several runs: the line of the run's own process counts. */
+static void own_process_comes_first(void **state)
+{
+    (void)state;
+    struct explanation e;
+    bool own = false;
+    explain(&e,
+            &(struct recorded){.code = -1,
+                               .host = "/dev/kmsg = 6,1,89999000000,-;ingot[99]: segfault at 8 in ingot\\n"
+                                       "6,2,89999100000,-;ingot[4711]: segfault at 8 in ingot\\n"
+                                       "6,3,89999200000,-;ingot[98]: segfault at 8 in ingot\n"});
+    assert_string_equal(e.cause, "crashed");
+    for (int i = 0; i < e.evidence_count; i++) own |= strstr(e.evidence[i].text, "ingot[4711]") != NULL;
+    assert_true(own);
+}
+
 static void text_of_any_bytes(void **state)
 {
     (void)state;
@@ -295,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_failure_has_its_sentence),
                                        cmocka_unit_test(others_are_not_blamed),
+                                       cmocka_unit_test(own_process_comes_first),
                                        cmocka_unit_test(text_of_any_bytes), cmocka_unit_test(no_such_run)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }

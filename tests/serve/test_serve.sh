@@ -111,9 +111,8 @@ python3 "$here/attack.py" "$port" "$token" 1000 >attack.txt || fail "under attac
 check "it lives" kill -0 $server
 # a viewer that stands still costs the run nothing: it reads files
 kill -STOP $server
-last_step() { tail -n 1 runs/live/metrics.jsonl | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2; }
-before=$(last_step)
-wait_for_step runs/live $((before + 50)) $live || fail "the run does not go on beside a stopped server"
+before=$(grep -o '"kind":"step","step":[0-9]*' runs/live/metrics.jsonl | tail -n 1 | cut -d: -f3)
+[ "$before" -gt 0 ] && wait_for_step runs/live $((before + 50)) $live || fail "the run does not go on beside a stopped server"
 kill -CONT $server
 
 # --- for Prometheus alone ---
