@@ -120,7 +120,7 @@ status cmd_plan(struct args *a)
                                  FLAG("past", &earlier),   PLAN_RUN_FLAGS(&run)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
-    if (measured && (json || assumed || earlier || plan_run_asked(&run)))
+    if (measured && (json || assumed || earlier || run.predicted || plan_run_asked(&run)))
         return FAIL(STATUS_CONFIG,
                     "plan: --calibrate measures, and plans nothing: without other options than --machine");
     if (measured) return calibrate(a, measured, machine);
@@ -142,6 +142,7 @@ status cmd_plan(struct args *a)
     const struct plan_command command = {.words = quoted(a),
                                          .micro_batch = micro_batch,
                                          .recompute = recompute,
+                                         .predicted = run.predicted,
                                          .assume = &assume,
                                          .past = &past};
     status st = plan_run_asked(&run) ? plan_run_print(&run, &spec, machine, &command, json)

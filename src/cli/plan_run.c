@@ -157,6 +157,8 @@ static status check_together(const struct plan_run *o, const char *machine)
     if (o->simulate && (o->deadline || o->compare || o->price))
         return FAIL(STATUS_CONFIG,
                     "plan: --simulate is one question, --deadline, --compare and --price another");
+    if (o->predicted && machine == NULL && o->compare == NULL)
+        return FAIL(STATUS_CONFIG, "plan: --predicted needs a machine, such as --machine 64xH100");
     if (o->why && machine == NULL)
         return FAIL(STATUS_CONFIG, "plan: --why needs a machine, such as --machine 64xH100");
     if (o->why && (o->simulate || buys(o)))

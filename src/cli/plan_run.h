@@ -8,7 +8,7 @@
 #include "plan/simulate_plan.h"
 
 struct plan_run {
-    bool simulate, capacity;
+    bool simulate, capacity, predicted;
     double jitter, mtbf, detect, restart, stall, storage, interval, pue;
     int64_t seed;
     const char *stragglers, *timeline, *tokens, *deadline, *compare, *price, *why, *html, *table;
@@ -23,7 +23,7 @@ struct plan_run {
         FLAG("storage", &(o)->storage), FLAG("interval", &(o)->interval), FLAG("tokens", &(o)->tokens),      \
         FLAG("deadline", &(o)->deadline), FLAG("compare", &(o)->compare), FLAG("price", &(o)->price),        \
         FLAG("pue", &(o)->pue), FLAG("why", &(o)->why), FLAG("html", &(o)->html),          \
-        FLAG("table", &(o)->table), FLAG("capacity", &(o)->capacity)
+        FLAG("table", &(o)->table), FLAG("capacity", &(o)->capacity), FLAG("predicted", &(o)->predicted)
 struct plan_run plan_run_default(void);
 /* Reads the values. STATUS_CONFIG: one is no number, out of range, or without the option that it belongs to. */
 status plan_run_check(struct plan_run *o, const char *machine) WARN_UNUSED;

@@ -7,11 +7,12 @@
 #include <jansson.h>
 
 /* How `ingot plan` was asked. words: RUN.yaml and keys, quoted for a shell, for the command that starts the run.
- * micro_batch, recompute: the keys that it gives, which a search over meshes keeps. */
+ * micro_batch, recompute: the keys that it gives, which a search over meshes keeps. predicted: meshes are chosen by
+ * speed alone, also those that no command starts. */
 struct assume;
 struct plan_command {
     char *words;
-    bool micro_batch, recompute;
+    bool micro_batch, recompute, predicted;
     const struct assume *assume; /* NULL: nothing */
     const struct past_errors *past;     /* NULL: nothing (plan/past_errors.h) */
 };

@@ -9,6 +9,27 @@ static status does_not_fit(const char *what, const struct mesh_result *r)
                 mesh_axes(axes, &r->variant.mesh), text_bytes(bytes, mesh_result_bytes(r)));
 }
 
+struct plan_devices mesh_devices(const struct mesh_plan *p)
+{
+    const bool gpu = p->cluster.machine->kind == DEV_CUDA;
+    return (struct plan_devices){.count = p->cluster.devices,
+                                 .host = cluster_host(&p->cluster),
+                                 .unit = gpu ? "GPU" : "device",
+                                 .gpu = gpu};
+}
+
+const char *mesh_lacks(char buf[PLAN_WHY], const struct mesh_plan *p, const struct mesh_shape *m)
+{
+    const struct plan_devices d = mesh_devices(p);
+    return duration_lacks(buf, &p->spec, &d, m);
+}
+
+const struct mesh_result *mesh_list_chosen(const struct mesh_list *list, bool predicted)
+{
+    if (list->start_count > 0 && !predicted) return &list->starts[0];
+    return list->count > 0 ? &list->best[0] : NULL;
+}
+
 status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
 {
     if (mesh_plan_is_given(&p->spec.run)) {
@@ -17,8 +38,9 @@ status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
     }
     struct mesh_list list;
     TRY(mesh_plan_search(p, &list));
-    *r = list.count > 0 ? list.best[0] : list.least;
-    const bool fits = list.count > 0;
+    const struct mesh_result *chosen = mesh_list_chosen(&list, p->command.predicted);
+    const bool fits = chosen != NULL;
+    *r = fits ? *chosen : list.least;
     mesh_list_free(&list);
     return fits ? STATUS_OK : does_not_fit("no mesh fits; the nearest", r);
 }

@@ -112,6 +112,8 @@ struct mesh_list {
     int legal, fit;             /* examined variants; those that fit */
     int count, capacity;
     struct mesh_result *best;   /* [count], owned: mesh_list_free */
+    int start_count, start_capacity;
+    struct mesh_result *starts; /* [start_count], owned: the same, of variants that a command starts (mesh_lacks) */
     struct mesh_result least;   /* the variant with the least memory of all */
 };
 /* STATUS_CONFIG, with the reason of the first, if no mesh is possible. With count == 0 none fits: `least` is the

@@ -44,6 +44,9 @@ double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
 double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
+struct plan_devices mesh_devices(const struct mesh_plan *p);
+/* Why no command starts this mesh on p's machine (duration_lacks); NULL: one does. */
+const char *mesh_lacks(char buf[PLAN_WHY], const struct mesh_plan *p, const struct mesh_shape *m);
 bool mesh_fits(const struct mesh_plan *p, const struct mesh_result *r); /* the devices and their host hold it */
 
 /* Layers of a stage (chunk c of rank r: stage c pp + r). */

@@ -4,10 +4,13 @@
 #include "ops/precision.h"
 #include "plan/mesh_plan_int.h"
 #include "plan/grad_overlay.h"
+#include "plan/mesh_choose.h"
 #include "plan/past_errors.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { ROWS = 10 };
 
@@ -113,21 +116,50 @@ static void print_head(const struct mesh_plan *p)
         printf("note         this build has no CUDA: activations are laid out as the CPU lays them out\n");
 }
 
+/* What the table shows: meshes that a command starts, and behind them those that are predicted only, half of each where
+ * there are enough; with plan_command.predicted the fastest of all. */
+struct shown {
+    struct mesh_result *row[ROWS];
+    int count;
+    bool started[ROWS];
+    char why[ROWS][PLAN_WHY]; /* why no command starts it */
+};
+
+static void show(const struct mesh_plan *p, struct mesh_result *r, struct shown *s)
+{
+    s->row[s->count] = r;
+    s->started[s->count] = mesh_lacks(s->why[s->count], p, &r->variant.mesh) == NULL;
+    s->count++;
+}
+
+static void shown_of(const struct mesh_plan *p, const struct mesh_list *list, struct shown *s)
+{
+    const bool apart = !p->command.predicted;
+    char why[PLAN_WHY];
+    int others = 0;
+    for (int i = 0; i < list->count; i++) others += mesh_lacks(why, p, &list->best[i].variant.mesh) != NULL;
+    const int first = others < ROWS / 2 ? ROWS - others : ROWS / 2;
+    s->count = 0;
+    for (int i = 0; apart && i < list->start_count && i < first; i++) show(p, &list->starts[i], s);
+    for (int i = 0; i < list->count && s->count < ROWS; i++)
+        if (!apart || mesh_lacks(why, p, &list->best[i].variant.mesh)) show(p, &list->best[i], s);
+}
+
 /* Which columns of the table are needed beside dp, tp and pp. */
 struct columns {
     bool cp, ep;
 };
-static struct columns columns_of(const struct mesh_list *list)
+static struct columns columns_of(const struct shown *s)
 {
     struct columns c = {0};
-    for (int i = 0; i < list->count && i < ROWS; i++) {
-        c.cp |= mesh_cp(&list->best[i].variant.mesh) > 1;
-        c.ep |= mesh_ep(&list->best[i].variant.mesh) > 1;
+    for (int i = 0; i < s->count; i++) {
+        c.cp |= mesh_cp(&s->row[i]->variant.mesh) > 1;
+        c.ep |= mesh_ep(&s->row[i]->variant.mesh) > 1;
     }
     return c;
 }
 
-static void print_row(const struct mesh_result *r, struct columns c)
+static void print_row(const struct mesh_result *r, struct columns c, bool started)
 {
     const struct mesh_variant *v = &r->variant;
     char a[32], b[32], time[32], schedule[32], zero[32];
@@ -147,13 +179,33 @@ static void print_row(const struct mesh_result *r, struct columns c)
            100 * r->dp.exposed / r->step, 100 * r->pp.exposed / r->step);
     if (c.ep) printf(" %5.1f", 100 * r->ep.exposed / r->step);
     if (c.cp) printf(" %5.1f", 100 * r->cp.exposed / r->step);
-    printf("\n");
+    printf(started ? "\n" : "  predicted only\n");
+}
+
+/* Each reason once, without the row's own numbers. */
+static void print_reasons(const struct shown *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->count; i++) {
+        if (s->started[i]) continue;
+        const int length = (int)strcspn(s->why[i], ":");
+        bool said = false;
+        for (int k = 0; k < i && !said; k++)
+            said = !s->started[k] && (int)strcspn(s->why[k], ":") == length &&
+                   strncmp(s->why[k], s->why[i], (size_t)length) == 0;
+        if (!said)
+            printf("%s%.*s", any ? "; " : "predicted only: no command starts these: ", length, s->why[i]);
+        any = true;
+    }
+    if (any) printf("\n");
 }
 
 static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
 {
     char a[32];
-    const struct columns c = columns_of(list);
+    struct shown s;
+    shown_of(p, list, &s);
+    const struct columns c = columns_of(&s);
     printf("meshes       %d variants of dp x cp x tp x pp looked at, %d fit in %s; the fastest of each mesh, "
            "predicted:\n\n",
            list->legal, list->fit, text_bytes(a, p->bytes));
@@ -161,9 +213,10 @@ static void print_table(const struct mesh_plan *p, const struct mesh_list *list)
            c.ep ? "  ep" : "", c.cp ? "  cp" : "", "tp", "pp", "zero", "schedule", "recompute", "micro", "m",
            "memory", "step", "tokens/s", "MFU", "bubble", "tp", "dp", "pp", c.ep ? "    ep" : "",
            c.cp ? "    cp" : "");
-    for (int i = 0; i < list->count && i < ROWS; i++) print_row(&list->best[i], c);
+    for (int i = 0; i < s.count; i++) print_row(s.row[i], c, s.started[i]);
     printf("%93s\n", "(last columns: % of the step; tp, dp, pp ...: what communication costs)");
     printf("%93s\n", "(zero 3/8: the state is sharded over groups of 8 ranks: parallel.shard)");
+    print_reasons(&s);
 }
 
 static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
@@ -221,67 +274,49 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
                text_bytes(b, mesh_copies_bytes(p) * mesh_ranks(&r->variant.mesh)));
 }
 
-static struct plan_devices devices_of(const struct mesh_plan *p)
-{
-    const bool gpu = p->cluster.machine->kind == DEV_CUDA;
-    return (struct plan_devices){.count = p->cluster.devices,
-                                 .host = cluster_host(&p->cluster),
-                                 .unit = gpu ? "GPU" : "device",
-                                 .gpu = gpu};
-}
-
 static const char *start_command(char buf[PLAN_COMMAND], const struct mesh_plan *p,
                                  const struct mesh_result *r)
 {
-    const struct plan_devices d = devices_of(p);
+    const struct plan_devices d = mesh_devices(p);
     return duration_command(buf, &p->spec, &p->command, &d, &r->variant.mesh, (int)r->variant.recompute,
                             r->variant.micro_batch);
-}
-
-static const char *lacks(char buf[PLAN_WHY], const struct mesh_plan *p, const struct mesh_result *r)
-{
-    const struct plan_devices d = devices_of(p);
-    return duration_lacks(buf, &p->spec, &d, &r->variant.mesh);
-}
-
-/* The fastest mesh that a command starts; NULL: none of the list. */
-static const struct mesh_result *first_started(const struct mesh_plan *p, const struct mesh_list *list)
-{
-    char why[PLAN_WHY];
-    for (int i = 0; i < list->count; i++)
-        if (lacks(why, p, &list->best[i]) == NULL) return &list->best[i];
-    return NULL;
 }
 
 /* The command that starts the mesh, or why none does. */
 static void print_start(const struct mesh_plan *p, const struct mesh_result *r)
 {
     char command[PLAN_COMMAND], why[PLAN_WHY];
-    if (lacks(why, p, r))
+    if (mesh_lacks(why, p, &r->variant.mesh))
         printf("start        predicted only: %s\n", why);
     else
         printf("start        %s\n", start_command(command, p, r));
 }
 
-/* Behind a mesh that is predicted only: the next that starts. */
-static void print_instead(const struct mesh_plan *p, const struct mesh_list *list)
+/* Behind the chosen mesh: behind one that is predicted only the next that starts; else a faster one that is. */
+static void print_other(const struct mesh_plan *p, const struct mesh_list *list)
 {
     char text[192], command[PLAN_COMMAND];
-    const struct mesh_result *r = first_started(p, list);
-    if (r == NULL || r == &list->best[0]) return;
-    printf("instead      %s: %+.1f %%\n             %s\n", variant_text(text, r),
-           100 * (r->step / list->best[0].step - 1), start_command(command, p, r));
+    if (list->start_count == 0) return;
+    const struct mesh_result *first = &list->best[0], *start = &list->starts[0];
+    if (mesh_lacks(command, p, &first->variant.mesh) == NULL) return;
+    if (p->command.predicted)
+        printf("instead      %s: %+.1f %%\n             %s\n", variant_text(text, start),
+               100 * (start->step / first->step - 1), start_command(command, p, start));
+    else
+        printf("faster       %s: %+.1f %%, predicted only (--predicted plans it)\n",
+               variant_text(text, first), 100 * (first->step / start->step - 1));
 }
 
 /* list: of the search that found r; NULL: the run gave it. */
 static json_t *run_json(const struct mesh_plan *p, const struct mesh_result *r, const struct mesh_list *list)
 {
-    const struct plan_devices d = devices_of(p);
+    const struct plan_devices d = mesh_devices(p);
     char command[PLAN_COMMAND], why[PLAN_WHY];
-    if (lacks(why, p, r) == NULL) return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
+    if (mesh_lacks(why, p, &r->variant.mesh) == NULL)
+        return duration_json(&p->spec, r->step, &d, start_command(command, p, r));
     json_t *o = duration_json(&p->spec, r->step, &d, NULL);
     json_object_set_new(o, "predicted_only", json_string(why));
-    const struct mesh_result *other = list ? first_started(p, list) : NULL;
+    const struct mesh_result *other = list && list->start_count > 0 ? &list->starts[0] : NULL;
     if (other) json_object_set_new(o, "instead", json_string(start_command(command, p, other)));
     return o;
 }
@@ -332,7 +367,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     printf("\nlimit        %s: %.1f %% of the step; then %s: %.1f %%\n", limit, 100 * most / r->step, second,
            100 * next / r->step);
     if (!r->fits) return;
-    const struct plan_devices d = devices_of(p);
+    const struct plan_devices d = mesh_devices(p);
     past_errors_print(p->command.past, p->cluster.machine->name, true, r->step);
     duration_print(&p->spec, r->step, &d);
     print_start(p, r);
@@ -344,8 +379,10 @@ static json_t *traffic_json(const struct mesh_traffic *t)
                      t->exposed);
 }
 
-static json_t *result_json(const struct mesh_result *r)
+/* With "starts": whether a command starts it, and "predicted_only": why none does. */
+static json_t *result_json(const struct mesh_plan *p, const struct mesh_result *r)
 {
+    char why[PLAN_WHY];
     const struct mesh_variant *v = &r->variant;
     json_t *stages = json_array(), *parts = json_object();
     for (int i = 0; i < v->mesh.pp; i++) {
@@ -365,7 +402,7 @@ static json_t *result_json(const struct mesh_result *r)
 #define X(name, text, seconds) json_object_set_new(parts, #name, json_real(seconds));
     STEP_PARTS(X)
 #undef X
-    return json_pack(
+    json_t *o = json_pack(
         "{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:I, s:i, s:b, s:f, s:I, s:f, s:f, s:f, s:o, "
         "s:o, s:o, s:o, s:o, s:o, s:o}",
         "dp", v->mesh.dp, "ep", mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp",
@@ -376,6 +413,10 @@ static json_t *result_json(const struct mesh_result *r)
         r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp),
         "sent_cp", traffic_json(&r->cp), "sent_ep", traffic_json(&r->ep), "sent_dp", traffic_json(&r->dp),
         "sent_pp", traffic_json(&r->pp), "stages", stages);
+    const bool starts = mesh_lacks(why, p, &v->mesh) == NULL;
+    json_object_set_new(o, "starts", json_boolean(starts));
+    if (!starts) json_object_set_new(o, "predicted_only", json_string(why));
+    return o;
 }
 
 static json_t *machine_json(const struct mesh_plan *p)
@@ -390,18 +431,28 @@ static json_t *machine_json(const struct mesh_plan *p)
     return o;
 }
 
+static int by_step(const void *a, const void *b)
+{
+    const double x = (*(struct mesh_result *const *)a)->step, y = (*(struct mesh_result *const *)b)->step;
+    return (x > y) - (x < y);
+}
+
 static status print_json(const struct mesh_plan *p, const struct mesh_list *list)
 {
-    for (int i = 0; i < list->count && i < ROWS; i++) TRY(mesh_plan_lay(p, &list->best[i]));
+    struct shown s;
+    shown_of(p, list, &s);
+    qsort(s.row, (size_t)s.count, sizeof s.row[0], by_step);
+    for (int i = 0; i < s.count; i++) TRY(mesh_plan_lay(p, s.row[i]));
     json_t *best = json_array(), *root = machine_json(p);
-    for (int i = 0; i < list->count && i < ROWS; i++)
-        json_array_append_new(best, result_json(&list->best[i]));
+    for (int i = 0; i < s.count; i++) json_array_append_new(best, result_json(p, s.row[i]));
     json_object_set_new(root, "variants", json_integer(list->legal));
     json_object_set_new(root, "variants_that_fit", json_integer(list->fit));
     json_object_set_new(root, "meshes", best);
-    json_object_set_new(root, "least_memory", result_json(&list->least));
-    if (list->count > 0) json_object_set_new(root, "run", run_json(p, &list->best[0], list));
-    if (list->count > 0) set_past(root, p, &list->best[0]);
+    json_object_set_new(root, "least_memory", result_json(p, &list->least));
+    const struct mesh_result *chosen = mesh_list_chosen(list, p->command.predicted);
+    if (chosen) json_object_set_new(root, "mesh", result_json(p, chosen));
+    if (chosen) json_object_set_new(root, "run", run_json(p, chosen, list));
+    if (chosen) set_past(root, p, chosen);
     if (mesh_copies_bytes(p) > 0)
         json_object_set_new(root, "memory_copies_bytes", json_real(mesh_copies_bytes(p)));
     json_dumpf(root, stdout, JSON_INDENT(2));
@@ -449,8 +500,9 @@ static status print_search(struct mesh_plan *p, bool json)
     } else {
         print_head(p);
         if (list.count > 0) print_table(p, &list);
-        print_details(p, list.count > 0 ? &list.best[0] : &list.least);
-        print_instead(p, &list);
+        const struct mesh_result *chosen = mesh_list_chosen(&list, p->command.predicted);
+        print_details(p, chosen ? chosen : &list.least);
+        print_other(p, &list);
     }
     if (st == STATUS_OK && list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
     mesh_list_free(&list);
@@ -479,7 +531,7 @@ static status print_given(struct mesh_plan *p, bool json)
     TRY(mesh_plan_given(p, &r));
     if (json) {
         json_t *root = machine_json(p);
-        json_object_set_new(root, "mesh", result_json(&r));
+        json_object_set_new(root, "mesh", result_json(p, &r));
         if (r.fits) json_object_set_new(root, "run", run_json(p, &r, NULL));
         set_past(root, p, &r);
         json_dumpf(root, stdout, JSON_INDENT(2));

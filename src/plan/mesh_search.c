@@ -4,15 +4,17 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MICRO_TOKENS = 1 << 17, CHUNKS_MAX = 16, CONTEXT_TOKENS_MIN = 1024 };
 
 struct search {
     struct mesh_plan *plan;
     struct mesh_list *list;
-    struct mesh_result *one;  /* of the current variant */
-    struct mesh_result *mesh; /* fastest that fits for the current dp x tp x pp; step 0: none */
-    char reason[512];         /* why the first invalid variant is invalid */
+    struct mesh_result *one;   /* of the current variant */
+    struct mesh_result *mesh;  /* fastest that fits for the current dp x tp x pp; step 0: none */
+    struct mesh_result *start; /* the same of those that a command starts */
+    char reason[512];          /* why the first invalid variant is invalid */
 };
 
 /* Seconds with a small penalty: of nearly equal variants, the simpler and smaller one wins. */
@@ -26,8 +28,18 @@ static double cost(const struct search *s, const struct mesh_result *r)
 /* Above this share of the memory the search's bytes do not tell whether a variant fits: they are near a run's. */
 #define NEAR_FULL 0.97
 
+/* Takes `one` in the place of `kept` if it is better, and fits in a run's own layout. */
+static status keep_better(struct search *s, struct mesh_result *kept)
+{
+    if (!s->one->fits || (kept->step > 0 && cost(s, s->one) >= cost(s, kept))) return STATUS_OK;
+    if (mesh_result_bytes(s->one) > NEAR_FULL * s->plan->bytes) TRY(mesh_plan_lay_fullest(s->plan, s->one));
+    if (s->one->fits) *kept = *s->one;
+    return STATUS_OK;
+}
+
 static status look_at(struct search *s, const struct mesh_variant *v)
 {
+    char why[PLAN_WHY];
     const bool gpu = s->plan->cluster.machine->kind == DEV_CUDA;
     status st = gpu ? mesh_check_gpu(&s->plan->spec, &v->mesh) : STATUS_OK;
     if (st == STATUS_OK) st = mesh_plan_one(s->plan, v, s->one);
@@ -40,10 +52,8 @@ static status look_at(struct search *s, const struct mesh_variant *v)
         list->least = *s->one;
     if (!s->one->fits) return STATUS_OK;
     list->fit++;
-    if (s->mesh->step > 0 && cost(s, s->one) >= cost(s, s->mesh)) return STATUS_OK;
-    if (mesh_result_bytes(s->one) > NEAR_FULL * s->plan->bytes) TRY(mesh_plan_lay_fullest(s->plan, s->one));
-    if (s->one->fits) *s->mesh = *s->one;
-    return STATUS_OK;
+    TRY(keep_better(s, s->mesh));
+    return mesh_lacks(why, s->plan, &v->mesh) == NULL ? keep_better(s, s->start) : STATUS_OK;
 }
 
 /* One sharded copy over all of dp x cp. If they span nodes, also one copy per node (parallel.shard), whose links
@@ -101,23 +111,35 @@ static status look_at_schedules(struct search *s, struct mesh_variant v)
     return STATUS_OK;
 }
 
+/* Inserts r into a list of *count rows, fastest first. */
+static status rank_in(const struct search *s, const struct mesh_result *r, struct mesh_result **rows,
+                      int *count, int *capacity)
+{
+    if (*count == *capacity) {
+        const int more = *capacity ? 2 * *capacity : 16;
+        struct mesh_result *grown = realloc(*rows, (size_t)more * sizeof *grown);
+        if (grown == NULL) return FAIL(STATUS_FIT, "no memory for a list of %d meshes", more);
+        *rows = grown;
+        *capacity = more;
+    }
+    int at = (*count)++;
+    for (; at > 0 && cost(s, &(*rows)[at - 1]) > cost(s, r); at--) (*rows)[at] = (*rows)[at - 1];
+    (*rows)[at] = *r;
+    return STATUS_OK;
+}
+
 static status keep_best(struct search *s)
 {
-    struct mesh_list *list = s->list;
+    struct mesh_list *l = s->list;
     if (s->mesh->step == 0) return STATUS_OK;
     TRY(mesh_plan_lay_fullest(s->plan, s->mesh));
-    if (list->count == list->capacity) {
-        const int capacity = list->capacity ? 2 * list->capacity : 16;
-        struct mesh_result *more = realloc(list->best, (size_t)capacity * sizeof *more);
-        if (more == NULL) return FAIL(STATUS_FIT, "no memory for a list of %d meshes", capacity);
-        list->best = more;
-        list->capacity = capacity;
-    }
-    int at = list->count++;
-    for (; at > 0 && cost(s, &list->best[at - 1]) > cost(s, s->mesh); at--)
-        list->best[at] = list->best[at - 1];
-    list->best[at] = *s->mesh;
-    return STATUS_OK;
+    TRY(rank_in(s, s->mesh, &l->best, &l->count, &l->capacity));
+    if (s->start->step == 0) return STATUS_OK;
+    if (memcmp(&s->start->variant, &s->mesh->variant, sizeof s->mesh->variant) == 0)
+        *s->start = *s->mesh;
+    else
+        TRY(mesh_plan_lay_fullest(s->plan, s->start));
+    return rank_in(s, s->start, &l->starts, &l->start_count, &l->start_capacity);
 }
 
 static status look_at_axes(struct search *s, struct mesh_variant v)
@@ -168,7 +190,7 @@ static status look_at_mesh(struct search *s, const struct mesh_asked *a)
 {
     const int64_t length = s->plan->spec.run.train_sequence_length;
     const int ranks = s->plan->cluster.devices / a->tp / a->pp;
-    s->mesh->step = 0;
+    s->mesh->step = s->start->step = 0;
     for (int cp = a->cp > 0 ? a->cp : 1; ranks % cp == 0; cp *= 2) {
         struct mesh_variant v = {.mesh = {.tp = a->tp, .pp = a->pp, .cp = cp, .dp = ranks / cp}};
         TRY(look_at_experts(s, v, a->ep));
@@ -243,16 +265,22 @@ status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
 static status search_over(struct mesh_plan *p, const struct mesh_asked *asked, struct mesh_list *list)
 {
     *list = (struct mesh_list){0};
-    struct search s = {.plan = p, .list = list, .one = malloc(sizeof *s.one), .mesh = malloc(sizeof *s.mesh)};
-    MEMORY_CHECK(s.one && s.mesh, "no memory to plan with");
+    struct search s = {.plan = p,
+                       .list = list,
+                       .one = malloc(sizeof *s.one),
+                       .mesh = malloc(sizeof *s.mesh),
+                       .start = malloc(sizeof *s.start)};
+    MEMORY_CHECK(s.one && s.mesh && s.start, "no memory to plan with");
     status st = asked ? look_at_mesh(&s, asked) : look_at_all(&s);
     if (st == STATUS_OK && asked && list->legal == 0)
         st = FAIL(STATUS_CONFIG, "%s",
                   s.reason[0] ? s.reason : "no micro-batch divides train.batch_tokens over dp");
     if (st == STATUS_OK && list->legal > 0) st = mesh_plan_lay(p, &list->least);
     if (st == STATUS_OK && list->count > 0) st = mesh_plan_lay(p, &list->best[0]);
+    if (st == STATUS_OK && list->start_count > 0) st = mesh_plan_lay(p, &list->starts[0]);
     free(s.one);
     free(s.mesh);
+    free(s.start);
     if (st != STATUS_OK) mesh_list_free(list);
     return st;
 }
@@ -270,5 +298,6 @@ status mesh_plan_search_one(struct mesh_plan *p, const struct mesh_asked *asked,
 void mesh_list_free(struct mesh_list *list)
 {
     free(list->best);
+    free(list->starts);
     *list = (struct mesh_list){0};
 }

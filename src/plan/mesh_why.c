@@ -226,11 +226,14 @@ static void print_text(const struct why *w)
 {
     struct step_part parts[PARTS];
     char a[192], b[32], c[32], d[32];
+    char why[PLAN_WHY];
     printf("mesh         %s: %s, %s of %s per device%s\n", variant_of(a, &w->asked),
            text_time(b, w->asked.step), text_bytes(c, mesh_result_bytes(&w->asked)),
            text_bytes(d, w->plan->bytes), w->asked.fits ? "" : ": does not fit");
+    if (mesh_lacks(why, w->plan, &w->asked.variant.mesh)) printf("start        predicted only: %s\n", why);
     if (w->chosen)
-        printf("chosen       it is the fastest that fits\n");
+        printf("chosen       it is the fastest that fits%s\n",
+               w->plan->command.predicted ? "" : " and that a command starts");
     else if (w->any)
         print_difference(w);
     else
@@ -254,28 +257,29 @@ static void print_text(const struct why *w)
     }
 }
 
-static json_t *variant_json(const struct mesh_result *r)
+static json_t *variant_json(const struct mesh_plan *p, const struct mesh_result *r)
 {
+    char why[PLAN_WHY];
     const struct mesh_variant *v = &r->variant;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:b}", "dp", v->mesh.dp, "ep",
-                     mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp", v->mesh.pp, "zero",
-                     v->mesh.zero, "chunks", v->mesh.chunks, "micro_batches", r->micros, "micro_batch",
-                     (json_int_t)v->micro_batch, "step_seconds", r->step, "memory_bytes",
-                     mesh_result_bytes(r), "fits", r->fits);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:b, s:b}", "dp", v->mesh.dp,
+                     "ep", mesh_ep(&v->mesh), "cp", mesh_cp(&v->mesh), "tp", v->mesh.tp, "pp", v->mesh.pp,
+                     "zero", v->mesh.zero, "chunks", v->mesh.chunks, "micro_batches", r->micros,
+                     "micro_batch", (json_int_t)v->micro_batch, "step_seconds", r->step, "memory_bytes",
+                     mesh_result_bytes(r), "fits", r->fits, "starts", mesh_lacks(why, p, &v->mesh) == NULL);
 }
 
 static void print_json(const struct why *w)
 {
     struct step_part parts[PARTS];
     json_t *root = json_object(), *seconds = json_object(), *near = json_array();
-    json_object_set_new(root, "mesh", variant_json(&w->asked));
+    json_object_set_new(root, "mesh", variant_json(w->plan, &w->asked));
     json_object_set_new(root, "chosen", json_boolean(w->chosen));
-    if (w->any) json_object_set_new(root, "best", variant_json(&w->best));
+    if (w->any) json_object_set_new(root, "best", variant_json(w->plan, &w->best));
     parts_of(&w->asked, parts);
     for (int i = 0; i < PARTS; i++) json_object_set_new(seconds, parts[i].name, json_real(parts[i].seconds));
     json_object_set_new(root, "parts_seconds", seconds);
     for (int i = 0; i < w->count; i++) {
-        json_t *o = variant_json(&w->near[i].r);
+        json_t *o = variant_json(w->plan, &w->near[i].r);
         json_object_set_new(o, "change", json_string(w->near[i].key));
         json_array_append_new(near, o);
     }

@@ -23,6 +23,7 @@ static status offer_of(const struct spec *s, const struct purchase_args *a, cons
     *o = (struct purchase_offer){.cluster = *c, .device_bytes = p->bytes};
     status st = mesh_choose(p, &o->mesh);
     *fits = st == STATUS_OK;
+    if (*fits && mesh_lacks(o->lacks, p, &o->mesh.variant.mesh) == NULL) o->lacks[0] = 0;
     if (st == STATUS_OK) st = outlook_of(p, &o->mesh, o->mesh.step, &looks, &o->outlook);
     mesh_plan_close(p);
     if (*fits) TRY(st);
@@ -63,10 +64,14 @@ static status keep(struct purchase_answer *out, const struct purchase_offer *o)
     return STATUS_OK;
 }
 
-static void choose(struct purchase_answer *out, bool deadline)
+/* Meshes that no command starts count if they are asked for, or where there are no others. */
+static void choose(struct purchase_answer *out, bool deadline, bool predicted)
 {
+    bool any = false;
+    for (int i = 0; i < out->count; i++) any |= out->tried[i].lacks[0] == 0;
     out->best = out->nearest = -1;
     for (int i = 0; i < out->count; i++) {
+        if (any && !predicted && out->tried[i].lacks[0]) continue;
         const struct outlook *l = &out->tried[i].outlook;
         if (out->nearest < 0 || l->seconds < out->tried[out->nearest].outlook.seconds) out->nearest = i;
         if (!out->tried[i].in_time) continue;
@@ -82,6 +87,7 @@ static status ascend(const struct spec *s, const struct purchase_args *a, const 
 {
     double fastest = INFINITY;
     int slower = 0, refused = 0;
+    bool started = a->command.predicted; /* what no command starts does not end the search then */
     for (int count = least_count(s, a, m); count <= PURCHASE_DEVICES_MAX && out->count < PURCHASE_TRIED;
          count = next_count(count, m->node, a->deadline == 0)) {
         const struct cluster c = {.machine = m, .devices = count, .node = count < m->node ? count : m->node};
@@ -95,7 +101,11 @@ static status ascend(const struct spec *s, const struct purchase_args *a, const 
             continue;
         }
         TRY(keep(out, &o));
-        if (a->deadline > 0 && o.in_time) break;
+        const bool starts = a->command.predicted || o.lacks[0] == 0;
+        if (a->deadline > 0 && o.in_time && starts) break;
+        if (started && !starts) continue;
+        if (starts && !started) fastest = INFINITY, slower = 0;
+        started = started || starts;
         slower = o.outlook.seconds < 0.98 * fastest ? 0 : slower + 1;
         fastest = fmin(fastest, o.outlook.seconds);
         if (slower == 2) break;
@@ -122,7 +132,7 @@ status purchase_look(const struct spec *s, const struct purchase_args *a, const 
     } else {
         st = ascend(s, a, kind, c.machine, out);
     }
-    choose(out, a->deadline > 0);
+    choose(out, a->deadline > 0, a->command.predicted);
     if (out->count > 0) out->why[0] = 0;
     if (st != STATUS_OK) purchase_answer_free(out);
     return st;

@@ -16,18 +16,20 @@ struct purchase_args {
     struct outlook_args outlook; /* its price is the kind's */
     struct plan_command command;
 };
-/* A cluster with the fastest mesh that fits, or that of parallel.*. */
+/* A cluster with its mesh (plan/mesh_choose.h). */
 struct purchase_offer {
     struct cluster cluster;
     struct mesh_result mesh;
     struct outlook outlook;
     double device_bytes;        /* of memory that a device offers the run */
     bool in_time;
+    char lacks[PLAN_WHY];       /* why no command starts the mesh; "": one does */
 };
 struct purchase_answer {
     struct purchase_offer *tried; /* [count], owned; by number of devices; of those that fit */
     int count;
-    int best;                   /* the smallest that is in time; without a deadline the cheapest; -1: none */
+    int best;                   /* the smallest that is in time; without a deadline the cheapest; -1: none. Of those
+                                   that a command starts, where one does and plan_command.predicted is not set */
     int nearest;                /* the fastest; -1: none fits */
     char why[512];              /* why nothing fits; "" else */
 };

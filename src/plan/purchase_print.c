@@ -70,11 +70,11 @@ static void print_rows(const struct purchase_answer *x)
     for (int i = 0; i < x->count; i++) {
         const struct purchase_offer *o = &x->tried[i];
         const struct outlook *l = &o->outlook;
-        printf("%c %7d  %9s %11s %10s %9s %9s %8.1f %5.1f %%  %s\n", i == x->best ? '*' : ' ',
+        printf("%c %7d  %9s %11s %10s %9s %9s %8.1f %5.1f %%  %s%s\n", i == x->best ? '*' : ' ',
                o->cluster.devices, text_time(a, l->step), text_time(b, l->seconds),
                text_count(c, l->device_hours), text_money(d, l->money),
                l->joules > 0 ? text_energy(e, l->joules) : "-", l->failures, 100 * l->goodput.trains,
-               purchase_mesh(mesh, &o->mesh));
+               purchase_mesh(mesh, &o->mesh), o->lacks[0] ? "; predicted only" : "");
     }
 }
 
@@ -105,9 +105,9 @@ static void print_start(const struct spec *s, const struct purchase_args *a, con
                                    .unit = gpu ? "GPU" : "device",
                                    .gpu = gpu};
     const struct mesh_variant *v = &o->mesh.variant;
-    char command[PLAN_COMMAND], why[PLAN_WHY];
-    if (duration_lacks(why, s, &d, &v->mesh)) {
-        printf("  start      predicted only: %s\n", why);
+    char command[PLAN_COMMAND];
+    if (o->lacks[0]) {
+        printf("  start      predicted only: %s\n", o->lacks);
         return;
     }
     printf("  start      %s",
@@ -120,8 +120,9 @@ static void print_offer(const struct spec *s, const struct purchase_args *a, con
 {
     const struct outlook *l = &o->outlook;
     char b[64], c[32], d[32], mesh[128];
-    printf("\n%s: %s, %d micro-batches of %lld\n", cluster_text(b, &o->cluster),
-           purchase_mesh(mesh, &o->mesh), o->mesh.micros, (long long)o->mesh.variant.micro_batch);
+    printf("\n%s: %s, %d micro-batch%s of %lld\n", cluster_text(b, &o->cluster),
+           purchase_mesh(mesh, &o->mesh), o->mesh.micros, o->mesh.micros > 1 ? "es" : "",
+           (long long)o->mesh.variant.micro_batch);
     printf("  time       %s, of which %s of training at %s per step (MFU %.1f %%)\n",
            text_time(b, l->seconds), text_time(c, l->steps * l->step), text_time(d, l->step),
            100 * o->mesh.mfu);
@@ -153,6 +154,8 @@ static json_t *offer_json(const struct purchase_offer *o)
                                   v->mesh.pp, "zero", v->mesh.zero, "chunks", v->mesh.chunks, "recompute",
                                   recompute_of(v), "micro_batches", o->mesh.micros, "micro_batch",
                                   (json_int_t)v->micro_batch));
+    json_object_set_new(j, "starts", json_boolean(o->lacks[0] == 0));
+    if (o->lacks[0]) json_object_set_new(j, "predicted_only", json_string(o->lacks));
     json_object_set_new(j, "memory_bytes", json_real(mesh_result_bytes(&o->mesh)));
     json_object_set_new(j, "device_bytes", json_real(o->device_bytes));
     if (l->money > 0) json_object_set_new(j, "money", json_real(l->money));
@@ -200,10 +203,11 @@ static void print_comparison(const struct purchase_args *a, const struct purchas
         }
         const struct purchase_offer *o = &x->tried[x->best >= 0 ? x->best : x->nearest];
         const struct outlook *l = &o->outlook;
-        printf("%-10s %8d %11s %10s %9s %9s %8.1f %6.1f %11s  %s\n", o->cluster.machine->name,
+        printf("%-10s %8d %11s %10s %9s %9s %8.1f %6.1f %11s  %s%s\n", o->cluster.machine->name,
                o->cluster.devices, text_time(b, l->seconds), text_count(c, l->device_hours),
                text_money(d, l->money), l->joules > 0 ? text_energy(e, l->joules) : "-", l->failures,
-               100 * o->mesh.mfu, text_bytes(f, mesh_result_bytes(&o->mesh)), purchase_mesh(mesh, &o->mesh));
+               100 * o->mesh.mfu, text_bytes(f, mesh_result_bytes(&o->mesh)), purchase_mesh(mesh, &o->mesh),
+               o->lacks[0] ? "; predicted only" : "");
     }
 }
 

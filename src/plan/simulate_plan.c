@@ -206,10 +206,12 @@ static void print_text(const struct outcome *o)
     const struct interval stalls = RUNS_INTERVAL(o, stalls, 100), detects = RUNS_INTERVAL(o, detects, 100),
                           restarts = RUNS_INTERVAL(o, restarts, 100),
                           repeats = RUNS_INTERVAL(o, repeats, 100);
-    char axes[MESH_AXES];
-    printf("simulated    %s: %s, %d micro-batches of %lld; seed %llu\n",
+    char axes[MESH_AXES], why[PLAN_WHY];
+    printf("simulated    %s: %s, %d micro-batch%s of %lld; seed %llu\n",
            cluster_text(text, &o->plan->cluster), mesh_axes(axes, m), o->mesh.micros,
-           (long long)o->mesh.variant.micro_batch, (unsigned long long)o->a->spread.seed);
+           o->mesh.micros > 1 ? "es" : "", (long long)o->mesh.variant.micro_batch,
+           (unsigned long long)o->a->spread.seed);
+    if (mesh_lacks(why, o->plan, m)) printf("start        predicted only: %s\n", why);
     print_steps(o, step);
     print_failures(o, RUNS_INTERVAL(o, failures, 1));
     printf("goodput      %.2f %% of the time trains (5 %%: %.2f, 95 %%: %.2f; %d runs); the closed form says "
@@ -250,6 +252,10 @@ static void print_json(const struct outcome *o)
                   o->plan->cluster.machine->name, "devices", o->plan->cluster.devices, "mesh", "dp", m->dp,
                   "tp", m->tp, "pp", m->pp, "zero", m->zero, "micro_batches", o->mesh.micros, "micro_batch",
                   (json_int_t)o->mesh.variant.micro_batch, "seed", (json_int_t)o->a->spread.seed);
+    char why[PLAN_WHY];
+    const bool starts = mesh_lacks(why, o->plan, m) == NULL;
+    json_object_set_new(root, "starts", json_boolean(starts));
+    if (!starts) json_object_set_new(root, "predicted_only", json_string(why));
     json_object_set_new(root, "planned_step_seconds", json_real(o->sample.planned));
     json_object_set_new(root, "step_seconds", interval_json(interval_of(o->steps, o->step_count)));
     json_object_set_new(root, "goodput", interval_json(RUNS_INTERVAL(o, trains, 1)));

@@ -9,9 +9,12 @@ import json
 r = json.load(open('out')); k = r['kinds'][0]; b = k.get('best'); t = k['tried']
 raise SystemExit(not ($2))"
 }
+run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 8h --price 2.5 --predicted --json
+holds "fewer are not in time" "len(t) > 1 and all(x['seconds'] > 8 * 3600 for x in t if x['devices'] < b['devices'])"
+holds "the answer may have a mesh that no command starts" "b['devices'] == 24 and not b['starts'] and 'pipeline 3' in b['predicted_only']"
 run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 8h --price 2.5 --json
 holds "in time" "b['seconds'] <= 8 * 3600"
-holds "fewer are not in time" "len(t) > 1 and all(x['seconds'] > 8 * 3600 for x in t if x['devices'] < b['devices'])"
+holds "fewer are not in time, or no command starts them" "len(t) > 1 and b['starts'] and all(x['seconds'] > 8 * 3600 or not x['starts'] for x in t if x['devices'] < b['devices'])"
 holds "money is hours times price" "abs(b['money'] - 2.5 * b['device_hours']) < 1e-6 * b['money']"
 holds "hours are devices times time" "abs(b['device_hours'] * 3600 - b['devices'] * b['seconds']) < 1"
 holds "energy is 1275 W of each" "abs(b['joules'] - 1275 * 3600 * b['device_hours']) < 1e-6 * b['joules']"
@@ -19,6 +22,10 @@ holds "the mesh has all devices" "b['mesh']['dp'] * b['mesh']['tp'] * b['mesh'][
 holds "failures: one in 50677 hours" "0.9 < b['failures'] / (b['device_hours'] / 50677) <= 1.001"
 holds "masters and two moments are saved" "abs(b['checkpoint_bytes'] / (12 * 124439808) - 1) < 1e-3"
 run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 8h --price 2.5
+check "by default a mesh that starts" grep -qE '^  start +srun --mpi=pmix ' out
+check "not a smaller number that no command starts" grep -qE '^ +24 .* x pp 3.*; predicted only$' out
+run 0 "${small[@]}" --machine h100 --tokens 300B --deadline 8h --price 2.5 --predicted
+check "rows that no command starts are marked" grep -qE '^\* .* x pp [2-9].*; predicted only$' out
 check "the answer" grep -qE '^[0-9]+ x h100 in [0-9]+ node' out
 check "each line of it" [ "$(grep -cE '^  (time|memory|cost|failures|checkpoint|storage|start) ' out)" -eq 7 ]
 check "stages on several hosts have no command" grep -q '^  start  *predicted only: the stages of a pipeline on GPUs must be in one host so far' out
