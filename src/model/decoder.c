@@ -372,46 +372,42 @@ static status block_enter(const struct block *m, struct block_saved *s, const st
     return norm_fwd(&m->norm1, &s->norm1, x, branch, s->s1, s->y1, r);
 }
 
-/* Forward from s->y1 to the mixer's output, and from s->y2 to the feed-forward output. */
-static status branch_mixer_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct branch_dst out, const struct exec *r)
+/* The two branches of a block. Each reads a norm's output and adds to the residual stream; sequence parallelism
+ * all-gathers its input and reduce-scatters its output. */
+enum branch { BRANCH_MIXER, BRANCH_FFN };
+
+static struct tensor branch_in(const struct block_saved *s, enum branch which)
 {
-    struct tensor y;
-    TRY(sp_all_gather_begin(s->seq_par.in, s->y1, SP_OVERLAP, &y, r));
-    const struct branch_dst here = {sp_reduce_scatter_begin(&s->seq_par, out.dst, SP_OVERLAP, r),
-                                    out.residual};
-    TRY(mixer_fwd(&m->mixer, &s->mixer, c, y, here, r));
-    return sp_reduce_scatter(&s->seq_par, out.dst, r);
+    return which == BRANCH_MIXER ? s->y1 : s->y2;
 }
-static status branch_ffn_fwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                             struct branch_dst out, const struct exec *r)
+static enum sp_mode branch_mode(const struct block *m, enum branch which)
 {
-    const enum sp_mode how = ffn_how(&m->ffn);
+    return which == BRANCH_MIXER ? SP_OVERLAP : ffn_how(&m->ffn);
+}
+
+static status branch_fwd(const struct block *m, struct block_saved *s, enum branch which, const struct mix *c,
+                         struct branch_dst out, const struct exec *r)
+{
+    const enum sp_mode how = branch_mode(m, which);
     struct tensor y;
-    TRY(sp_all_gather_begin(s->seq_par.in, s->y2, how, &y, r));
+    TRY(sp_all_gather_begin(s->seq_par.in, branch_in(s, which), how, &y, r));
     const struct branch_dst here = {sp_reduce_scatter_begin(&s->seq_par, out.dst, how, r), out.residual};
-    TRY(ffn_fwd(&m->ffn, &s->ffn, c, y, here, r));
+    TRY(which == BRANCH_MIXER ? mixer_fwd(&m->mixer, &s->mixer, c, y, here, r)
+                              : ffn_fwd(&m->ffn, &s->ffn, c, y, here, r));
     return sp_reduce_scatter(&s->seq_par, out.dst, r);
 }
-/* Backward from g, the gradient of such an output, to the gradient of its input. */
-static status branch_mixer_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                               struct tensor g, struct tensor dy, const struct exec *r)
+
+/* From dout, the gradient of the branch's output, to dy, that of its input. */
+static status branch_bwd(const struct block *m, struct block_saved *s, enum branch which, const struct mix *c,
+                         struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    struct tensor y, dout;
-    TRY(sp_all_gather_begin(s->seq_par.out, g, SP_OVERLAP, &dout, r));
-    TRY(sp_all_gather_begin(s->seq_par.in, s->y1, SP_OVERLAP, &y, r));
-    TRY(mixer_bwd(&m->mixer, &s->mixer, c, y, dout, sp_reduce_scatter_begin(&s->seq_par, dy, SP_OVERLAP, r),
-                  r));
-    return sp_reduce_scatter(&s->seq_par, dy, r);
-}
-static status branch_ffn_bwd(const struct block *m, struct block_saved *s, const struct mix *c,
-                             struct tensor g, struct tensor dy, const struct exec *r)
-{
-    const enum sp_mode how = ffn_how(&m->ffn);
-    struct tensor y, dout;
-    TRY(sp_all_gather_begin(s->seq_par.out, g, how, &dout, r));
-    TRY(sp_all_gather_begin(s->seq_par.in, s->y2, how, &y, r));
-    TRY(ffn_bwd(&m->ffn, &s->ffn, c, y, dout, sp_reduce_scatter_begin(&s->seq_par, dy, how, r), r));
+    const enum sp_mode how = branch_mode(m, which);
+    struct tensor y, all_dout;
+    TRY(sp_all_gather_begin(s->seq_par.out, dout, how, &all_dout, r));
+    TRY(sp_all_gather_begin(s->seq_par.in, branch_in(s, which), how, &y, r));
+    const struct tensor here = sp_reduce_scatter_begin(&s->seq_par, dy, how, r);
+    TRY(which == BRANCH_MIXER ? mixer_bwd(&m->mixer, &s->mixer, c, y, all_dout, here, r)
+                              : ffn_bwd(&m->ffn, &s->ffn, c, y, all_dout, here, r));
     return sp_reduce_scatter(&s->seq_par, dy, r);
 }
 
@@ -421,10 +417,10 @@ static status block_mix(const struct block *m, struct block_saved *s, const stru
 {
     const struct tensor none = {0};
     if (mixer_adds(&m->mixer, r)) {
-        TRY(branch_mixer_fwd(m, s, c, (struct branch_dst){s->s2, s->s1}, r));
+        TRY(branch_fwd(m, s, BRANCH_MIXER, c, (struct branch_dst){s->s2, s->s1}, r));
         return norm_fwd(&m->norm2, &s->norm2, s->s2, none, s->s2, s->y2, r);
     }
-    TRY(branch_mixer_fwd(m, s, c, (struct branch_dst){.dst = branch}, r));
+    TRY(branch_fwd(m, s, BRANCH_MIXER, c, (struct branch_dst){.dst = branch}, r));
     return norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r);
 }
 
@@ -436,10 +432,10 @@ status block_fwd(const struct block *m, struct block_saved *s, const struct mix 
     TRY(block_mix(m, s, c, io->out, r));
     if (io->next.data && ffn_adds(&m->ffn, r)) {
         *io = (struct block_io){.x = io->next, .out = io->out};
-        return branch_ffn_fwd(m, s, c, (struct branch_dst){io->x, s->s2}, r);
+        return branch_fwd(m, s, BRANCH_FFN, c, (struct branch_dst){io->x, s->s2}, r);
     }
     *io = (struct block_io){.x = s->s2, .branch = io->out, .out = io->out};
-    return branch_ffn_fwd(m, s, c, (struct branch_dst){.dst = io->out}, r);
+    return branch_fwd(m, s, BRANCH_FFN, c, (struct branch_dst){.dst = io->out}, r);
 }
 
 /* Layers without saved activations share buffers. Before a layer with engram, the next layer's sum could
@@ -514,10 +510,10 @@ status block_bwd(const struct block *m, struct block_saved *s, const struct mix 
     const struct params *p = r->params;
     const struct param_unit *u = &p->units[p->rows[m->norm2.w].unit];
     TRY(unit_grad_begin(p, m->norm2.w, u->last, r->stream));
-    TRY(branch_ffn_bwd(m, s, c, g_ffn, dy, r));
+    TRY(branch_bwd(m, s, BRANCH_FFN, c, g_ffn, dy, r));
     TRY(norm_bwd(&m->norm2, &s->norm2, s->s2, dy, g, g_mixer, r));
     TRY(unit_grad_begin(p, u->first, m->norm2.w, r->stream));
-    TRY(branch_mixer_bwd(m, s, c, g_mixer, dy, r));
+    TRY(branch_bwd(m, s, BRANCH_MIXER, c, g_mixer, dy, r));
     TRY(norm_bwd(&m->norm1, &s->norm1, s->s1, dy, g, with_codes(g, next), r));
     return m->has_engram ? engram_bwd(&m->engram, &s->engram, c, g, &s->seq_par, r) : STATUS_OK;
 }
@@ -545,6 +541,17 @@ status decoder_head(const struct decoder *d, struct activations *a, const struct
     if (given->dy.data) args.dy = sp_out(&a->seq_par_embed_head, given->dy);
     TRY(head_loss(&d->head, &a->head, &args, r));
     return given->dy.data ? sp_reduce_scatter(&a->seq_par_embed_head, given->dy, r) : STATUS_OK;
+}
+
+struct head_loss_args decoder_loss_args(const struct activations *a, const int32_t *targets, struct tensor dy,
+                                        const struct exec *r)
+{
+    return (struct head_loss_args){.y = a->y,
+                                   .dy = dy,
+                                   .targets = targets,
+                                   .grad_scale = &r->scalars->grad_scale,
+                                   .loss_sum = &r->scalars->loss_sum,
+                                   .z_sum = dy.data ? &r->scalars->z_sum : NULL};
 }
 
 status decoder_begin(const struct decoder *d, struct activations *a, const struct batch *b,
@@ -615,14 +622,10 @@ status decoder_loss(const struct decoder *d, struct activations *a, const struct
 {
     TRY(decoder_fwd(d, a, b, r));
     SCOPE("head.loss", -1);
-    return decoder_head(d, a,
-                        &(struct head_loss_args){.y = a->y,
-                                                 .targets = b->targets,
-                                                 .grad_scale = &r->scalars->grad_scale,
-                                                 .loss_sum = &r->scalars->loss_sum,
-                                                 .z_loss = z_loss,
-                                                 .hits = &r->scalars->hits},
-                        r);
+    struct head_loss_args loss = decoder_loss_args(a, b->targets, (struct tensor){0}, r);
+    loss.z_loss = z_loss;
+    loss.hits = &r->scalars->hits;
+    return decoder_head(d, a, &loss, r);
 }
 
 /* Backward from a->y of a pass over the last layers to all gradients. */
@@ -637,17 +640,11 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
     if (more) TRY(mtp_fwd_bwd(d, a, b, a->s, r));
     {
         SCOPE("head.loss", -1);
-        TRY(decoder_head(d, a,
-                         &(struct head_loss_args){.y = a->y,
-                                                  .dy = a->dy,
-                                                  .targets = hrm_targets(d, a, b, segment),
-                                                  .grad_scale = &r->scalars->grad_scale,
-                                                  .loss_sum = &r->scalars->loss_sum,
-                                                  .z_sum = &r->scalars->z_sum,
-                                                  .accum = more ? ACCUM_ADD : r->accum,
-                                                  .hits = hrm_halts(d) ? &r->scalars->hits : NULL,
-                                                  .z_loss = z_loss},
-                         r));
+        struct head_loss_args loss = decoder_loss_args(a, hrm_targets(d, a, b, segment), a->dy, r);
+        loss.z_loss = z_loss;
+        loss.accum = more ? ACCUM_ADD : r->accum;
+        loss.hits = hrm_halts(d) ? &r->scalars->hits : NULL;
+        TRY(decoder_head(d, a, &loss, r));
         TRY(hrm_halt_bwd(d, a, b, segment, r));
     }
     {

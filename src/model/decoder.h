@@ -53,19 +53,15 @@ struct block_cache {
     struct engram_cache engram;
 };
 
-struct mtp; /* model/mtp.h */
-struct mtp_saved;
+struct mtp; struct mtp_saved; /* model/mtp.h */
 struct stages; /* model/stage.h */
-struct hrm; /* model/hrm.h */
-struct hrm_saved;
+struct hrm; struct hrm_saved; /* model/hrm.h */
 
 enum { PIPELINE_PART_CHUNKS = 64 };
 /* What a pipeline rank holds: one or several ranges of blocks, and the model's first and last parts. */
 struct pipeline_part {
     int chunks;
-    struct {
-        int64_t begin, end;
-    } layers[PIPELINE_PART_CHUNKS]; /* in model order */
+    struct { int64_t begin, end; } layers[PIPELINE_PART_CHUNKS]; /* in model order */
     bool first, last;      /* first: the embedding; last: final norm, head, MTP modules */
 };
 
@@ -132,6 +128,10 @@ status decoder_embed_bwd(const struct decoder *d, struct activations *a, const s
                          const struct exec *r) WARN_UNUSED;
 status decoder_head(const struct decoder *d, struct activations *a, const struct head_loss_args *args,
                     const struct exec *r) WARN_UNUSED;
+/* Arguments of the main head's loss: sums go to exec.scalars; z_loss, accum and hits are still to be set. dy.data NULL:
+ * loss only, and loss_sum includes the z-loss terms. */
+struct head_loss_args decoder_loss_args(const struct activations *a, const int32_t *targets, struct tensor dy,
+                                        const struct exec *r);
 
 /* Forward of a micro-batch to the final norm's output a->y. b->rows may be less than the allocated n. */
 status decoder_fwd(const struct decoder *d, struct activations *a, const struct batch *b,

@@ -144,16 +144,10 @@ static status loss_bwd(const struct stage_at *s, const struct batch *b, const st
     if (!how->fresh) TRY(norm_fwd(&d->norm, &a->norm, sum, none, none, a->y, r));
     {
         SCOPE("head.loss", -1);
-        TRY(decoder_head(d, a,
-                         &(struct head_loss_args){.y = a->y,
-                                                  .dy = a->dy,
-                                                  .targets = b->targets,
-                                                  .grad_scale = &r->scalars->grad_scale,
-                                                  .loss_sum = &r->scalars->loss_sum,
-                                                  .z_sum = &r->scalars->z_sum,
-                                                  .accum = more ? ACCUM_ADD : r->accum,
-                                                  .z_loss = how->z_loss},
-                         r));
+        struct head_loss_args loss = decoder_loss_args(a, b->targets, a->dy, r);
+        loss.z_loss = how->z_loss;
+        loss.accum = more ? ACCUM_ADD : r->accum;
+        TRY(decoder_head(d, a, &loss, r));
     }
     SCOPE("norm.bwd", -1);
     TRY(norm_bwd(&d->norm, &a->norm, sum, a->dy, more ? a->grad : none, a->grad, r));
@@ -187,11 +181,7 @@ status stage_loss(const struct stage_at *s, const struct batch *b, const struct 
 {
     SCOPE("head.loss", -1);
     TRY(enter_table(s, r));
-    return decoder_head(s->decoder, s->acts,
-                        &(struct head_loss_args){.y = s->acts->y,
-                                                 .targets = b->targets,
-                                                 .grad_scale = &r->scalars->grad_scale,
-                                                 .loss_sum = &r->scalars->loss_sum,
-                                                 .hits = &r->scalars->hits},
-                        r);
+    struct head_loss_args loss = decoder_loss_args(s->acts, b->targets, (struct tensor){0}, r);
+    loss.hits = &r->scalars->hits;
+    return decoder_head(s->decoder, s->acts, &loss, r);
 }
