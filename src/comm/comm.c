@@ -193,7 +193,7 @@ status comm_all_gather(struct comm *c, const char *name, const void *mine, void 
 status comm_ring_shift(struct comm *c, const char *name, int by, const void *send, void *recv, size_t bytes,
                        struct stream *s)
 {
-    CHECK(c && by > 0 && by < c->ranks, "'%s' goes %d ranks on", name, by);
+    CHECK(c && by > 0 && by < c->ranks, "'%s' shifts by %d ranks", name, by);
     return comm_execute(c, (struct comm_call){.op = COMM_SHIFT,
                                               .name = name,
                                               .send = send,
@@ -235,7 +235,7 @@ struct split_entry {
     uint32_t planes;
 };
 
-/* Moves the wishes with this rank's color to the front, sorted by key; returns how many. Equal keys keep the
+/* Moves the entries with this rank's color to the front, sorted by key; returns how many. Equal keys keep the
  * order of ranks. */
 static int choose_members(struct split_entry *all, int ranks, int32_t color)
 {

@@ -86,10 +86,9 @@ struct comm_memory comm_memory_used(const struct comm *world);
  * stream (NULL) data are in host memory, and the call returns when it is done.
  *
  * comm_devices_open: once, collective, after the groups were made. s: a stream of this rank's GPU; from then on
- * dev_sync
- *   checks the other ranks while it waits. Does nothing if world or stream is NULL. STATUS_CONFIG if two ranks have the
- *   same GPU. GPUs of one host with peer access read and write each other's memory, and time their algorithms (tuner.h).
- *   All other calls use NCCL; with GPU_BACKEND_NCCL every call does. STATUS_DEVICE if NCCL is missing.
+ *   dev_sync checks the other ranks while it waits. Does nothing if world or s is NULL. STATUS_CONFIG if two ranks have
+ *   the same GPU. GPUs of one host with peer access read and write each other's memory, and time their algorithms
+ *   (tuner.h). All other calls use NCCL; with GPU_BACKEND_NCCL every call does. STATUS_DEVICE if NCCL is missing.
  * comm_devices_register: collective; registers an arena in GPU memory, which all ranks use alike. Calls with buffers
  *   outside registered memory use NCCL.
  * comm_devices_deregister: collective; call it before the arena is freed while others stay, and while no call that uses

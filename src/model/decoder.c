@@ -69,7 +69,7 @@ static struct pipeline_part part_of(const struct model_spec *spec, const struct 
     return part;
 }
 
-/* Units: the embedding, each block, the final norm and head, each MTP module, experts that are shared out, the n-gram
+/* Units: the embedding, each block, the final norm and head, each MTP module, experts that are sharded, the n-gram
  * tables. A tied table, and one that MTP modules read, is also on the last stage. */
 static void mark_units(struct decoder *d)
 {

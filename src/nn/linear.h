@@ -66,7 +66,8 @@ struct quantized linear_quantized(const struct linear *m, enum fp8_tensor t, voi
 
 status linear_fwd(const struct linear *m, struct linear_saved *s, struct tensor x, struct tensor y,
                   const struct exec *r) WARN_UNUSED;
-/* The last GEMM of a branch. With out.sum it also computes the residual add (EPILOGUE_ADD) if linear_adds. */
+/* The last GEMM of a branch. With out.residual it also computes the residual add (EPILOGUE_ADD); only if linear_adds.
+ * linear_adds: the weight has no bias, is not sharded, and the op set fuses the add. */
 status linear_last(const struct linear *m, struct linear_saved *s, struct tensor x, struct branch_dst out,
                    const struct exec *r) WARN_UNUSED;
 bool linear_adds(const struct linear *m, const struct exec *r);

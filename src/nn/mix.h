@@ -1,4 +1,4 @@
-/* Inputs of every mixer besides its own tensors. */
+/* mix: what all layers of a micro-batch share: RoPE tables, and the batch with its documents. Caches for generation. */
 #ifndef INGOT_NN_MIX_H
 #define INGOT_NN_MIX_H
 #include "data/load/loader.h"

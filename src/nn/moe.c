@@ -574,7 +574,7 @@ static status experts_bwd(const struct moe *m, struct moe_saved *s, const struct
                         r);
 }
 
-/* The same on all ranks that share out the experts, to which the rows of dout have gone: gradients come back. */
+/* The same on all ranks that shard the experts, to which the rows of dout have gone: gradients come back. */
 static status distributed_bwd(const struct moe *m, struct moe_saved *s, struct tensor y, struct tensor dout,
                               const struct exec *r)
 {

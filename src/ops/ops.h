@@ -522,7 +522,7 @@ struct update_args {
     enum update_phase phase;
     float *p, *g;                       /* weights, gradients; p NULL: the weights are w and master_residual, or w
                                            alone */
-    void *m, *v;                        /* moments, sdt; Lion has no v */
+    void *m, *v;                        /* moments, moment_dt; Lion has no v */
     float *m_scale, *v_scale;           /* scales of 8-bit moments: element i has scale [i / QUANT_BLOCK]; not with
                                            UPDATE_ROWS */
     bf16 *w;                            /* p in bf16; NULL in F32 training */
@@ -546,7 +546,8 @@ struct update_args {
  * of table row rows[k]. As with UPDATE_ROWS, a row with an all-zero gradient keeps weights and moments; the others
  * use lr row_rate, without weight decay. Sets sums to 0. */
 struct rows_update_args {
-    struct update_args of;      /* rule, arrays except g, constants, scalars; sdt F32 or BF16 */
+    struct update_args of;      /* rule, arrays except g, constants, scalars; moment_dt F32 or
+                                   BF16 */
     const int32_t *rows;        /* [slots], ascending, then TOKEN_NONE: from rows_unique */
     float *sums;                /* [slots, width]: gradients */
     int64_t slots, width;       /* width: a multiple of 16 */

@@ -48,7 +48,7 @@ static int64_t first_matrix(const struct params *p, const struct param *row)
     return row->experts_sharded ? p->expert_rank * own_matrices(p, row) : 0;
 }
 
-/* Most expensive first; experts that ranks share out follow the others. */
+/* Most expensive first; experts that ranks shard follow the others. */
 static status list_matrices(struct params *p, int64_t count)
 {
     struct weighed *all = malloc((size_t)(count + 1) * sizeof *all);
@@ -500,7 +500,7 @@ static status one_round(const struct step *q, struct work w, const struct round 
     return STATUS_OK;
 }
 
-/* Matrices [from, to), all of them experts that ranks share out, or none. */
+/* Matrices [from, to), all of them experts that ranks shard, or none. */
 static status rounds(const struct step *q, const struct mesh *mesh, int64_t from, int64_t to, bool experts)
 {
     const struct params *p = q->run->params;

@@ -1,9 +1,9 @@
 /* exec: what a block needs to run (ops, stream, parameters, communicators), and how blocks lay out their memory.
  *
  * A block allocates from two arenas; the planner counts both with the same code:
- *   act      what backward reads: one set per layer, in use from forward to backward
- *   scratch what one block needs while it runs. All layers reuse the same memory: the decoder releases the arena after
- *   each layer's X_lay
+ *   act       what backward reads: one set per layer, in use from forward to backward
+ *   scratch   what one block needs while it runs. All layers reuse the same memory: the decoder releases the arena
+ *             after each layer's X_lay
  *
  * The recompute policy (activation checkpointing) decides for each saved activation which of the two it is allocated
  * from. */
@@ -36,18 +36,18 @@ struct exec {
     struct sp_overlap *sp_overlap; /* state of tensor-parallel communication that overlaps GEMMs; NULL: no overlap */
 };
 
-/* Where a branch writes its output. If sum.data is NULL: to = output. Else (only if the branch can add): to = sum +
- * output, the residual add, rounded once. */
+/* Where a branch writes its output. If residual.data is NULL: dst = output. Else (only if the branch can add, X_adds):
+ * dst = residual + output, rounded once. */
 struct branch_dst { struct tensor dst, residual; };
 
 enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved for backward */
 
 struct lay {
     int64_t n;                  /* number of tokens of a micro-batch on this rank */
-    int tp_size;                /* number of sequence-parallel ranks (0: one): each has n / shares rows of the residual
+    int tp_size;                /* number of sequence-parallel ranks (0: one): each has n / tp_size rows of the residual
                                    stream */
     enum context_kind context_kind;
-    int cp_size;                /* number of context-parallel ranks (0: one): the micro-batch has n x context tokens */
+    int cp_size;                /* number of context-parallel ranks (0: one): the micro-batch has n x cp_size tokens */
     int64_t docs_max, len_max;  /* maximum number of documents of a micro-batch, and maximum length of one */
     const struct ops *ops;      /* the op set that scratch and workspace are for */
     dtype dt;

@@ -242,7 +242,7 @@ static status check_context_run(const struct spec *s)
     return STATUS_OK;
 }
 
-/* Limits of expert parallelism: what ranks share out, and what it is not built for. */
+/* Limits of expert parallelism: what ranks shard, and what it is not built for. */
 static status check_expert(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;

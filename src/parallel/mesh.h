@@ -71,12 +71,13 @@ status mesh_open(struct mesh *m, const struct mesh_shape *shape, struct comm *wo
 static inline int mesh_cp(const struct mesh_shape *m) { return m->cp > 1 ? m->cp : 1; }
 static inline int mesh_dp_cp(const struct mesh_shape *m) { return m->dp * mesh_cp(m); }
 static inline int mesh_ranks(const struct mesh_shape *m) { return m->pp * mesh_dp_cp(m) * m->tp; }
-/* mesh_copies: number of copies of the state in the dp x cp group. mesh_replica: the copy that this rank belongs to;
- * copy 0 contributes to norms and files. mesh_shard_rank: the shard of the copy that it holds. */
-static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? mesh_dp_cp(&m->shape) / m->shape.shard : mesh_dp_cp(&m->shape); }
-static inline int mesh_replica(const struct mesh *m) { return m->dp_cp_rank % mesh_copies(m); }
 /* Number of communicators of a rank, including the world. */
 int mesh_groups(const struct mesh_shape *m);
+/* mesh_copies: number of copies of the state in the dp x cp group. mesh_replica: the copy that this rank belongs to;
+ * copy 0 contributes to norms and files. mesh_shard_rank: the shard of the copy that it holds. mesh_shards: the ranks
+ * that hold the shards of its copy. */
+static inline int mesh_copies(const struct mesh *m) { return m->shape.zero > 0 ? mesh_dp_cp(&m->shape) / m->shape.shard : mesh_dp_cp(&m->shape); }
+static inline int mesh_replica(const struct mesh *m) { return m->dp_cp_rank % mesh_copies(m); }
 static inline int mesh_shard_rank(const struct mesh *m) { return m->dp_cp_rank / mesh_copies(m); }
 static inline struct comm *mesh_shards(const struct mesh *m) { return m->inside ? m->inside : m->dp_cp; }
 /* The data-parallel ranks of a unit of parameters, which may be experts: all of them, those of one copy, and those with

@@ -10,27 +10,27 @@
  *
  *   experts      rows to experts, outputs back          gradients to experts, and back
  *
- * Nothing overlaps them, but what is assumed (overlap_cp, overlap_ep). Full recompute sends forward's again, of experts
- * only the rows. */
+ * They overlap with nothing, unless overlap_cp or overlap_ep is assumed. Full recompute repeats forward's transfers;
+ * for experts only the rows to the experts. */
 #ifndef INGOT_PLAN_EXCHANGE_H
 #define INGOT_PLAN_EXCHANGE_H
 #include "parallel/mesh.h"
 #include "plan/machine.h"
 
 struct exchange {
-    double forward_bytes, backward_bytes;   /* that a rank sends; backward with what recompute sends again */
+    double forward_bytes, backward_bytes;   /* bytes that a rank sends; backward includes recompute */
     double forward, backward;               /* seconds */
-    double exposed;                         /* fraction of them that nothing hides */
+    double exposed;                         /* fraction of these seconds that does not overlap with compute */
 };
 struct exchange_args {
     const struct cluster *cluster;
-    const struct model_spec *model; /* of a tensor-parallel rank: its heads; experts: all */
+    const struct model_spec *model; /* of a tensor-parallel rank: its own heads, but all experts */
     const struct mesh_shape *mesh;
     enum recompute recompute;
     double tokens, element;         /* of a rank's micro-batch; bytes of an activation */
     int64_t sequence;               /* train.sequence_length */
 };
-/* Zeros where the axis has one rank, or the layer nothing to exchange. */
+/* All zero if the axis has one rank, or the layer sends nothing. */
 struct exchange exchange_context(const struct exchange_args *a, int64_t layer);
 struct exchange exchange_experts(const struct exchange_args *a, int64_t layer);
 #endif

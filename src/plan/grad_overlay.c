@@ -5,7 +5,7 @@ const char *overlay_apart(const struct model_spec *m, const struct mesh_shape *s
     if (micros > 1) return "micro-batches of a step add to them";
     if (shape && shape->pp > 1) return "a pipeline has several micro-batches at once";
     if (shape && shape->zero >= 2) return "ranks keep parts of them";
-    if (shape && shape->ep > 1) return "experts that ranks share out have a place of their own";
+    if (shape && shape->ep > 1) return "experts that ranks shard have a place of their own";
     if (m->tied_embeddings) return "that of a tied embedding begins with the head";
     if (m->mtp_depth > 0) return "that of the embedding begins with the MTP modules";
     if (m->hrm_cycles > 0) return "blocks are gone through again behind the first backward";

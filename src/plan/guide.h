@@ -1,5 +1,5 @@
-/* guide: the tables that guides print, computed: batch per model size, memory per size and precision, speed from 8 to
- * 16,384 devices, power by kind; and which models a machine has room for. */
+/* guide: computes the tables that training guides print: batch per model size, memory per size and precision, speed on
+ * 8 to 16,384 devices, power per kind of device; and which models fit a machine. */
 #ifndef INGOT_PLAN_GUIDE_H
 #define INGOT_PLAN_GUIDE_H
 #include "plan/duration.h"
@@ -7,7 +7,7 @@
 
 struct guide_args {
     const char *machine;        /* as cluster_parse reads it */
-    const char *compare;        /* power: kinds, "h100,b200"; NULL: those whose power is known */
+    const char *compare;        /* for power: kinds of devices, "h100,b200"; NULL: all whose power is known */
     struct plan_command command;
     struct outlook_args outlook;
     bool json;

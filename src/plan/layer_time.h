@@ -17,8 +17,8 @@ struct layer_time {
 double layer_time_sum(const struct layer_time *t);
 void layer_time_add(struct layer_time *t, const struct layer_time *more, double times);
 
-/* forward, backward: seconds of the passes; again: what the recompute policy recomputes before backward; wgrad: the
- * part of backward's GEMMs that computes weight gradients. */
+/* Seconds of the passes. recompute: what the recompute policy computes again before backward; wgrad: the part of
+ * backward's GEMMs that computes weight gradients. */
 struct layer_times {
     struct layer_time forward, backward, recompute;
     double wgrad;
@@ -44,7 +44,7 @@ struct layer_fp8 {
     enum block_format x, w, dy;
     bool up, down, qkv;             /* these are among the linears, so no epilogue is fused with them */
 };
-/* What backward computes again besides the recompute policy (plan/assume.def). */
+/* Modules that backward recomputes in addition to the recompute policy (plan/assume.def). */
 struct layer_again { bool core_attn, layernorm, mla_up_proj, mlp, moe, shared_experts; };
 struct layer_shape {
     const struct model_spec *model; /* the rank's own */
@@ -61,7 +61,7 @@ struct layer_shape {
     int experts;                    /* of this rank; 0: all of the model's */
 };
 struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer);
-/* head and loss, all in backward; heads: 1 + MTP modules */
+/* Output head and loss; all of it is counted in backward. heads: 1 + MTP modules. */
 struct layer_times layer_times_head(const struct layer_shape *s, int heads);
 struct layer_times layer_times_embed(const struct layer_shape *s);
 

@@ -47,14 +47,14 @@ struct machine {
     double gap;                     /* seconds between two kernels of a replayed CUDA graph */
 };
 
-/* A number of devices of one machine type. */
-struct assume;
+struct assume; /* plan/assume.h */
 enum { MACHINE_PATH = 256 };
+/* Devices of one machine type, grouped in nodes. */
 struct cluster {
     const struct machine *machine;
     int devices, node;              /* node: devices per node, with fast links */
-    const struct assume *assume;    /* NULL: nothing (plan/assume.h) */
-    struct machine own;             /* of a file: `machine` points here, and its name to own_name */
+    const struct assume *assume;    /* NULL: no assumptions */
+    struct machine own;             /* a machine read from a file: `machine` points here, its name to own_name */
     char own_name[MACHINE_PATH];
 };
 /* Parses "64xB200", "2x8xH100" (two nodes of eight), "h200", or a file instead of the name ("64xmy.machine", with a dot
@@ -68,8 +68,8 @@ int cluster_host(const struct cluster *c);
 
 /* The row of a GPU by the driver's device name; NULL: unknown. */
 const struct machine *machine_of_gpu(const char *gpu);
-/* Bytes/s per direction between a GPU and its host if both directions are busy: the link's, or half of what the host's
- * memory moves; 0 without a row. */
+/* Bytes/s per direction between a GPU and its host while both directions are busy: the smaller of the link's rate and
+ * half of the host memory's; 0: no such row. */
 double machine_host_both(const struct machine *m);
 /* FLOP/s; 0: unknown. For FP8 it is bf16's (plan/mfu.h). */
 double machine_peak(const struct machine *m, enum precision precision);
@@ -78,8 +78,8 @@ double machine_gemm_rate(const struct machine *m, enum precision precision, doub
 /* The same for a GEMM that reads FP8 codes. A host decodes them in front of its bf16 kernels. */
 double machine_fp8_rate(const struct machine *m, double width, bool fast);
 bool machine_has_fp8(const struct machine *m);
-/* Whether GEMMs read codes of the format (op reads_blocks), where their sides are multiples of what they need; the rate
- * of such a GEMM. What a narrow FP8 GEMM takes beyond a wide one's rate, a GEMM of 4 bits takes, too. */
+/* machine_has_blocks: true if GEMMs read codes of the format (ops.reads_blocks). machine_blocks_rate: FLOP/s of such a
+ * GEMM; narrow GEMMs of 4 bits lose as large a share of the rate as narrow FP8 GEMMs. */
 bool machine_has_blocks(const struct machine *m, enum block_format format);
 double machine_blocks_rate(const struct machine *m, enum block_format format, double width, bool fast);
 double machine_attention_rate(const struct machine *m, enum precision precision, int64_t head_dim, int64_t tokens,

@@ -12,7 +12,7 @@ static double uncovered(double transfer, double pass, int layers, double overlap
                       : transfer;
 }
 
-/* Parameters that the same ranks sum and shard: every rank of dp x cp, or of experts that others share out, edp. */
+/* Parameters that the same ranks sum and shard: every rank of dp x cp, or of experts that other ranks shard, edp. */
 struct data_axis {
     double count, summed; /* summed: without sparse tables */
     int ranks, shard, stride;

@@ -1,4 +1,4 @@
-/* Plans for many devices: memory, traffic and step time of each mesh dp x cp x tp x pp, with experts shared out over ep
+/* Plans for many devices: memory, traffic and step time of each mesh dp x cp x tp x pp, with experts sharded over ep
  * ranks of dp, and the fastest mesh that fits.
  *
  * Memory comes from the run's own layout code at a position of the mesh (plan_lay, block_lay), layer by layer: one
@@ -53,7 +53,7 @@ double mesh_memory_sum(const struct mesh_memory *m);
 struct mesh_stage {
     int layers;                 /* sum over its chunks */
     int slots, stores;          /* activation sets of a chunk that it holds; deferred GEMMs (zb_h1) */
-    double count, experts;      /* parameters before sharding over dp; of them, experts that ranks share out */
+    double count, experts;      /* parameters before sharding over dp; of them, experts that ranks shard */
     double tables, rows, row_bytes; /* parameters with sparse gradients; those that a step may read; bytes kept:
                                        rank_share.h */
     double host;                /* bytes of optimizer state in host memory */
@@ -102,7 +102,7 @@ status mesh_plan_lay_fullest(const struct mesh_plan *p, struct mesh_result *r) W
 /* The same for one rank of the mesh. */
 status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
                           struct mesh_memory *out) WARN_UNUSED;
-/* Plans the mesh of the spec's own keys: parallel.*, train.recompute and train.micro_batch (auto: the fastest that
+/* Plans the mesh that the spec's keys set: parallel.*, train.recompute and train.micro_batch (auto: the fastest that
  * fits). */
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
 

@@ -9,8 +9,8 @@
 struct mesh_walk {
     struct pipeline_schedule schedule; /* of the last shape; ranks 0: none */
     struct pipeline_order few, more;   /* of it; of the same with more micro-batches, where not all are simulated */
-    int micros;                        /* that were asked for */
-    int more_micros;                   /* of `more`; 0: none */
+    int micros;                        /* number of micro-batches that was asked for */
+    int more_micros;                   /* number of micro-batches of `more`; 0: none */
     struct pipeline_stage_time *times;    /* [p v], owned: stage times of the last simulation; NULL: none */
     double message, with, without; /* makespans with message times, and without */
 };
@@ -20,7 +20,7 @@ enum { MESH_SHARES_MAX = 1024 };
 struct mesh_plan {
     struct spec spec;
     struct cluster cluster;     /* its machine is the next field */
-    struct machine machine;     /* with what is assumed of its rates */
+    struct machine machine;     /* its rates are multiplied by `assume` */
     struct assume assume;
     struct plan_command command;
     struct ops ops;
@@ -37,12 +37,12 @@ status mesh_walk_pipeline(struct mesh_plan *p, struct mesh_result *r, const stru
 /* Distributes layers over the stages of v's pipeline (one chunk per rank) such that the slowest stage is fastest.
  * STATUS_CONFIG as in mesh_plan_one. */
 status mesh_plan_balance(struct mesh_plan *p, struct mesh_variant *v) WARN_UNUSED;
-/* Whether the run says its mesh, by a key of parallel.*. */
+/* True if the run sets its mesh, by any key of parallel.*. */
 bool mesh_plan_is_given(const struct run_spec *r);
-/* Bytes of host memory that a rank of the fullest stage needs; the most that it may. */
+/* mesh_host_bytes: host memory that a rank of the fullest stage needs. mesh_host_max: what it may use. */
 double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
-double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; after a mesh was planned */
+double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; call it after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
 struct plan_devices mesh_devices(const struct mesh_plan *p);
 /* Why no command starts this mesh on p's machine (duration_lacks); NULL: one does. */
@@ -57,7 +57,7 @@ static inline struct mesh_range mesh_stage_range(const struct mesh_shape *m, int
     for (int i = 0; i <= stage; i++) r = (struct mesh_range){r.end, r.end + mesh_stage_layers(m, layers, i)};
     return r;
 }
-/* Ranks that shard experts that others share out; 1 without ZeRO. */
+/* Number of ZeRO shards of an expert-parallel rank's experts; 1 without ZeRO. */
 static inline int mesh_expert_shards(const struct mesh_shape *m)
 {
     return m->zero > 0 && m->shard >= mesh_ep(m) ? m->shard / mesh_ep(m) : 1;

@@ -161,7 +161,7 @@ static status look_at_axes(struct search *s, struct mesh_variant v)
     return STATUS_OK;
 }
 
-/* Ranks that share out the experts: 1, and what divides both them and dp x cp. */
+/* Ranks that shard the experts: 1, and what divides both them and dp x cp. */
 static status look_at_experts(struct search *s, struct mesh_variant v, int asked)
 {
     const int64_t experts =

@@ -4,7 +4,7 @@
 #include "plan/goodput.h"
 #include "plan/mesh_plan.h"
 
-/* What the user says; outlook_default has the rest. */
+/* Options of the user; outlook_default returns the defaults. */
 struct outlook_args {
     double tokens;              /* of the run; 0: as train.steps or train.tokens say */
     double price;               /* per device hour, in the user's currency; 0: not known */

@@ -6,19 +6,19 @@
 
 struct past_errors {
     char from[256];
-    bool asked; /* --past: then it is also said that there is nothing */
+    bool asked; /* --past was given: past_errors_print then also reports that there are no runs */
     int count;
     struct past_forecast *runs; /* [count], owned; each with its machine */
 };
-/* `path`: as past_find takes it. NULL: runs, if there is such a directory. STATUS_CONFIG: nothing is at `path`. */
+/* `path`: as for past_find. NULL: the directory runs, if it exists. STATUS_CONFIG: `path` does not exist. */
 status past_errors_read(const char *path, struct past_errors *p) WARN_UNUSED;
 void past_errors_free(struct past_errors *p);
-/* Measured over predicted seconds of the runs on a machine that were predicted from its row's rates, or not, ascending.
- * malloc'd. */
+/* Ratios of measured to predicted seconds per step, ascending, of the runs on a machine. row: only runs predicted from
+ * the machine's row of machine.def; false: only the others. malloc'd, the caller frees. */
 double *past_errors_ratios(const struct past_errors *p, const char *machine, bool row, int *count);
 
-/* Prints one line about a step that is predicted now, if there were such runs on the machine, predicted from the same
- * rates (or --past was given). `p` NULL: nothing. */
+/* Prints one line: by how much earlier predictions for this machine, from the same rates, were off, and what that means
+ * for `step` seconds. Prints nothing without such runs (unless --past was given), or if p is NULL. */
 void past_errors_print(const struct past_errors *p, const char *machine, bool row, double step);
 /* {"runs", "step_ratio_low", "step_ratio_median", "step_ratio_high", "memory_exact", "step_seconds_low",
  * "step_seconds_high"}, or NULL if there were none. */

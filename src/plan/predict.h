@@ -9,7 +9,8 @@ struct prediction {
     const char *machine; /* the row of machine.def; "" when not known */
     char why[256];    /* why it is not known */
 };
-/* On a host, after measuring its rates for some milliseconds; on a GPU, by its row of machine.def. Not known for what
- * does not fit, and for a GPU that is not here or not in the table: STATUS_OK. STATUS_FIT: memory was refused. */
+/* On a host: measures its rates for some milliseconds. On a GPU: uses its row of machine.def. If the run does not fit,
+ * or the GPU is absent or not in the table, the step is not known, and the result STATUS_OK. STATUS_FIT: memory was
+ * refused. */
 status predict_here(const struct spec *s, struct prediction *p) WARN_UNUSED;
 #endif

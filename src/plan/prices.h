@@ -1,5 +1,5 @@
-/* prices: what devices and energy cost, from a file of the user's (docs/FORMATS.md: prices.conf). No price is built in:
- * prices age. */
+/* prices: prices of devices and energy, read from the user's file (docs/FORMATS.md: prices.conf). None is built in,
+ * because prices change. */
 #ifndef INGOT_PLAN_PRICES_H
 #define INGOT_PLAN_PRICES_H
 #include "base/status.h"
@@ -8,20 +8,20 @@
 enum { PRICES_MAX = 64 };
 struct price {
     char name[64];              /* a kind of --machine, "cpu" (a rank without a GPU) or "energy" (a kWh) */
-    double value;
+    double value;               /* per device hour; energy: per kWh */
     char date[16], source[160];
     int line;
 };
 struct prices {
-    char path[1024];            /* of the file, there or not */
-    bool there;
-    char currency[8];           /* of all; "": there is none */
+    char path[1024];            /* of the file, which need not exist */
+    bool there;                 /* the file exists */
+    char currency[8];           /* of all prices; "": no prices */
     struct price list[PRICES_MAX];
     int count;
 };
-/* `file` NULL: $XDG_CONFIG_HOME/ingot/prices.conf or ~/.config/ingot/prices.conf, which may be missing. STATUS_CONFIG
- * names file and line: a wrong word, a price that comes twice, two currencies. */
+/* `file` NULL: $XDG_CONFIG_HOME/ingot/prices.conf or ~/.config/ingot/prices.conf, which need not exist. STATUS_CONFIG
+ * names file and line: an unknown word, a price given twice, two currencies. */
 status prices_read(struct prices *p, const char *file) WARN_UNUSED;
-/* NULL: not in the file. */
+/* NULL: the file has no such price. */
 const struct price *prices_find(const struct prices *p, const char *name);
 #endif

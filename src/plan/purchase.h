@@ -1,4 +1,4 @@
-/* purchase: how many devices of which kind train a run in time, and what that takes. */
+/* purchase: how many devices of which kind finish a run before a deadline, and at what cost. */
 #ifndef INGOT_PLAN_PURCHASE_H
 #define INGOT_PLAN_PURCHASE_H
 #include "plan/duration.h"
@@ -21,20 +21,22 @@ struct purchase_offer {
     struct cluster cluster;
     struct mesh_result mesh;
     struct outlook outlook;
-    double device_bytes;        /* of memory that a device offers the run */
-    bool in_time;
+    double device_bytes;        /* memory that a run can use on a device */
+    bool in_time;               /* meets the deadline */
     char lacks[PLAN_WHY];       /* why no command starts the mesh; "": one does */
 };
 struct purchase_answer {
-    struct purchase_offer *tried; /* [count], owned; by number of devices; of those that fit */
+    struct purchase_offer *tried; /* [count], owned; clusters that fit, by number of devices */
     int count;
-    int best;                   /* the smallest that is in time; without a deadline the cheapest; -1: none. Of those
-                                   that a command starts, where one does and plan_command.predicted is not set */
-    int nearest;                /* the fastest; -1: none fits */
-    char why[512];              /* why nothing fits; "" else */
+    int best;                   /* index of the smallest that meets the deadline; without one, of the cheapest; -1:
+                                   none. Only of those that a command starts, if there are any and
+                                   plan_command.predicted is not set */
+    int nearest;                /* index of the fastest; -1: none fits */
+    char why[512];              /* why none fits; else "" */
 };
-/* With a deadline, numbers of devices ascend from what the model's FLOPs need at the least, until one is in time or
- * more are no faster. Without one they ascend from the smallest that fits, by doubling. STATUS_FIT: no memory. */
+/* Tries numbers of devices in ascending order. With a deadline: from the fewest whose peak FLOP/s suffice, until a
+ * cluster meets it or more devices are no faster. Without: from the smallest that fits, doubling. STATUS_FIT: memory
+ * was refused. */
 status purchase_look(const struct spec *s, const struct purchase_args *a, const struct purchase_kind *kind,
                      struct purchase_answer *out) WARN_UNUSED;
 void purchase_answer_free(struct purchase_answer *a);

@@ -1,5 +1,5 @@
-/* What a tensor-parallel rank stores and computes of each layer: bytes from the run's layout code, seconds from
- * layer_time.h. */
+/* rank_share: what one tensor-parallel rank stores and computes for each layer: bytes from the run's layout code,
+ * seconds from layer_time.h. */
 #ifndef INGOT_PLAN_RANK_SHARE_H
 #define INGOT_PLAN_RANK_SHARE_H
 #include "optim/muon.h"
@@ -14,14 +14,14 @@ struct rank_share_layer {
                                    may read, and bytes kept for them; else 0 */
     double kept;                /* parameters of rows whose gradients no schedule defers: zero.h */
     double count_mixer, act_mixer; /* the part of `count` and `act` before norm2 */
-    double dropped;             /* of act, once the whole layout is known: what is assumed to be computed again */
+    double dropped;             /* bytes of `act` that an assumption recomputes instead of keeping */
     double act, scratch, store; /* bytes of a micro-batch; store: operands of its deferred GEMMs */
     struct layer_times times;   /* of a micro-batch */
     double overlap;             /* fraction of its tp communication that overlaps GEMMs, if the machine supports it */
     struct layer_fp8 fp8;       /* its linears that read codes */
     double codes, codes_s;      /* bytes of its weights' codes, which every rank has whole; seconds per step to make
                                    them */
-    double experts;             /* parameters of experts that ranks share out, which are a separate unit; else 0 */
+    double experts;             /* parameters of experts that ranks shard, which are a separate unit; else 0 */
     struct exchange context, dispatch; /* between context-parallel ranks; between expert-parallel ranks */
     double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
     double expert_matrices;     /* the same of `experts` */
@@ -44,12 +44,12 @@ struct rank_share {
                                                    head */
     double count;               /* parameters of the whole model's layout */
     int64_t modules;
-    double count_module, experts_module; /* of each MTP module; of its experts that ranks share out */
+    double count_module, experts_module; /* of each MTP module; of its experts that ranks shard */
     struct exchange dispatch_modules;    /* of all MTP modules */
     struct layer_fp8 fp8_module;
     double codes_module, codes_module_s; /* as of a layer */
     double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
-    bool stays;                 /* embedding and the model's end are used at the same time: zero.h */
+    bool stays;                 /* embedding and head are unsharded at the same time: zero.embedding_resident */
     double act_fixed, act_last, scratch_head, scratch_last; /* bytes: of every rank; of the MTP modules; of the head;
                                                                of the head and the modules */
     double once;                /* extra bytes of the residual stream's tensors in a pipeline: model/decoder.c */
@@ -58,7 +58,7 @@ struct rank_share {
     double operands;            /* scratch of operands that are rounded for each GEMM (parallel/fp8.h) */
     double sum_bytes;           /* of the final sum */
     double param_other, grad_other; /* bytes: RoPE and other tables, ends of arenas */
-    double pieces;              /* of which the gradient's norm is the sum, of the whole model */
+    double pieces;              /* optimizer chunks of the whole model, whose sums of squares form the gradient norm */
     struct mesh_moments moments; /* of the optimizer, per parameter */
     struct muon_most ortho;     /* largest sizes for Muon's matrices; else 0 */
     struct feed_shape feed;     /* of one micro-batch's data */

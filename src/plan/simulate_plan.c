@@ -37,7 +37,7 @@ status simulate_plan_open(struct simulate_plan *s, struct mesh_plan *p, const st
         simulate_plan_close(s);
         return st;
     }
-    /* Ranks of a sequence, those that share out experts, and those that share the state, exchange in each action: they
+    /* Ranks of a sequence, those that shard experts, and those that share the state, exchange in each action: they
      * wait for each other. */
     int exchange = mesh_cp(m);
     while (exchange % mesh_ep(m) != 0) exchange += mesh_cp(m);

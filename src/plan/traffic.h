@@ -9,8 +9,8 @@
  * rate. A ring crosses the border of a pod (machine.h) once: with r ranks in the pod, whose uplinks carry r rings'
  * NICs times `spine`, it is slower by g / (r spine) if that is more than 1. A pipeline's messages cross it all at
  * once.
- * With --assume sharp=1 an all-reduce over nodes may be added by the network's switches: ranks of a node reduce-scatter
- * over their links, each sends its part up once and gets the sum, and they all-gather: 2 (g-1)/g S on links, S/g on
+ * With --assume sharp=1 the network's switches add an all-reduce over nodes: ranks of a node reduce-scatter over their
+ * links, each sends its part up once and receives the sum, and they all-gather: 2 (g-1)/g S on links, S/g on
  * the network, both at once. A pod's border then costs nothing.
  * There are n - nodes hops in nodes and nodes - 1 hops between nodes (all-reduce: twice), as in NCCL's model of its
  * rings. */
@@ -24,10 +24,10 @@ struct axis {
     double rate;            /* bytes/s of a ring */
     double latency;         /* seconds of a ring around all ranks */
     double tree_latency;    /* seconds up and down a tree over all ranks; 0: no trees */
-    double sharp_link, sharp_net, sharp_latency; /* of an all-reduce that switches add: bytes/s inside a node and to the
-                                                    network, seconds; 0: none do */
+    double sharp_link, sharp_net, sharp_latency; /* all-reduce in the network's switches (SHARP): bytes/s inside a node
+                                                    and to the network, seconds; 0: not available */
 };
-/* The group of the axis that lies worst: most nodes, then fewest of its ranks in one of them. */
+/* The axis's group with the worst placement: on most nodes, then with fewest ranks in one of them. */
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride);
 
 /* Bytes that a rank sends for a tensor of `bytes` in total: all-gather or reduce-scatter over the axis; all-reduce. */

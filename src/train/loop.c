@@ -193,7 +193,7 @@ static void print_banner(const struct loop *l)
     if (mesh_cp(mesh) > 1)
         log_info("context   %d ranks share each sequence: %d ranks in all", mesh->cp, comm_ranks(l->comm));
     if (mesh->ep > 1)
-        log_info("experts   %d neighbouring data-parallel ranks share out %lld experts", mesh->ep,
+        log_info("experts   %d neighbouring data-parallel ranks shard %lld experts", mesh->ep,
                  (long long)l->spec.model.moe_experts);
     if (mesh->zero > 0)
         log_info("zero      stage %d: %d data-parallel ranks shard one copy of the model's state", mesh->zero,

@@ -85,7 +85,7 @@ run 2 plan --model.preset=small --model.vocab_size=32000 --train.steps=1 --predi
 says "plan: --predicted needs a machine"
 mixture=(plan --model.preset=7b --model.layers=gqa/moe --model.moe_experts=64 --model.moe_top_k=4 --model.moe_size=4096 --train.batch_tokens=2097152 --train.steps=1)
 run 0 "${mixture[@]}" --machine 64xH100 --parallel.tensor=2 --parallel.pipeline=4 --parallel.expert=8 --parallel.zero=1 --train.recompute=full
-check "experts that ranks share out" grep -q '^dp 8 (ep 8) x tp 2 x pp 4, 1f1b, ZeRO 1 over 8' out
+check "experts that ranks shard" grep -q '^dp 8 (ep 8) x tp 2 x pp 4, 1f1b, ZeRO 1 over 8' out
 check "what ep costs" grep -qE '^  ep +8 ranks' out
 run 0 "${mixture[@]}" --machine 64xH100 --model.moe_size=512 --parallel.tensor=2 --parallel.expert=8 --parallel.zero=1 --train.recompute=full --json
 check "experts on several hosts: no command" grep -q '"predicted_only": "the GPUs of parallel.expert must be in one host so far: parallel.expert 8 x parallel.tensor 2 spans hosts of 8"' out

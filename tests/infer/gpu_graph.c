@@ -1,7 +1,7 @@
 /* Goal: on a GPU a step of generation is captured as a graph, for every mixer, and the graph computes what the same launches compute op by
  * op. Method: one trainer, so one choice of algorithms; its generator with and without the graph over the same tokens: the same bits in all
  * logits, the same tokens drawn. A batch of sequences against each sequence alone, within what the order of sums allows, and again with a
- * capacity at which keys are shared out to many blocks.
+ * capacity at which keys are split over many blocks.
  *
  *     gpu_graph_infer [cpu]     cpu: on the host, to try the test itself (nothing is captured there) */
 #include "base/parallel.h"

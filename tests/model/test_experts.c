@@ -1,4 +1,4 @@
-/* Goal: ranks that share out the experts of a mixture (parallel.expert) do together what one rank does: losses, and of every parameter the
+/* Goal: ranks that shard the experts of a mixture (parallel.expert) do together what one rank does: losses, and of every parameter the
  * gradient.
  * Method: one rank's decoder goes through a micro-batch per rank; then processes with a part of the experts each, every one with its own
  * micro-batch. Gradients of experts need no sum where each expert is on one rank; all others are summed here. In f64 on the oracle, where a

@@ -604,7 +604,7 @@ static const struct op_case op_cases[] = {
     NORMS(rmsnorm), NORMS(layernorm), ROPES(rope_fwd), ROPES(rope_bwd), ATTNS(attn_fwd), ATTNS(attn_bwd),
     SHIFTED(fwd), SHIFTED(bwd),
     ATTN(attn_fwd, 2, 1, 32, 0, DOCS(21), NO_STATS),
-    /* long enough that few heads are shared out by query blocks */
+    /* long enough that few heads are split by query blocks */
     ATTN(attn_fwd, 2, 1, 64, 0, DOCS(700), APART),
     ATTN(attn_fwd, 2, 1, 18, 0, DOCS(70, 1045)), ATTN(attn_fwd, 1, 1, 16, 300, DOCS(1100)),
     /* decode: document lengths are cache lengths */

@@ -66,7 +66,7 @@ static void context_ranks_share_sequences(void **state)
     mesh_plan_close(p);
 }
 
-/* Experts that ranks share out: memory as a run lays it out; rows of chosen experts on the wire; the time of an even load, and of one that is not. */
+/* Experts that ranks shard: memory as a run lays it out; rows of chosen experts on the wire; the time of an even load, and of one that is not. */
 static void expert_ranks_share_experts(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void expert_ranks_share_experts(void **state)
     mesh_plan_close(p);
 }
 
-/* All five axes in one search: a mixture that no device has room for without sharing out its experts. */
+/* All five axes in one search: a mixture that no device has room for without sharding its experts. */
 static void a_search_goes_over_five_axes(void **state)
 {
     (void)state;

@@ -197,7 +197,7 @@ static void gradients_among_activations_are_laid_out_as_a_run_does(void **state)
     }
 }
 
-/* Every kind of layer that tensor-parallel ranks share out. */
+/* Every kind of layer that tensor-parallel ranks shard. */
 static void shared_layers_are_laid_out_as_a_run_does(void **state)
 {
     (void)state;

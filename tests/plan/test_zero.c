@@ -1,4 +1,4 @@
-/* What data-parallel ranks that share out a copy hold: the bytes of the formulas for each stage of ZeRO, but for padding, the tables, and what a
+/* What data-parallel ranks that shard a copy hold: the bytes of the formulas for each stage of ZeRO, but for padding, the tables, and what a
  * unit needs on its way; and what is planned is what is reserved. */
 #include <setjmp.h>
 #include <stdarg.h>

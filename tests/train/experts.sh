@@ -1,4 +1,4 @@
-# Sourced by test_experts.sh and slow_all_experts.sh: a mixture whose experts ranks share out (parallel.expert) trains what one rank trains.
+# Sourced by test_experts.sh and slow_all_experts.sh: a mixture whose experts ranks shard (parallel.expert) trains what one rank trains.
 . "$(dirname "$0")/meshes.sh"
 deepseek=(--model.tied_embeddings=false "--model.layers=gqa;gqa/moe" --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=16 --model.moe_shared_size=16
     --model.moe_router=sigmoid --model.moe_scale=2.5 --model.moe_groups=4 --model.moe_groups_kept=2 --model.moe_balance_rate=0.001

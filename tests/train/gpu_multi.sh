@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two ranks with a GPU each train what one GPU trains: bit for bit where ranks share out data, state or layers, near it where they share
+# Two ranks with a GPU each train what one GPU trains: bit for bit where ranks shard data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
 #   parts: data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All meshes of up to eight ranks with 2 or 4 ranks that share out the experts, with 1, 2 or 4 that share each sequence, every stage of ZeRO, schedules
+# All meshes of up to eight ranks with 2 or 4 ranks that shard the experts, with 1, 2 or 4 that share each sequence, every stage of ZeRO, schedules
 # of both families and two copies of the state; also of models that test_experts.sh does not have. One in $stride of them, from number $from on, if
 # these are set.
 . "$(dirname "$0")/experts.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that share out the experts, along each other axis of the mesh; slow_all_experts.sh has all meshes. And what is refused, and how a rank's end
+# Ranks that shard the experts, along each other axis of the mesh; slow_all_experts.sh has all meshes. And what is refused, and how a rank's end
 # is told.
 . "$(dirname "$0")/experts.sh"
 for model in moe deepseek capped muon modules cycles; do reference $model; done
@@ -28,7 +28,7 @@ experts deepseek 2 4 1 2 3 --parallel.schedule=zb_h1
 experts capped 2 4 1 1 3
 experts muon 2 4 2 1 3
 experts modules 2 4 1 1 3
-# Ranks that share each sequence, too: they are among those that share out the experts, or beside them.
+# Ranks that share each sequence, too: they are among those that shard the experts, or beside them.
 cp=2 experts moe 2 1 1 1 0
 cp=2 experts moe 4 2 1 1 1
 cp=4 experts moe 2 1 1 1 0

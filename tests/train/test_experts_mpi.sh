@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Experts that ranks share out, over Open MPI: groups of expert-parallel and expert-data-parallel ranks. Skipped without mpirun.
+# Experts that ranks shard, over Open MPI: groups of expert-parallel and expert-data-parallel ranks. Skipped without mpirun.
 by=mpirun
 . "$(dirname "$0")/experts.sh"
 reference moe

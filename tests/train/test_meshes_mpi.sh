@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Meshes over Open MPI: every pair of axes, and copies that neighbours share out. Skipped without mpirun; slow_all_meshes_mpi.sh has all of them.
+# Meshes over Open MPI: every pair of axes, and copies that neighbours shard. Skipped without mpirun; slow_all_meshes_mpi.sh has all of them.
 by=mpirun
 . "$(dirname "$0")/meshes.sh"
 reference llama

@@ -29,7 +29,7 @@ variant two 2
 variant zero2 2 --parallel.zero=2
 variant full 1 --train.recompute=full
 
-# Ranks that share out the experts have one scale for all of them; they differ from one rank as in bf16, in roundoff.
+# Ranks that shard the experts have one scale for all of them; they differ from one rank as in bf16, in roundoff.
 run 0 launch -n 2 -- train r.yaml --run.dir=runs/experts "${moe[@]}" --parallel.expert=2
 at_work runs/experts 12
 paste <(losses runs/one | grep -oE '"loss":[^,]*') <(losses runs/experts | grep -oE '"loss":[^,]*') | tr -d '"los:' |

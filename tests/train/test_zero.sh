@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that share out one copy of a model's state (ZeRO) train what one rank trains, bit for bit, and go on from each other's checkpoints.
+# Ranks that shard one copy of a model's state (ZeRO) train what one rank trains, bit for bit, and go on from each other's checkpoints.
 . "$(dirname "$0")/../shell.sh"
 make_corpus
 cat >zero.yaml <<'YAML'
@@ -71,7 +71,7 @@ zero muon-stages 4 1 --optim.name=muon --model.tied_embeddings=false --parallel.
 same "muon on two stages of two ranks" runs/muon runs/muon-stages-4-1
 rm -r runs/muon-4-3/ckpt/step-00000006
 run 0 launch -n 2 -- train zero.yaml --run.dir=runs/muon-4-3 --optim.name=muon --model.tied_embeddings=false --parallel.zero=1 --resume
-same_state "muon goes on with fewer ranks and less shared out" runs/muon runs/muon-4-3
+same_state "muon goes on with fewer ranks and less sharded" runs/muon runs/muon-4-3
 # Extra predictions read the embedding again at the end, and add to its gradient.
 variant mtp --model.mtp_depth=2 --model.tied_embeddings=false --data.packing=documents
 run 0 train zero.yaml --run.dir=runs/tied-mtp --model.mtp_depth=1 --train.precision=bf16 --train.recompute=full
@@ -89,7 +89,7 @@ zero int8 4 1 --optim.state=int8
 run 0 train zero.yaml --run.dir=runs/int8 --optim.state=int8
 same "moments in 8 bits" runs/int8 runs/int8-4-1
 
-# Two copies, each shared out to two ranks.
+# Two copies, each sharded over two ranks.
 for stage in 1 2 3; do
     zero hsdp 4 $stage --parallel.shard=2 --model.tied_embeddings=false --data.packing=documents
     same "two copies with ZeRO $stage" runs/llama runs/hsdp-4-$stage
@@ -166,7 +166,7 @@ rm -r runs/again/ckpt/step-00000006
 run 0 launch -n 4 -- train zero.yaml --run.dir=runs/again "${big[@]}" --parallel.zero=1 --resume
 same_state "parts of large tensors" runs/big-4-1 runs/again
 
-# What is shared out is not there: bytes of the optimizer, gradients and weights of a rank, by stage.
+# What is sharded is not there: bytes of the optimizer, gradients and weights of a rank, by stage.
 bytes() { grep "\"planned_bytes.$2\"" "runs/$1/metrics.jsonl" | grep -oE '"value":[-+.e0-9]+' | tail -n 1 | cut -d: -f2; }
 less() { # less A B WHAT: run A holds less than B (by how much: plan.zero; here padding and what is under way are as large as a part)
     awk -v a="$(bytes "$1" "$3")" -v b="$(bytes "$2" "$3")" 'BEGIN { exit !(a > 0 && a < 0.95 * b) }' ||

@@ -63,7 +63,7 @@
 // A piece has slot r / (64 cut), r its first row: no piece is shorter.
 //
 // cu_seqlens is read on the device alone. A kernel that is parallel over chunks takes a block of 64 rows and the
-// chunks that begin in it, from the first document that ends after the block's start (delta_index).
+// chunks that begin in it, from the first document that ends after the block's start.
 #pragma once
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {

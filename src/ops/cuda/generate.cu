@@ -63,7 +63,7 @@ template <typename T> __device__ inline void copy_tails(const per_head_gemm_args
                 ((const T *)a.a)[r * a.a_stride + at.h * a.a_head + a.k + i];
 }
 
-// W [k, n]: ACROSS threads have W columns each, DOWN of them share out k; their sums are added in order.
+// W [k, n]: ACROSS threads have W columns each, DOWN of them split k; their sums are added in order.
 template <typename T, int W> __global__ void __launch_bounds__(THREADS) columns_kernel(const per_head_gemm_args a)
 {
     __shared__ float part[DOWN][ROWS][ACROSS * W];

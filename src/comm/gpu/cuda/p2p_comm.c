@@ -364,7 +364,7 @@ static enum p2p_op p2p_op_of(enum comm_op op)
     case COMM_ALL_GATHER: return P2P_ALL_GATHER;
     case COMM_REDUCE_SCATTER: return P2P_REDUCE_SCATTER;
     case COMM_ALL_REDUCE: return P2P_ALL_REDUCE;
-    case COMM_BROADCAST: /* by copy engines alone: ways_of */
+    case COMM_BROADCAST: /* by copy engines alone: algos_of */
     case COMM_SHIFT:
     case COMM_GATHER:
     case COMM_BARRIER:
@@ -411,7 +411,7 @@ static enum tuner_op tuner_op_of(const struct comm_call *call)
     case COMM_REDUCE_SCATTER:
         return call->dt == DTYPE_BF16 ? TUNER_REDUCE_SCATTER_BF16 : TUNER_REDUCE_SCATTER;
     case COMM_ALL_REDUCE: return TUNER_ALL_REDUCE;
-    case COMM_BROADCAST: /* by copy engines alone (ways_of): not timed, so every row has the same choice */
+    case COMM_BROADCAST: /* by copy engines alone (algos_of): not timed, so every row has the same choice */
     case COMM_SHIFT:
     case COMM_GATHER:
     case COMM_BARRIER:
