@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/cmd_cost.h"
 #include "cli/print_json.h"
+#include "plan/amounts.h"
 #include "plan/mesh_choose.h"
 #include "plan/outlook.h"
 #include "plan/past_errors.h"
@@ -175,12 +176,20 @@ static json_t *row_json(const struct cost_row *r, const struct order *o)
 
 /* ---- text */
 
+/* What the format makes too long, or 0.00, in words. */
+static const char *number(char buf[32], const char *format, double v)
+{
+    if (v >= 1e6 || (v > 0 && v < 0.01)) return amount_number(buf, v);
+    snprintf(buf, 32, v >= 1e4 ? "%.0f" : format, v);
+    return buf;
+}
+
 static void print_three(const char *name, const char *format, const double v[THREE], const char *behind)
 {
     char text[THREE][32];
     for (int k = 0; k < THREE; k++) {
         if (format)
-            snprintf(text[k], sizeof text[k], format, v[k]);
+            number(text[k], format, v[k]);
         else
             text_time(text[k], v[k]);
     }
@@ -210,15 +219,13 @@ static void print_energy(const struct cost_row *r, const struct order *o, const 
 
 static void print_failures(const struct outlook *l)
 {
-    char a[32], b[32];
+    char a[32], failures[64], checkpoints[AMOUNT_CHECKPOINTS];
     if (isinf(l->job.mtbf))
         printf("failures     none, as --mtbf 0 says\n");
     else
-        printf("failures     %.3g expected (one in %.6g device hours); goodput %.2f %%\n", l->failures,
-               l->job.mtbf / 3600, 100 * l->goodput.trains);
-    if (isfinite(l->goodput.interval))
-        printf("checkpoints  every %s, %s each\n", text_time(a, l->goodput.interval),
-               text_bytes(b, l->checkpoint_bytes));
+        printf("failures     %s (one in %.6g device hours); goodput %.2f %%\n",
+               amount_failures(failures, l->failures), l->job.mtbf / 3600, 100 * l->goodput.trains);
+    if (isfinite(l->goodput.interval)) printf("checkpoints  %s\n", amount_checkpoints(checkpoints, l));
     printf("storage      %s: ckpt.keep, and one that is being written\n", text_bytes(a, l->kept_bytes));
 }
 
@@ -250,7 +257,7 @@ static void print_row(const struct cost_row *r, const struct order *o)
 
 static void print_table(const struct cost_row *rows, int count, const struct order *o)
 {
-    char time[32], missing[1400];
+    char time[32], text[32], missing[1400];
     const struct cost_price price = cost_price_of(o, o->price, "--price", rows[0].cluster.machine->name);
     printf("%8s  %12s  %12s  %8s  %10s  %10s\n", "devices", "time", "device hours", "goodput", "kWh",
            price.known ? "money" : "");
@@ -261,13 +268,10 @@ static void print_table(const struct cost_row *rows, int count, const struct ord
             continue;
         }
         const struct amounts a = amounts_of(&rows[i], o);
-        printf("%8d  %12s  %12.4g  %6.2f %%", rows[i].cluster.devices, text_time(time, l->seconds),
-               l->device_hours, 100 * l->goodput.trains);
-        if (l->watts > 0)
-            printf("  %10.4g", a.kwh[LIKELY]);
-        else
-            printf("  %10s", "-");
-        if (price.known) printf("  %10.2f", a.rent[LIKELY]);
+        printf("%8d  %12s  %12s  %6.2f %%", rows[i].cluster.devices, text_time(time, l->seconds),
+               number(text, "%.4g", l->device_hours), 100 * l->goodput.trains);
+        printf("  %10s", l->watts > 0 ? number(text, "%.4g", a.kwh[LIKELY]) : "-");
+        if (price.known) printf("  %10s", number(text, "%.2f", a.rent[LIKELY]));
         printf("\n");
     }
     if (!price.known)

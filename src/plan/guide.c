@@ -510,6 +510,7 @@ status capacity_print(const struct spec *s, const struct guide_args *a)
                text_count(tokens, (double)s->run.train_batch_tokens),
                (long long)s->run.train_sequence_length);
         table_print(capacity_columns, (int)(sizeof capacity_columns / sizeof capacity_columns[0]), rows);
+        printf("\nthe largest: of the 70b's proportions, in steps of 8 layers\n");
     }
     json_decref(rows);
     if (st == STATUS_OK && fit == 0)

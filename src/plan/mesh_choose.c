@@ -30,8 +30,10 @@ const struct mesh_result *mesh_list_chosen(const struct mesh_list *list, bool pr
     return list->count > 0 ? &list->best[0] : NULL;
 }
 
-status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
+status mesh_choose_beside(struct mesh_plan *p, struct mesh_result *r, double *faster)
 {
+    char why[PLAN_WHY];
+    *faster = 0;
     if (mesh_plan_is_given(&p->spec.run)) {
         TRY(mesh_plan_given(p, r));
         return r->fits ? STATUS_OK : does_not_fit("the mesh of parallel.* does not fit", r);
@@ -41,6 +43,14 @@ status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
     const struct mesh_result *chosen = mesh_list_chosen(&list, p->command.predicted);
     const bool fits = chosen != NULL;
     *r = fits ? *chosen : list.least;
+    if (fits && chosen != &list.best[0] && mesh_lacks(why, p, &list.best[0].variant.mesh))
+        *faster = list.best[0].step;
     mesh_list_free(&list);
     return fits ? STATUS_OK : does_not_fit("no mesh fits; the nearest", r);
+}
+
+status mesh_choose(struct mesh_plan *p, struct mesh_result *r)
+{
+    double faster;
+    return mesh_choose_beside(p, r, &faster);
 }

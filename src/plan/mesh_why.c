@@ -57,10 +57,11 @@ static const char *variant_of(char buf[192], const struct mesh_result *r)
     };
     const struct mesh_variant *v = &r->variant;
     char axes[MESH_AXES];
-    snprintf(buf, 192, "%s, %s of %d chunk%s, ZeRO %d, recompute %s, %d x %lld sequences",
-             mesh_axes(axes, &v->mesh), v->mesh.pp > 1 ? schedules[v->mesh.schedule] : "no pipeline",
-             v->mesh.chunks, v->mesh.chunks > 1 ? "s" : "", v->mesh.zero, policies[v->recompute], r->micros,
-             (long long)v->micro_batch);
+    char chunks[32] = "";
+    if (v->mesh.chunks > 1) snprintf(chunks, sizeof chunks, " of %d chunks", v->mesh.chunks);
+    snprintf(buf, 192, "%s, %s%s, ZeRO %d, recompute %s, %d x %lld sequences", mesh_axes(axes, &v->mesh),
+             v->mesh.pp > 1 ? schedules[v->mesh.schedule] : "no pipeline", chunks, v->mesh.zero,
+             policies[v->recompute], r->micros, (long long)v->micro_batch);
     return buf;
 }
 

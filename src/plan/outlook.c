@@ -52,6 +52,30 @@ static void set_saves(const struct mesh_plan *p, const struct outlook_args *a, s
     o->job.restart = a->restart + took;
 }
 
+/* Saves and lost work at this interval, as a share of the time. */
+static double loss_at(const struct goodput_job *j, double interval)
+{
+    const struct goodput g = goodput_of(j, interval);
+    return g.stalls + g.repeats;
+}
+
+/* The best interval. Where it costs less than OUTLOOK_LOSS, the longest that costs no more: saves that nearly never help
+ * only keep the storage busy. In whole steps, of `steps` at most: one checkpoint at the end. */
+static double interval_of(const struct goodput_job *j, double step, double steps)
+{
+    enum { HALVINGS = 60 };
+    double low = goodput_interval(j), high = low;
+    if (isinf(low)) return low;
+    if (loss_at(j, low) < OUTLOOK_LOSS) {
+        while (high < 1e15 && loss_at(j, high) < OUTLOOK_LOSS) low = high, high *= 2;
+        for (int i = 0; i < HALVINGS; i++) {
+            const double middle = (low + high) / 2;
+            *(loss_at(j, middle) < OUTLOOK_LOSS ? &low : &high) = middle;
+        }
+    }
+    return step * fmin(fmax(1, ceil(low / step - 1e-9)), fmax(1, ceil(steps)));
+}
+
 status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double step,
                   const struct outlook_args *a, struct outlook *out)
 {
@@ -69,14 +93,14 @@ status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double
     o.job =
         (struct goodput_job){.devices = devices, .mtbf = a->mtbf * 3600, .detect = a->detect, .least = step};
     set_saves(p, a, &o);
-    o.goodput = goodput_of(&o.job, a->interval);
+    o.goodput = goodput_of(&o.job, a->interval > 0 ? a->interval : interval_of(&o.job, step, whole));
     o.seconds = o.goodput.trains > 0 ? whole * step / o.goodput.trains : INFINITY;
     o.device_hours = o.seconds * devices / 3600;
     o.money = a->price * o.device_hours;
     set_power(p->cluster.machine->name, &o);
     o.joules = o.watts * a->pue * o.device_hours * 3600;
     o.failures = o.goodput.failures * o.seconds;
-    o.checkpoints = floor(whole * step / o.goodput.interval);
+    o.checkpoints = fmax(0, ceil(whole * step / o.goodput.interval - 1e-9) - 1);
     /* Young: stalls and lost work cost sqrt(2 stall rate) of the time. */
     const double one = 0.01, rate = devices / o.job.mtbf;
     o.storage_one = o.checkpoint_bytes * 2 * rate / (one * one);

@@ -14,7 +14,8 @@ struct outlook_args {
     double stall;               /* seconds that training stands still for a checkpoint; < 0: until it is written, as a
                                    job of several hosts does (train/save.h) */
     double storage;             /* bytes/s that all devices read and write; 0: OUTLOOK_STORAGE each */
-    double interval;            /* seconds of work between two checkpoints; 0: the best */
+    double interval;            /* seconds of work between two checkpoints; 0: the best, or a longer one that costs less
+                                   than OUTLOOK_LOSS */
 };
 /* Llama 3: 2 TB/s for 16,384 GPUs (arXiv:2407.21783, section 3.3.1). */
 #define OUTLOOK_STORAGE 0.125e9
@@ -23,6 +24,8 @@ struct outlook_args {
  * detects within seconds and restores training on 4,800 devices in 150 s, without a checkpoint (arXiv:2509.03047). */
 #define OUTLOOK_DETECT  30
 #define OUTLOOK_RESTART 300
+/* Saves and lost work that cost less than this share of the time may be rarer. */
+#define OUTLOOK_LOSS 1e-3
 struct outlook_args outlook_default(void);
 
 struct outlook {
@@ -35,7 +38,7 @@ struct outlook {
     double watts, joules;       /* watts: per device, with its part of the system; 0: not known */
     bool system;                /* watts are the system's, else the device's alone */
     double device_watts, system_watts; /* per device, of plan/power.def; 0: not known */
-    double failures, checkpoints;
+    double failures, checkpoints; /* checkpoints before the end */
     double storage_one;         /* bytes/s with which checkpoints and lost work cost 1 % of the time; 0: no failures */
     double kept_bytes;          /* of the checkpoints that ckpt.keep keeps, and one that is being written */
 };

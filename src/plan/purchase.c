@@ -21,7 +21,7 @@ static status offer_of(const struct spec *s, const struct purchase_args *a, cons
     p->command = a->command;
     looks.price = kind->price;
     *o = (struct purchase_offer){.cluster = *c, .device_bytes = p->bytes};
-    status st = mesh_choose(p, &o->mesh);
+    status st = mesh_choose_beside(p, &o->mesh, &o->faster);
     *fits = st == STATUS_OK;
     if (*fits && mesh_lacks(o->lacks, p, &o->mesh.variant.mesh) == NULL) o->lacks[0] = 0;
     if (st == STATUS_OK) st = outlook_of(p, &o->mesh, o->mesh.step, &looks, &o->outlook);

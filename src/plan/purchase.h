@@ -23,6 +23,7 @@ struct purchase_offer {
     struct outlook outlook;
     double device_bytes;        /* memory that a run can use on a device */
     bool in_time;               /* meets the deadline */
+    double faster;              /* seconds per step of a mesh that is predicted only; 0: none is faster */
     char lacks[PLAN_WHY];       /* why no command starts the mesh; "": one does */
 };
 struct purchase_answer {

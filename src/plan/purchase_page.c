@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "model/param_count.h"
+#include "plan/amounts.h"
 #include "plan/purchase.h"
 
 #include <math.h>
@@ -109,7 +110,7 @@ static void draw_axis(const struct page *p, bool vertical)
                 fprintf(p->f,
                         "<line class=grid x1=%.1f x2=%.1f y1=%d y2=%d /><text class=dim x=%.1f y=%d "
                         "text-anchor=middle>%s</text>",
-                        x, x, TOP, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 18, text_count(text, value));
+                        x, x, TOP, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 18, amount_number(text, value));
             }
         }
 }
@@ -153,7 +154,7 @@ static void draw_kind(struct page *p, int k)
         const double px = at_x(p, cost_of(p, &o->outlook)), py = at_y(p, o->outlook.seconds / 86400);
         fprintf(p->f, "<circle cx=%.1f cy=%.1f r=%d fill=\"%s\"><title>%d x %s: %s, %s %s</title></circle>",
                 px, py, i == x->best ? 7 : 4, color, o->cluster.devices, o->cluster.machine->name,
-                text_time(time, o->outlook.seconds), text_count(cost, cost_of(p, &o->outlook)),
+                text_time(time, o->outlook.seconds), amount_number(cost, cost_of(p, &o->outlook)),
                 p->money ? "of money" : "device hours");
         char name[64];
         snprintf(name, sizeof name, "%d x %s", o->cluster.devices, o->cluster.machine->name);
@@ -244,12 +245,13 @@ static void write_table(const struct page *p)
             char axes[MESH_AXES];
             fprintf(p->f, "<tr><td>%s%d x %s<td data-l=step>%s<td data-l=time>%s<td data-l='device hours'>%s",
                     i == p->answers[k].best ? "* " : "", o->cluster.devices, o->cluster.machine->name,
-                    text_time(a, l->step), text_time(b, l->seconds), text_count(c, l->device_hours));
+                    text_time(a, l->step), text_time(b, l->seconds), amount_number(c, l->device_hours));
             fprintf(p->f,
                     "<td data-l=money>%s<td data-l=failures>%.1f<td data-l=goodput>%.1f %%<td "
-                    "data-l=memory>%s<td>%s, ZeRO %d",
-                    l->money > 0 ? text_count(a, l->money) : "-", l->failures, 100 * l->goodput.trains,
-                    text_bytes(d, mesh_result_bytes(&o->mesh)), mesh_axes(axes, m), m->zero);
+                    "data-l=memory>%s<td>%s, ZeRO %d%s",
+                    l->money > 0 ? amount_number(a, l->money) : "-", l->failures, 100 * l->goodput.trains,
+                    text_bytes(d, mesh_result_bytes(&o->mesh)), mesh_axes(axes, m), m->zero,
+                    o->lacks[0] ? "; predicted only" : "");
         }
     fprintf(p->f, "</table></div>");
 }

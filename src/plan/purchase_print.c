@@ -1,6 +1,7 @@
 #include "plan/purchase.h"
 #include "base/text.h"
 #include "model/param_count.h"
+#include "plan/amounts.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -49,7 +50,7 @@ static const char *text_energy(char buf[32], double joules)
 
 static const char *text_money(char buf[32], double money)
 {
-    return money > 0 ? text_count(buf, money) : "-";
+    return money > 0 ? amount_number(buf, money) : "-";
 }
 
 static void print_head(const struct spec *s, const struct purchase_args *a, const struct outlook *l)
@@ -72,7 +73,7 @@ static void print_rows(const struct purchase_answer *x)
         const struct outlook *l = &o->outlook;
         printf("%c %7d  %9s %11s %10s %9s %9s %8.1f %5.1f %%  %s%s\n", i == x->best ? '*' : ' ',
                o->cluster.devices, text_time(a, l->step), text_time(b, l->seconds),
-               text_count(c, l->device_hours), text_money(d, l->money),
+               amount_number(c, l->device_hours), text_money(d, l->money),
                l->joules > 0 ? text_energy(e, l->joules) : "-", l->failures, 100 * l->goodput.trains,
                purchase_mesh(mesh, &o->mesh), o->lacks[0] ? "; predicted only" : "");
     }
@@ -80,20 +81,19 @@ static void print_rows(const struct purchase_answer *x)
 
 static void print_failures(const struct outlook *l)
 {
-    char a[32], b[32], c[32];
+    char a[32], b[32], failures[64], checkpoints[AMOUNT_CHECKPOINTS];
     if (isinf(l->job.mtbf)) {
         printf("  failures   none are assumed\n");
     } else {
-        printf("  failures   %.1f expected, one in %s (%.0f device hours); goodput %.1f %%\n", l->failures,
-               text_time(a, l->job.mtbf / l->job.devices), l->job.mtbf / 3600, 100 * l->goodput.trains);
-        printf("  checkpoint every %s of work: %.0f of %s; training stands still for %s each\n",
-               text_time(a, l->goodput.interval), l->checkpoints, text_bytes(b, l->checkpoint_bytes),
-               text_time(c, l->job.stall));
+        printf("  failures   %s, one in %s (%.0f device hours); goodput %.1f %%\n",
+               amount_failures(failures, l->failures), text_time(a, l->job.mtbf / l->job.devices),
+               l->job.mtbf / 3600, 100 * l->goodput.trains);
+        printf("  checkpoint %s\n", amount_checkpoints(checkpoints, l));
     }
-    printf("  storage    %s for the checkpoints that are kept; %.4g GB/s are assumed",
-           text_bytes(a, l->kept_bytes), l->storage * 1e-9);
-    if (l->storage_one > 0)
-        printf("; %.3g GB/s would keep saves and lost work at 1 %%", l->storage_one * 1e-9);
+    printf("  storage    %s for the checkpoints that are kept; %s are assumed", text_bytes(a, l->kept_bytes),
+           amount_rate(b, l->storage));
+    if (l->storage_one > 0 && l->job.write == 0)
+        printf("; %s would keep saves and lost work at 1 %%", amount_rate(b, l->storage_one));
     printf("\n");
 }
 
@@ -128,8 +128,8 @@ static void print_offer(const struct spec *s, const struct purchase_args *a, con
            100 * o->mesh.mfu);
     printf("  memory     %s of %s on the fullest device\n", text_bytes(b, mesh_result_bytes(&o->mesh)),
            text_bytes(c, o->device_bytes));
-    printf("  cost       %s device hours", text_count(b, l->device_hours));
-    if (l->money > 0) printf(": %s", text_count(c, l->money));
+    printf("  cost       %s device hours", amount_number(b, l->device_hours));
+    if (l->money > 0) printf(": %s", amount_number(c, l->money));
     if (l->money == 0) printf("; --price X says what they cost");
     if (l->joules > 0)
         printf("; %s (%.0f W per device%s, PUE %.3g)", text_energy(d, l->joules), l->watts,
@@ -137,6 +137,11 @@ static void print_offer(const struct spec *s, const struct purchase_args *a, con
     printf("\n");
     print_failures(l);
     print_start(s, a, o);
+    if (o->faster > 0)
+        printf(
+            "  faster     %s per step (%+.0f %%) with a mesh that no command starts today: --predicted plans "
+            "it\n",
+            text_time(b, o->faster), 100 * (o->faster / l->step - 1));
 }
 
 static json_t *offer_json(const struct purchase_offer *o)
@@ -155,6 +160,7 @@ static json_t *offer_json(const struct purchase_offer *o)
                                   recompute_of(v), "micro_batches", o->mesh.micros, "micro_batch",
                                   (json_int_t)v->micro_batch));
     json_object_set_new(j, "starts", json_boolean(o->lacks[0] == 0));
+    if (o->faster > 0) json_object_set_new(j, "predicted_only_step_seconds", json_real(o->faster));
     if (o->lacks[0]) json_object_set_new(j, "predicted_only", json_string(o->lacks));
     json_object_set_new(j, "memory_bytes", json_real(mesh_result_bytes(&o->mesh)));
     json_object_set_new(j, "device_bytes", json_real(o->device_bytes));
@@ -204,7 +210,7 @@ static void print_comparison(const struct purchase_args *a, const struct purchas
         const struct purchase_offer *o = &x->tried[x->best >= 0 ? x->best : x->nearest];
         const struct outlook *l = &o->outlook;
         printf("%-10s %8d %11s %10s %9s %9s %8.1f %6.1f %11s  %s%s\n", o->cluster.machine->name,
-               o->cluster.devices, text_time(b, l->seconds), text_count(c, l->device_hours),
+               o->cluster.devices, text_time(b, l->seconds), amount_number(c, l->device_hours),
                text_money(d, l->money), l->joules > 0 ? text_energy(e, l->joules) : "-", l->failures,
                100 * o->mesh.mfu, text_bytes(f, mesh_result_bytes(&o->mesh)), purchase_mesh(mesh, &o->mesh),
                o->lacks[0] ? "; predicted only" : "");

@@ -1,5 +1,6 @@
 #include "plan/simulate_plan.h"
 #include "base/text.h"
+#include "plan/amounts.h"
 #include "plan/mesh_choose.h"
 #include "plan/mesh_plan_int.h"
 
@@ -175,22 +176,18 @@ static void print_steps(const struct outcome *o, struct interval step)
 static void print_failures(const struct outcome *o, struct interval failures)
 {
     const struct outlook *l = &o->outlook;
-    char a[32], b[32], c[32];
+    char a[32], b[32], checkpoints[AMOUNT_CHECKPOINTS];
     if (isinf(l->job.mtbf)) {
         printf("failures     none are assumed\n");
         return;
     }
-    printf("checkpoint   %s every %s (%lld steps); training stands still for %s",
-           text_bytes(a, l->checkpoint_bytes), text_time(b, (double)o->interval * l->step),
-           (long long)o->interval, text_time(c, l->job.stall));
-    printf(" at %.4g GB/s\n", l->storage * 1e-9);
-    printf("failures     one in %s (%.0f device hours); %.0f in the run (5 %%: %.0f, 95 %%: %.0f):\n         "
-           "   ",
+    printf("checkpoint   %s, at %s\n", amount_checkpoints(checkpoints, l), amount_rate(a, l->storage));
+    printf("failures     one in %s (%.0f device hours); %.0f in the run (5 %%: %.0f, 95 %%: %.0f)%s",
            text_time(a, l->job.mtbf / l->job.devices), l->job.mtbf / 3600, failures.middle, failures.low,
-           failures.high);
+           failures.high, failures.middle >= 1 ? ":\n            " : "");
     const char *words = NULL;
     double share;
-    for (int i = 0; (share = failure_share(i, &words)) > 0; i++)
+    for (int i = 0; failures.middle >= 1 && (share = failure_share(i, &words)) > 0; i++)
         printf("%s %.1f %s", i ? "," : "", share * failures.middle, words);
     printf("\n             each: %s until it is noticed, %s until training goes on\n",
            text_time(a, l->job.detect), text_time(b, l->job.restart));

@@ -70,6 +70,16 @@ check "what was left behind is lost" more "$(part lost)" 0
 plan="--model.preset=llama-1b --train.batch_tokens=524288 --train.micro_batch=4"
 run 0 cost $plan --machine 8xH100 --tokens 20B
 check "hours" grep -q '^hours .* device hours (' out
+check "a checkpoint now and then, in whole steps" grep -qE '^checkpoints +every [0-9]+ h ([0-9]+ min )?of work \([0-9]{3,} steps\): [0-9]+ of 13.82 GiB; training goes on meanwhile$' out
+check "few failures, in words" grep -qE '^failures +one in [0-9]+ such runs \(one in 50677 device hours\)' out
+run 0 cost --model.preset=gpt2-124m --train.batch_tokens=8192 --train.sequence_length=1024 --machine 8xh100 --tokens 300M
+check "minutes lose nothing to failures" grep -q 'goodput 100.00 %' out
+check "minutes need no checkpoint but the last" grep -qE '^checkpoints +one at the end is enough: 1.39 GiB$' out
+run 0 cost --model.preset=nano --model.vocab_size=512 --train.batch_tokens=8192 --machine cpu --tokens 1M --price 0.01
+check "a hundredth of a cent is not 0.00" grep -qE '^money +0.000[0-9]+ +0.000[0-9]+ +0.000[0-9]+ ' out
+run 0 cost --model.preset=70b --train.batch_tokens=16Mi --machine 2048xH100 --tokens 15T --price 2.5
+check "millions have no exponents" bash -c "grep -qE '^hours +[0-9.]+M +[0-9.]+M +[0-9.]+M ' out && ! grep -qE '[0-9]e[+-]' out"
+run 0 cost $plan --machine 8xH100 --tokens 20B
 check "no money without a price" grep -q '^money  *not known: give --price' out
 check "energy" grep -q '^energy  *[0-9]' out
 run 0 cost $plan --machine 8xH100 --tokens 20B --price 2.5 --energy-price 0.2 --json

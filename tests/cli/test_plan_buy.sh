@@ -40,6 +40,14 @@ holds "time against money" "len(t) > 3 and min(x['device_hours'] for x in t) == 
 run 0 "${small[@]}" --compare h100,8xb200,a100 --price h100=2,a100=1 --train.tokens=10B --deadline 30d
 check "a row of each kind" [ "$(grep -cE '^(h100|b200|a100) +[0-9]+ ' out)" -eq 3 ]
 check "one without a price" grep -q 'price X says' out
+run 0 plan --model.preset=nano --model.vocab_size=512 --train.batch_tokens=8192 --machine 2xcpu --tokens 1M --price 0.1
+check "a small run: hours and money that are not 0" grep -qE '^  cost +0\.0[0-9]+ device hours: 0\.00[0-9]+' out
+check "its failures and checkpoints in words" grep -qE '^  failures +one in [0-9.]+[kM] such runs, ' out
+check "none but the last" grep -qE '^  checkpoint +one at the end is enough: ' out
+check "no exponents" bash -c "! grep -qE '[0-9]e[+-]' out"
+run 0 plan --model.preset=70b --train.batch_tokens=16Mi --train.sequence_length=4096 --tokens 15T --machine 2560xh100
+check "a large one: whole steps" grep -qE '^  checkpoint +every [0-9]+ min ([0-9.]+ s )?of work \([0-9]+ steps\): [0-9]+ of ' out
+check "rates in units" grep -qE '; 320 GB/s are assumed; [0-9]+ GB/s would keep' out
 run 2 "${small[@]}" --machine h100 --tokens 300B --deadline 1min
 says "1 min of 300.0B tokens is not met; the nearest is 6144 x h100 in "
 run 5 plan --model.preset=70b --train.batch_tokens=4194304 --train.steps=1 --machine 8xH100 --deadline 100d

@@ -16,6 +16,9 @@ check "another seed, other failures" [ "$(grep ^goodput out)" != "$(grep ^goodpu
 run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --jitter 0 --mtbf 0 --json
 check "nothing fails, nothing waits" awk '/"planned_step_seconds"/ { p = $2 } /"p95"/ && !n++ { s = $2 } END { exit !(p + 0 > 0 && (s - p) ^ 2 < 1e-16) }' out
 check "all of it trains" grep -q '"goodput_closed_form": 1.0' out
+run 0 plan --model.preset=nano --model.vocab_size=512 --train.batch_tokens=8192 --machine cpu --tokens 1M --simulate
+check "a run of minutes: one checkpoint, at its end" grep -qE '^checkpoint +one at the end is enough: ' out
+check "no list of failures that do not happen" bash -c "! grep -q 'GPU or NVLink' out"
 run 5 "${seventy[@]}" --machine 8xH100 --simulate
 says "no mesh fits"
 run 2 "${seventy[@]}" --simulate
