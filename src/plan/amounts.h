@@ -1,5 +1,5 @@
-/* amounts: numbers of a whole run, in words that people use, from a laptop's minutes to a cluster's months. Each returns
- * buf. */
+/* amounts: numbers of a whole run in words that people use, from a laptop's minutes to a cluster's months. Each
+ * returns buf. */
 #ifndef INGOT_PLAN_AMOUNTS_H
 #define INGOT_PLAN_AMOUNTS_H
 #include "plan/outlook.h"

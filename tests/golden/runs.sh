@@ -138,7 +138,7 @@ golden_all() {
     local preset
     for preset in gpt2-124m llama-1b 7b-gqa 70b deltanet-mla-small swa-mla-medium engram-moe-small; do
         golden_plan "$preset" --model.preset=$preset --train.batch_tokens=1048576 --train.steps=1 --model.context_length=4096 --model.vocab_size=32000 --machine.memory_gib=4000 --machine.device=cpu --json
-        golden_plan "$preset-64xB200" --model.preset=$preset --train.batch_tokens=1048576 --train.steps=1 --model.context_length=4096 --model.vocab_size=32000 --machine 64xB200 --predicted --json
+        golden_plan "$preset-64xB200" --model.preset=$preset --train.batch_tokens=1048576 --train.steps=1 --model.context_length=4096 --model.vocab_size=32000 --machine 64xB200 --json
     done
     for preset in qwen3-next-tiny deepseek-v3-tiny hrm-tiny; do
         golden_plan "$preset-2xH100" --model.preset=$preset --train.batch_tokens=65536 --train.steps=1 --model.vocab_size=4096 --machine 2xH100 --json
