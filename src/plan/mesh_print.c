@@ -254,6 +254,23 @@ static void print_uneven(const struct mesh_shape *m, const char *rest)
     printf("%s\n", rest);
 }
 
+/* copies: mesh_save_copies. */
+static void print_copies(const struct mesh_plan *p, const struct mesh_result *r, double copies)
+{
+    const bool gpu = p->cluster.machine->kind == DEV_CUDA, known = !gpu || p->cluster.machine->host_bytes > 0;
+    const double misses = mesh_save_misses(p, r, copies);
+    char a[32];
+    if (copies == 0) return;
+    printf(
+        "host memory  %s%s of the host: copies of the state while a checkpoint is written (ckpt.async)%s\n",
+        text_bytes(a, copies), gpu ? " pinned," : "",
+        known ? "" : "; a host that does not hold them waits for its saves");
+    if (misses > 0)
+        printf(
+            "warning      the host has %s too few for them: training waits while a checkpoint is written\n",
+            text_bytes(a, misses));
+}
+
 static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
 {
     char a[32], b[32];
@@ -328,8 +345,10 @@ static void set_past(json_t *root, const struct mesh_plan *p, const struct mesh_
     if (past) json_object_set_new(root, "past", past);
 }
 
-static void print_details(const struct mesh_plan *p, const struct mesh_result *r)
+static status print_details(const struct mesh_plan *p, const struct mesh_result *r)
 {
+    double copies;
+    TRY(mesh_save_copies(p, r, &copies));
     char text[192], a[32], b[32], c[32];
     const char *limit = "", *second = "";
     double most = -1, next = -1;
@@ -337,6 +356,7 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
     print_uneven(&r->variant.mesh, "");
     print_stages(p, r);
     print_host(p, r);
+    print_copies(p, r, copies);
     printf("\nstep         %s, %s tokens/s, MFU %.1f %%%s\n", text_time(b, r->step),
            text_count(a, r->tokens_per_s), 100 * r->mfu,
            is_fp8(p) || is_current(p) ? " of the bf16 peak" : "");
@@ -366,11 +386,12 @@ static void print_details(const struct mesh_plan *p, const struct mesh_result *r
                    text_time(c, axes[i].t->exposed));
     printf("\nlimit        %s: %.1f %% of the step; then %s: %.1f %%\n", limit, 100 * most / r->step, second,
            100 * next / r->step);
-    if (!r->fits) return;
+    if (!r->fits) return STATUS_OK;
     const struct plan_devices d = mesh_devices(p);
     past_errors_print(p->command.past, p->cluster.machine->name, true, r->step);
     duration_print(&p->spec, r->step, &d);
     print_start(p, r);
+    return STATUS_OK;
 }
 
 static json_t *traffic_json(const struct mesh_traffic *t)
@@ -431,6 +452,12 @@ static json_t *machine_json(const struct mesh_plan *p)
     return o;
 }
 
+static void set_copies(json_t *root, const struct mesh_plan *p, const struct mesh_result *r, double copies)
+{
+    json_object_set_new(root, "checkpoint_copies_bytes_per_host", json_real(copies));
+    json_object_set_new(root, "checkpoint_copies_missing_bytes", json_real(mesh_save_misses(p, r, copies)));
+}
+
 static int by_step(const void *a, const void *b)
 {
     const double x = (*(struct mesh_result *const *)a)->step, y = (*(struct mesh_result *const *)b)->step;
@@ -443,18 +470,21 @@ static status print_json(const struct mesh_plan *p, const struct mesh_list *list
     shown_of(p, list, &s);
     qsort(s.row, (size_t)s.count, sizeof s.row[0], by_step);
     for (int i = 0; i < s.count; i++) TRY(mesh_plan_lay(p, s.row[i]));
+    const struct mesh_result *chosen = mesh_list_chosen(list, p->command.predicted);
+    double copies = 0;
+    if (chosen) TRY(mesh_save_copies(p, chosen, &copies));
     json_t *best = json_array(), *root = machine_json(p);
     for (int i = 0; i < s.count; i++) json_array_append_new(best, result_json(p, s.row[i]));
     json_object_set_new(root, "variants", json_integer(list->legal));
     json_object_set_new(root, "variants_that_fit", json_integer(list->fit));
     json_object_set_new(root, "meshes", best);
     json_object_set_new(root, "least_memory", result_json(p, &list->least));
-    const struct mesh_result *chosen = mesh_list_chosen(list, p->command.predicted);
     if (chosen) json_object_set_new(root, "mesh", result_json(p, chosen));
     if (chosen) json_object_set_new(root, "run", run_json(p, chosen, list));
     if (chosen) set_past(root, p, chosen);
     if (mesh_copies_bytes(p) > 0)
         json_object_set_new(root, "memory_copies_bytes", json_real(mesh_copies_bytes(p)));
+    if (chosen) set_copies(root, p, chosen, copies);
     json_dumpf(root, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(root);
@@ -501,7 +531,7 @@ static status print_search(struct mesh_plan *p, bool json)
         print_head(p);
         if (list.count > 0) print_table(p, &list);
         const struct mesh_result *chosen = mesh_list_chosen(&list, p->command.predicted);
-        print_details(p, chosen ? chosen : &list.least);
+        st = print_details(p, chosen ? chosen : &list.least);
         print_other(p, &list);
     }
     if (st == STATUS_OK && list.count == 0) st = miss(p, &list.least, "no mesh fits; the nearest");
@@ -528,10 +558,13 @@ static status print_faster(struct mesh_plan *p, const struct mesh_result *r)
 static status print_given(struct mesh_plan *p, bool json)
 {
     struct mesh_result r;
+    double copies;
     TRY(mesh_plan_given(p, &r));
+    TRY(mesh_save_copies(p, &r, &copies));
     if (json) {
         json_t *root = machine_json(p);
         json_object_set_new(root, "mesh", result_json(p, &r));
+        set_copies(root, p, &r, copies);
         if (r.fits) json_object_set_new(root, "run", run_json(p, &r, NULL));
         set_past(root, p, &r);
         json_dumpf(root, stdout, JSON_INDENT(2));
@@ -539,7 +572,7 @@ static status print_given(struct mesh_plan *p, bool json)
         json_decref(root);
     } else {
         print_head(p);
-        print_details(p, &r);
+        TRY(print_details(p, &r));
         TRY(print_faster(p, &r));
     }
     return r.fits ? STATUS_OK : miss(p, &r, "the mesh of parallel.* does not fit");

@@ -40,16 +40,18 @@ static double copy_stall(const struct mesh_plan *p, const struct outlook *o)
     return p->cluster.machine->kind == DEV_CUDA ? fmax(0, copy - passes * o->step) : copy;
 }
 
-/* Jobs of several hosts wait until a checkpoint is written. */
-static void set_saves(const struct mesh_plan *p, const struct outlook_args *a, struct outlook *o)
+/* Jobs of several hosts wait until a checkpoint is written, and those whose host does not hold the copies. */
+static status set_saves(const struct mesh_plan *p, const struct mesh_result *r, const struct outlook_args *a,
+                        struct outlook *o)
 {
     const double took = o->checkpoint_bytes / o->storage;
-    const bool gpu = p->cluster.machine->kind == DEV_CUDA,
-               one = gpu ? p->cluster.devices <= p->cluster.node : o->job.devices == 1,
-               beside = one && p->spec.run.ckpt_async;
+    double copies;
+    TRY(mesh_save_copies(p, r, &copies));
+    const bool beside = mesh_saves_beside(p) && mesh_save_misses(p, r, copies) == 0;
     o->job.stall = a->stall >= 0 ? a->stall : beside ? copy_stall(p, o) : took;
     o->job.write = a->stall >= 0 || beside ? took : 0;
     o->job.restart = a->restart + took;
+    return STATUS_OK;
 }
 
 /* Saves and lost work at this interval, as a share of the time. */
@@ -92,7 +94,7 @@ status outlook_of(const struct mesh_plan *p, const struct mesh_result *r, double
     o.storage = a->storage > 0 ? a->storage : devices * OUTLOOK_STORAGE;
     o.job =
         (struct goodput_job){.devices = devices, .mtbf = a->mtbf * 3600, .detect = a->detect, .least = step};
-    set_saves(p, a, &o);
+    TRY(set_saves(p, r, a, &o));
     o.goodput = goodput_of(&o.job, a->interval > 0 ? a->interval : interval_of(&o.job, step, whole));
     o.seconds = o.goodput.trains > 0 ? whole * step / o.goodput.trains : INFINITY;
     o.device_hours = o.seconds * devices / 3600;

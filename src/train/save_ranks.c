@@ -1,22 +1,24 @@
 #include "train/save_ranks.h"
 #include "base/clock.h"
-#include "base/int_math.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/shared.h"
+#include "optim/saved_state.h"
 #include "train/state.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { PAGE = 4096, POLL_NS = 100 * 1000 };
+enum { POLL_NS = 100 * 1000 };
 static const double COPY_S = 600; /* timeout: a copy takes seconds, and a lost rank is noticed earlier */
 
 struct rank_copy {
     _Alignas(64) _Atomic int64_t number; /* the last save for which the rank has made its copy */
     int64_t bad;
 };
+_Static_assert(sizeof(struct rank_copy) == SAVED_STATE_MARK, "the planner counts as many bytes");
 
 /* Host memory that a rank needs for its copy, and memory that it uses already. */
 struct need {
@@ -24,15 +26,10 @@ struct need {
     double taken;
 };
 
-static int64_t pages(int64_t bytes)
-{
-    return int64_round_up(bytes, PAGE);
-}
-
 static status share(struct save_ranks *r, const struct need *all, int ranks)
 {
     char a[32], b[32];
-    int64_t at = pages((int64_t)sizeof *r->state * ranks);
+    int64_t at = saved_state_pages((int64_t)sizeof *r->state * ranks);
     double sum = 0;
     for (int i = 0; i < ranks; i++) sum += (double)all[i].bytes + all[i].taken;
     for (int i = 0; i < ranks; i++) at += all[i].bytes;
@@ -40,6 +37,7 @@ static status share(struct save_ranks *r, const struct need *all, int ranks)
         return FAIL(STATUS_FIT, "run and copies take %s of the host's %s", text_bytes(a, sum),
                     text_bytes(b, plan_host_bytes()));
     r->bytes = (size_t)at;
+    log_detail("memory for checkpoints: %lld bytes that %d ranks share", (long long)at, ranks);
     return comm_shared_open(r->world, r->bytes, &r->base);
 }
 
@@ -47,7 +45,7 @@ status save_ranks_open(struct save_ranks *r, struct trainer *t, struct arena *me
 {
     const int ranks = comm_ranks(t->mesh.world), me = comm_rank(t->mesh.world);
     const struct need mine = {
-        .bytes = pages((int64_t)state_bytes(t)),
+        .bytes = saved_state_pages((int64_t)state_bytes(t)),
         .taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak)};
     struct need all[COMM_RANKS_MAX];
     r->world = t->mesh.world;
@@ -56,7 +54,7 @@ status save_ranks_open(struct save_ranks *r, struct trainer *t, struct arena *me
     MEMORY_CHECK(r->copies, "no memory for the places of %d copies", ranks);
     TRY(share(r, all, ranks));
     r->state = r->base;
-    char *at = (char *)r->base + pages((int64_t)sizeof *r->state * ranks);
+    char *at = (char *)r->base + saved_state_pages((int64_t)sizeof *r->state * ranks);
     for (int i = 0; i < ranks; i++) {
         r->copies[i] = at;
         at += all[i].bytes;

@@ -1,5 +1,6 @@
 #include "train/state_int.h"
 #include "model/master_weights.h"
+#include "optim/saved_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,8 @@ void state_list(struct state *s)
 size_t state_array_bytes(const struct state *s, const struct state_array *a)
 {
     const struct params *p = &s->t->decoder.params;
-    const bool whole =
-        a == s->list && p->dt != DTYPE_BF16 && p->zero < 3; /* weights that are their own masters */
-    return (size_t)((a->second ? p->total_v : whole ? p->total : p->own) / a->block) * dtype_bytes(a->dt);
+    const int64_t count = a->second ? p->total_v : a == s->list ? saved_state_masters(p) : p->own;
+    return (size_t)(count / a->block) * dtype_bytes(a->dt);
 }
 
 size_t state_map_bytes(const struct state *s)
@@ -98,19 +98,12 @@ static void list_fp8(struct state *s)
 
 /* ---- arrays */
 
-/* Whether this rank saves anything: of several replicas only the first one does. */
-static bool saves(const struct trainer *t)
-{
-    const bool experts = mesh_ep(&t->mesh.shape) > 1 && mesh_data_of(&t->mesh, true).replica == 0;
-    return experts || mesh_replica(&t->mesh) == 0;
-}
-
 /* Allocates memory for copies of what the next optimizer step changes, and copies the little that forward and backward
  * change. */
 static status open_copies(struct state *s, struct arena *memory)
 {
     struct stream *stream = s->t->exec.stream;
-    for (int i = 0; i < STATE_ARRAYS && saves(s->t); i++)
+    for (int i = 0; i < STATE_ARRAYS && saved_state_mine(&s->t->mesh); i++)
         if (s->list[i].device)
             s->arrays[i] = arena_take(memory, state_array_bytes(s, &s->list[i]), s->list[i].prefix);
     TRY(state_open_map(s, STATE_SAVE));
@@ -159,12 +152,7 @@ status state_capture(const struct state *s)
 
 size_t state_bytes(struct trainer *t)
 {
-    struct state s = {.t = t};
-    struct arena count = {.name = "snapshot"};
-    state_list(&s);
-    for (int i = 0; i < STATE_ARRAYS && saves(t); i++)
-        if (s.list[i].device) (void)arena_take(&count, state_array_bytes(&s, &s.list[i]), s.list[i].prefix);
-    return count.peak;
+    return saved_state_bytes(&t->decoder.params, &t->mesh);
 }
 
 static status open_arrays(struct state *s, enum state_use use)

@@ -1,0 +1,66 @@
+/* What checkpoints that are written beside training take in the host's memory. */
+#include "optim/saved_state.h"
+#include "plan/mesh_plan_int.h"
+
+#include <math.h>
+
+/* Of one rank's masters and moments. */
+static status copy_of(const struct mesh_plan *p, const struct mesh_result *r, int rank, int64_t *bytes)
+{
+    struct spec copy = p->spec;
+    struct decoder d;
+    struct rank_state state;
+    struct activations a = {0};
+    struct memory m = {0};
+    const struct mesh_variant *v = &r->variant;
+    const struct mesh mesh = mesh_place(&v->mesh, rank);
+    copy.run.train_micro_batch = v->micro_batch, copy.run.train_recompute = (int)v->recompute;
+    struct plan_lay_args args = plan_args(&copy, &mesh);
+    args.ops = &p->ops, args.kind = p->cluster.machine->kind, args.state_alone = true;
+    if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(&copy);
+    TRY(decoder_init(&d, &copy.model, &mesh));
+    const status st = plan_lay(&m, &d, &state, &a, &args);
+    if (st == STATUS_OK) *bytes = (int64_t)saved_state_bytes(&d.params, &mesh);
+    activations_fini(&a);
+    decoder_fini(&d);
+    return st;
+}
+
+bool mesh_saves_beside(const struct mesh_plan *p)
+{
+    const int host = p->cluster.machine->kind == DEV_CUDA ? cluster_host(&p->cluster) : p->cluster.node;
+    return p->spec.run.ckpt_async && p->cluster.devices <= host;
+}
+
+/* Whether the run allocates them: a GPU's are pinned from the start on, if a save comes before the last one. */
+static bool copies(const struct mesh_plan *p)
+{
+    const struct run_spec *run = &p->spec.run;
+    const bool endless = run->train_steps == SPEC_ENDLESS;
+    if (!mesh_saves_beside(p)) return false;
+    if (p->cluster.machine->kind != DEV_CUDA) return true;
+    return run->ckpt_every > 0 && (endless || (spec_step_count(&p->spec) - 1) / run->ckpt_every > 0);
+}
+
+status mesh_save_copies(const struct mesh_plan *p, const struct mesh_result *r, double *bytes)
+{
+    const int ranks = mesh_ranks(&r->variant.mesh);
+    int64_t sum = ranks > 1 ? saved_state_pages((int64_t)SAVED_STATE_MARK * ranks) : 0, one = 0;
+    *bytes = 0;
+    if (!copies(p)) return STATUS_OK;
+    for (int i = 0; i < ranks; i++) {
+        TRY(copy_of(p, r, i, &one));
+        sum += ranks > 1 ? saved_state_pages(one) : one;
+    }
+    *bytes = (double)sum;
+    return STATUS_OK;
+}
+
+double mesh_save_misses(const struct mesh_plan *p, const struct mesh_result *r, double copies)
+{
+    const bool gpu = p->cluster.machine->kind == DEV_CUDA;
+    const double ranks = mesh_ranks(&r->variant.mesh),
+                 have = ranks * (gpu ? mesh_host_max(p) : p->bytes),
+                 taken = ranks * (gpu ? mesh_host_bytes(p, r) : mesh_result_bytes(r));
+    return copies > 0 ? fmax(0, copies + taken - have) : 0;
+}
