@@ -21,9 +21,13 @@ static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows
         for (int64_t j = cols.begin; j < cols.end; j++)
             t->b[k - ks.begin][j - cols.begin] =
                 get(g->b.data, g->b.trans ? j * g->k + k : k * g->n + j, g->b.dt);
+    const int64_t n = cols.end - cols.begin;
     for (int64_t i = 0; i < rows.end - rows.begin; i++)
-        for (int64_t k = 0; k < ks.end - ks.begin; k++)
-            for (int64_t j = 0; j < TILE; j++) t->c[i][j] += t->a[i][k] * t->b[k][j];
+        for (int64_t k = 0; k < ks.end - ks.begin; k++) {
+            const double *b = t->b[k], a = t->a[i][k]; /* pointers: sanitizers check each index of an array of arrays */
+            double *c = t->c[i];
+            for (int64_t j = 0; j < n; j++) c[j] += a * b[j];
+        }
 }
 
 static void tile_store(const struct gemm_args *g, const struct tile *t, struct span rows, struct span cols)
