@@ -1,4 +1,5 @@
 #include "nn/head.h"
+#include "tensor/param_operand.h"
 
 /* Each chunk costs one pass over dW [V, D], so chunks are large; logits_max bounds their memory. */
 static int64_t chunk_tokens(int64_t vocab, int64_t logits_max)

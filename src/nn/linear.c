@@ -3,6 +3,7 @@
 #include "nn/linear_current.h"
 #include "nn/sequence_parallel.h"
 #include "parallel/fp8.h"
+#include "tensor/param_operand.h"
 
 #include <stdlib.h>
 
@@ -138,6 +139,8 @@ static struct operand weight_operand(const struct linear *m, enum gemm_pass pass
                                      const struct exec *r)
 {
     if (linear_current(m, rows, r)) return linear_current_form(m, pass, FP8_W, rows, r);
+    CHECK(r->params->zero < 3 || linear_fp8(m, rows, r) == linear_fp8(m, 0, r),
+          "a GEMM of %lld rows reads values of a weight that is all-gathered as codes", (long long)rows);
     return linear_fp8(m, rows, r) ? params_operand_fp8(r->params, m->w, pass)
                                   : params_operand(r->params, m->w, pass);
 }

@@ -1,6 +1,7 @@
 #include "nn/moe_fp8.h"
 #include "nn/moe.h"
 #include "parallel/fp8.h"
+#include "tensor/param_operand.h"
 
 /* Number in params.fp8 of an expert matrix; -1: none. */
 static int fp8_of(int row, const struct params *p)

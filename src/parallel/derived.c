@@ -126,6 +126,58 @@ static status refresh_f32(const struct derived_refresh *a)
     return STATUS_OK;
 }
 
+/* ---- DERIVED_WHOLE: ZeRO 3 alone */
+
+static bool has_whole(const struct params *p, int row)
+{
+    return p->rows[row].derived[DERIVED_WHOLE] && p->units[p->rows[row].unit].is_local;
+}
+
+/* Elements that each rank sends: as many as the rank with the most has. */
+static int64_t whole_each(const struct params *p)
+{
+    int64_t most = 0;
+    for (int shard = 0; shard < p->shards; shard++) {
+        int64_t sum = 0;
+        for (int i = 0; i < p->count; i++) {
+            const struct param_local_range h = params_local_range_of(p, i, shard);
+            if (has_whole(p, i)) sum += h.to - h.from;
+        }
+        if (sum > most) most = sum;
+    }
+    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+/* Between a rank's parts of the rows, one after the other, and where the rows are. */
+enum whole_way { WHOLE_PACK, WHOLE_UNPACK };
+static status move_whole(const struct derived_refresh *a, int shard, char *packed, enum whole_way way)
+{
+    const struct params *p = a->params;
+    const size_t each = dtype_bytes(p->dt);
+    for (int i = 0; i < p->count; i++) {
+        const struct param_local_range h = params_local_range_of(p, i, shard);
+        const size_t bytes = (size_t)(h.to - h.from) * each;
+        if (!has_whole(p, i) || bytes == 0) continue;
+        char *row = params_weight(p, i), *own = (char *)p->weight + (size_t)h.weight * each;
+        TRY(way == WHOLE_PACK ? dev_copy(a->stream, packed, own, bytes)
+                              : dev_copy(a->stream, row + (size_t)h.from * each, packed, bytes));
+        packed += bytes;
+    }
+    return STATUS_OK;
+}
+
+static status gather_whole(const struct derived_refresh *a)
+{
+    const struct params *p = a->params;
+    const size_t bytes = (size_t)whole_each(p) * dtype_bytes(p->dt);
+    char *all = a->scratch, *mine = all + (size_t)p->shard * bytes;
+    TRY(move_whole(a, p->shard, mine, WHOLE_PACK));
+    TRY(comm_all_gather(a->shards, "weights beside FP8 codes", mine, all, bytes, a->stream));
+    for (int shard = 0; shard < p->shards; shard++)
+        TRY(move_whole(a, shard, all + (size_t)shard * bytes, WHOLE_UNPACK));
+    return STATUS_OK;
+}
+
 /* ---- all copies */
 
 status derived_refresh(const struct derived_refresh *a)
@@ -134,6 +186,9 @@ status derived_refresh(const struct derived_refresh *a)
         if (a->params->derived[d].bytes == 0) continue;
         switch (d) {
         case DERIVED_F32: TRY(refresh_f32(a)); break;
+        case DERIVED_WHOLE: /* after each of the other events under ZeRO */
+            if (a->event == DERIVED_GATHER) TRY(gather_whole(a));
+            break;
         case DERIVED_F8: /* with its transpose, by one pass */
         case DERIVED_F8_T: break;
         case DERIVED_COUNT: break;
@@ -151,6 +206,9 @@ size_t derived_scratch(const struct params *p)
         case DERIVED_F32:
             bytes =
                 comm_all_reduce_scratch(p->shards, p->derived[d].bytes / (int64_t)sizeof(float), DTYPE_F32);
+            break;
+        case DERIVED_WHOLE:
+            if (p->derived[d].bytes > 0) bytes = (size_t)(p->shards * whole_each(p)) * dtype_bytes(p->dt);
             break;
         case DERIVED_F8:
         case DERIVED_F8_T:

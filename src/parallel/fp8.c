@@ -1,5 +1,6 @@
 #include "parallel/fp8.h"
 #include "dev/dev.h"
+#include "tensor/param_operand.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -100,8 +101,31 @@ static void claim(struct params *p, int i)
         return;
     }
     row->fp8 = p->fp8.count;
-    row->derived[DERIVED_F8] = row->derived[DERIVED_F8_T] = true;
+    row->derived[DERIVED_F8] = row->derived[DERIVED_F8_T] = p->zero < 3;
     p->fp8.row[p->fp8.count++] = i;
+}
+
+/* ZeRO 3: whether a unit's codes are all-gathered. Its other rows are then whole on every rank: at most this share. */
+enum { WHOLE_SHARE = 8 };
+static bool moves_codes(const struct params *p, const struct param_unit *u)
+{
+    int64_t codes = 0, others = 0;
+    for (int i = u->first; i < u->last; i++)
+        *(p->rows[i].fp8 < 0 ? &others : &codes) += params_room(&p->rows[i]);
+    return codes > 0 && others * WHOLE_SHARE <= codes;
+}
+
+/* ZeRO 3: the rows that are whole beside the codes, and norms, of which bounds are computed between steps. Other stages
+ * do not read these flags; the planner does. */
+static void claim_whole(struct params *p)
+{
+    for (int u = 0; u < p->unit_count; u++) p->units[u].moves_codes = moves_codes(p, &p->units[u]);
+    for (int i = 0; i < p->count; i++) {
+        struct param *row = &p->rows[i];
+        if (row->fp8 < 0 && p->units[row->unit].moves_codes) row->derived[DERIVED_WHOLE] = true;
+        if (row->fp8 >= 0 && row->norm.w >= 0) p->rows[row->norm.w].derived[DERIVED_WHOLE] = true;
+        if (row->fp8 >= 0 && row->norm.b >= 0) p->rows[row->norm.b].derived[DERIVED_WHOLE] = true;
+    }
 }
 
 status fp8_claim(struct params *p, const char *exclude)
@@ -122,6 +146,7 @@ status fp8_claim(struct params *p, const char *exclude)
         return FAIL(STATUS_CONFIG,
                     "no linear is left that computes with codes: fp8.exclude and nvfp4.keep_bf16 keep all in "
                     "bf16; use train.precision: bf16");
+    if (p->recipe == RECIPE_FP8) claim_whole(p);
     return STATUS_OK;
 }
 
@@ -242,6 +267,30 @@ static status bound_scales(const struct exec *r)
     return STATUS_OK;
 }
 
+/* ZeRO 3: a pass over this rank's part of one weight: its amax alone, or its codes, if they are all-gathered. */
+static status quantize_part(const struct exec *r, int linear, bool codes)
+{
+    const struct params *p = r->params;
+    const int row = p->fp8.row[linear];
+    const struct param_unit *u = &p->units[p->rows[row].unit];
+    const struct param_local_range h = params_local_range(p, row);
+    const int64_t count = h.to - h.from;
+    struct quantized q = fp8_quantized(&p->fp8, FP8_W, linear, NULL, NULL);
+    if (count == 0 || (codes && !u->moves_codes)) return STATUS_OK;
+    CHECK(count % PARAM_ALIGN == 0, "%s: a part of %lld elements", p->rows[row].name, (long long)count);
+    if (codes) {
+        q.codes = (char *)p->derived[DERIVED_F8].data + u->codes_at + (h.weight - u->shard_offset);
+        q.amax = NULL;
+    }
+    return r->ops->quantize(
+        &(struct quantize_args){.x = (const char *)p->weight + (size_t)h.weight * dtype_bytes(p->dt),
+                                .q = q,
+                                .rows = count / PARAM_ALIGN,
+                                .n = PARAM_ALIGN,
+                                .dt = p->dt},
+        r->stream);
+}
+
 /* A pass over one weight: its amax alone, or its codes and their transpose. */
 static status quantize_weight(const struct exec *r, int linear, bool codes)
 {
@@ -249,9 +298,10 @@ static status quantize_weight(const struct exec *r, int linear, bool codes)
     const int row = p->fp8.row[linear];
     const struct param *w = &p->rows[row];
     struct quantized q = fp8_quantized(&p->fp8, FP8_W, linear, NULL, NULL);
+    if (p->zero == 3) return quantize_part(r, linear, codes);
     if (codes) {
-        q.codes = (char *)p->derived[DERIVED_F8].data + w->derived_at[DERIVED_F8];
-        q.codes_t = (char *)p->derived[DERIVED_F8_T].data + w->derived_at[DERIVED_F8_T];
+        q.codes = params_codes(p, row, false);
+        q.codes_t = params_codes(p, row, true);
         q.amax = NULL;
     }
     return r->ops->quantize(

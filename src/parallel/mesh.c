@@ -124,6 +124,20 @@ static status check_tensor_run(const struct spec *s)
     return STATUS_OK;
 }
 
+/* ZeRO 3 with FP8 moves codes, or values: which GEMMs read does not depend on the micro-batch. */
+static status check_codes_rows(const struct spec *s, const struct mesh_shape *m)
+{
+    const struct run_spec *r = &s->run;
+    const int64_t ranks = (int64_t)m->tp * mesh_cp(m),
+                  tokens = (r->train_micro_batch > 0 ? r->train_micro_batch : 1) * r->train_sequence_length;
+    if (precision_recipe(r) != RECIPE_FP8 || m->zero < 3 || tokens % (16 * ranks) == 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "parallel.zero 3 with train.precision fp8: %lld tokens of a micro-batch (train.micro_batch x "
+                "train.sequence_length) are no multiple of %lld, 16 for each rank that shares them; use "
+                "parallel.zero 2, or other lengths",
+                (long long)tokens, (long long)(16 * ranks));
+}
+
 /* What ZeRO does not support. */
 static status check_zero(const struct spec *s, const struct mesh_shape *m)
 {
@@ -153,10 +167,6 @@ static status check_codes(const struct spec *s, const struct mesh_shape *m)
                     "set it to 1, "
                     "or use train.precision fp8 with fp8.recipe bound",
                     m->tp, precision_codes_name(&s->run, name));
-    if (recipe == RECIPE_FP8 && m->zero == 3)
-        return FAIL(STATUS_CONFIG,
-                    "parallel.zero 3: no rank has the whole weights of which train.precision fp8 "
-                    "makes codes; use parallel.zero 2, or train.precision bf16");
     if (m->pp > 1 && m->schedule == PIPELINE_ZB_H1)
         return FAIL(STATUS_CONFIG,
                     "parallel.schedule zb_h1 keeps the values of which weight gradients are made, and "
@@ -304,6 +314,10 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "bf16, or "
                     "set machine.device to cpu",
                     mesh_ep(m) > 1 ? "expert" : "context", mesh_ep(m) > 1 ? mesh_ep(m) : mesh_cp(m));
+    if (precision_recipe(&s->run) == RECIPE_FP8 && m->zero == 3)
+        return FAIL(STATUS_CONFIG,
+                    "train.precision fp8 with parallel.zero 3 is built for CPU ranks so far: use "
+                    "parallel.zero 2, or set machine.device to cpu");
     if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
                     "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "
@@ -393,6 +407,7 @@ status mesh_shape(const struct spec *s, int ranks, struct mesh_shape *out)
     TRY(mesh_check(s, out));
     TRY(check_context_run(s));
     TRY(check_tensor_run(s));
+    TRY(check_codes_rows(s, out));
     return read_stages(s, out);
 }
 

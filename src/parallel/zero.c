@@ -56,6 +56,7 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
     invalidate(&z->weights);
     invalidate(&z->grads);
     if (p->zero > 0) z->scratch = arena_take(l->param, derived_scratch(p), "scratch of derived weights");
+    if (p->zero == 3) zero_codes_lay(&z->codes, p, l->param);
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];
@@ -117,14 +118,19 @@ static const void *own_part(const struct params *p, int unit)
     return (const char *)p->weight + (size_t)p->units[unit].shard_offset * dtype_bytes(p->dt);
 }
 
-static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
+static status gather_on(const struct zero *z, int unit, void *whole, const void *part, dev_stream s)
 {
     const struct params *p = z->params;
     const struct param_unit *u = &p->units[unit];
     const size_t bytes = (size_t)(u->count / u->shards) * dtype_bytes(p->dt);
+    return comm_all_gather(mesh_data_of(z->mesh, u->experts).inside, "weights", part, whole, bytes, s);
+}
+
+static status gather_unit(struct zero *z, int unit, void *whole, const void *part)
+{
     dev_stream s;
     TRY(collective_stream(z, &s));
-    return comm_all_gather(mesh_data_of(z->mesh, u->experts).inside, "weights", part, whole, bytes, s);
+    return gather_on(z, unit, whole, part, s);
 }
 
 /* Derived copies of weights: from what this rank holds to whole rows on every rank. */
@@ -187,21 +193,48 @@ status zero_end(struct zero *z)
     return join(z);
 }
 
-/* Starts the all-gather of a unit's weights into its slot, unless it holds them. */
-static status prefetch(struct zero *z, int unit)
+/* All-gathers a unit's weights into its slot: their values, or codes. */
+static status gather_into(struct zero *z, int unit, struct zero_slot *s, dev_stream stream)
+{
+    const struct zero_codes_at at = {z->params, z->ops, unit, s->data, stream};
+    switch (zero_codes_form(z->params, unit)) {
+    case ZERO_VALUES: return gather_on(z, unit, s->data, own_part(z->params, unit), stream);
+    case ZERO_CODES_MADE:
+        TRY(gather_on(z, unit, s->data, own_part(z->params, unit), stream));
+        return zero_codes_make(&z->codes, &at);
+    case ZERO_CODES_MOVED:
+        return zero_codes_gather(&z->codes, &at,
+                                 mesh_data_of(z->mesh, z->params->units[unit].experts).inside);
+    }
+    return STATUS_OK;
+}
+
+/* Starts the all-gather of a unit's weights into its slot, unless it holds them. Of codes, backward also reads the
+ * transposes. */
+static status prefetch(struct zero *z, int unit, enum unit_use use)
 {
     struct params *p = z->params;
     struct zero_slot *s = slot_of(z, &z->weights, unit);
-    if (s->unit == unit) return STATUS_OK;
-    if (s->unit >= 0) p->units[s->unit].weight = NULL;
-    TRY(gather_unit(z, unit, s->data, own_part(p, unit)));
+    const bool holds = s->unit == unit, transpose = use == UNIT_BACKWARD &&
+                                                    zero_codes_form(p, unit) == ZERO_CODES_MOVED &&
+                                                    !(holds && s->transposed);
+    dev_stream stream;
+    if (holds && !transpose) return STATUS_OK;
+    TRY(collective_stream(z, &stream));
+    if (!holds) {
+        if (s->unit >= 0) p->units[s->unit].weight = NULL;
+        TRY(gather_into(z, unit, s, stream));
+    }
+    if (transpose)
+        TRY(zero_codes_transpose(&z->codes, &(struct zero_codes_at){p, z->ops, unit, s->data, stream}));
     s->unit = unit;
+    s->transposed = transpose;
     return record(z, &s->done, &s->busy);
 }
 
-static status load_unit(struct zero *z, int unit)
+static status load_unit(struct zero *z, int unit, enum unit_use use)
 {
-    TRY(prefetch(z, unit));
+    TRY(prefetch(z, unit, use));
     struct zero_slot *s = use_slot(z, &z->weights, unit);
     z->params->units[unit].weight = s->data;
     return wait_for(z, &s->done, &s->busy);
@@ -256,8 +289,9 @@ static status enter_unit(struct zero *z, int unit, enum unit_use use)
     if (z->params->zero == 3 && !weights_only) {
         const int next = next_unit(z, unit, use);
         /* the backward of embeddings and n-gram tables reads no weights */
-        if (use == UNIT_FORWARD || (unit > 0 && (u->block_unit == 0 || u->experts))) TRY(load_unit(z, unit));
-        if (next >= 0) TRY(prefetch(z, next));
+        if (use == UNIT_FORWARD || (unit > 0 && (u->block_unit == 0 || u->experts)))
+            TRY(load_unit(z, unit, use));
+        if (next >= 0) TRY(prefetch(z, next, use));
     }
     if (use == UNIT_BACKWARD) TRY(begin_gradient(z, unit));
     return weights_only ? move_kept(z, unit, RESTORE) : STATUS_OK;
@@ -336,6 +370,7 @@ status zero_open(struct zero *z, const struct zero_open *a)
     if (z->params->zero == 0) return STATUS_OK;
     z->hooks = (struct unit_hooks){.ctx = z, .unshard = enter, .reshard = leave, .after_update = moved};
     z->params->hooks = &z->hooks;
+    if (z->params->zero == 3) TRY(zero_codes_open(&z->codes, z->params, z->side_stream->main));
     TRY(side_stream_event_open(z->side_stream, &z->losses_done));
     for (int s = 0; s < ZERO_SLOTS; s++) {
         TRY(side_stream_event_open(z->side_stream, &z->weights.slot[s].done));

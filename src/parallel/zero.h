@@ -21,6 +21,8 @@
  * collectives on the step's stream, they use that stream in the same order and do not overlap. A slot is read or
  * refilled only after its collective has ended; zero_end waits for all of them.
  *
+ * In FP8 stage 3 all-gathers codes (zero_codes.h).
+ *
  * The sums are those of grad_reduce.h in the same order, so the stage does not change a bit. Under stages 2 and 3 ranks
  * are the deepest level of the tree: each takes consecutive micro-batches, and every micro-batch is a group of its
  * own. */
@@ -28,6 +30,7 @@
 #define INGOT_PARALLEL_ZERO_H
 #include "parallel/side_stream.h"
 #include "parallel/grad_reduce.h"
+#include "parallel/zero_codes.h"
 
 enum { ZERO_SLOTS = 6 };
 /* Which gradients of a block a backward pass computes: WHOLE: all. Schedules that delay the GEMMs of weight gradients
@@ -37,6 +40,7 @@ enum zero_half { ZERO_WHOLE, ZERO_INPUTS, ZERO_WEIGHTS };
 struct zero_slot {
     void *data;
     int unit;                   /* the unit that the slot holds; -1: none */
+    bool transposed;            /* of weights in FP8: the transposes are there, too */
     bool busy;                  /* the side stream reads or writes the slot until `done` */
     struct event done;
 };
@@ -63,6 +67,7 @@ struct zero {
     int end;                    /* the unit that follows the blocks */
     bool embedding_resident;    /* embedding and end have a slot each: both are needed at once (tied head, MTP, HRM) */
     void *scratch;              /* for derived copies while they are all-gathered */
+    struct zero_codes codes;    /* stage 3 with FP8 */
 };
 
 /* Allocates the slots, from counting or real arenas, after the parameters. mesh NULL: one rank. */

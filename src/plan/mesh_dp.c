@@ -79,8 +79,13 @@ struct mesh_dp_cost mesh_dp_cost(const struct mesh_plan *p, const struct mesh_re
                            own = {stage->experts, stage->experts, mesh_dp_cp(v) / s->ep,
                                   mesh_expert_shards(v), v->tp * s->ep};
     const int ends = (rank == 0) + (rank == v->pp - 1);
-    const struct data_traffic x = data_traffic(p, v->zero, &all, stage->layers + ends, s->weight_bytes),
-                              y = data_traffic(p, v->zero, &own, stage->layers, s->weight_bytes);
+    /* Codes are a byte each. */
+    const double codes = dense > 0 ? stage->moved / dense : 0,
+                 codes_experts = stage->experts > 0 ? stage->moved_experts / stage->experts : 0;
+    const struct data_traffic x = data_traffic(p, v->zero, &all, stage->layers + ends,
+                                               s->weight_bytes - codes * (s->weight_bytes - 1)),
+                              y = data_traffic(p, v->zero, &own, stage->layers,
+                                               s->weight_bytes - codes_experts * (s->weight_bytes - 1));
     const bool each_micro = v->zero >= 2;
     const double sums = each_micro ? r->micros : 1, gathers = v->zero == 3 ? sums : 1;
     const double wait = p->assume.contention > 0 ? p->assume.contention * others_s(p, v, s, rank) : 0;

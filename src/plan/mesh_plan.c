@@ -287,7 +287,33 @@ static double muon_s(const struct mesh_plan *p, const struct mesh_shape *m, cons
 /* Parameters of the largest unit of each kind that a stage holds; dense: of tables with dense gradients. */
 struct largest {
     double layer, experts, table, dense, front, back, unit;
+    double staging, beside; /* FP8 under ZeRO 3: bytes of codes in transit; of whole rows beside codes */
 };
+
+/* The codes of a layer's units, of so many parameters with padding. */
+struct unit_codes {
+    const struct rank_share_codes *codes;
+    double count, experts;
+};
+static void add_codes(const struct mesh_result *r, struct mesh_stage *stage, const struct mesh_plan *p,
+                      const struct unit_codes *u, struct largest *most)
+{
+    const struct mesh_shape *m = &r->variant.mesh;
+    const struct rank_share_codes *c = u->codes;
+    const double moved = c->moves ? u->count : 0, experts = c->experts_move ? u->experts : 0;
+    if (m->zero < 3) {
+        stage->codes += c->bytes, stage->codes_s += c->seconds;
+        return;
+    }
+    stage->codes += moved / m->shard + experts / mesh_expert_shards(m) + c->beside;
+    stage->moved += moved, stage->moved_experts += experts;
+    most->staging = fmax(most->staging, fmax(c->largest, fmax(moved, experts)));
+    most->beside += c->beside;
+    /* Per micro-batch: rows are copied out of the gathered codes twice, and transposed once. */
+    const double bytes = 2 * (1 + 1) + (1 + 1);
+    stage->codes_s +=
+        c->seconds / m->shard + r->micros * bytes * (moved + experts) / p->cluster.machine->stream_rate;
+}
 
 /* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, the experts of one layer, and the ends of
  * the model, which share a slot unless both are in use at once (parallel/zero.h). */
@@ -303,6 +329,8 @@ static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, c
                  reduction_scratch(m, ranks / s->ep, mesh_expert_shards(m), most->experts));
     if (m->zero >= 2) stage->memory.buffers += (slots + most->dense + most->experts) * 4;
     if (m->zero >= 3) stage->unit_weights = (slots + most->table + most->experts) * s->weight_bytes;
+    /* Half of the rows beside codes are at the beginning of their unit: its first rank sends them for all. */
+    stage->memory.buffers += most->staging + m->shard * most->beside / 2;
     stage->memory.buffers += stage->unit_weights;
 }
 
@@ -358,8 +386,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     stage->count = (first ? front : 0) + (last ? back + (double)s->modules * module : 0);
     if (last) stage->experts = (double)s->modules * module_experts, most.experts = module_experts;
     if (last && !first) stage->count += padded(&v->mesh, s->count_tied);
-    if (last) stage->codes += (double)s->modules * s->codes_module;
-    if (last) stage->codes_s += (double)s->modules * s->codes_module_s;
+    for (int64_t i = 0; last && i < s->modules; i++)
+        add_codes(r, stage, p, &(struct unit_codes){&s->codes_module, module, module_experts}, &most);
     m->scratch = last ? s->scratch_last : s->scratch_head;
     for (int c = 0; c < v->mesh.chunks; c++) {
         const struct mesh_range layers = mesh_stage_range(&v->mesh, s->layers, c * v->mesh.pp + rank);
@@ -386,7 +414,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             else
                 most.dense = fmax(most.dense, padded(&v->mesh, l->table));
             stage->rows += l->rows, stage->row_bytes += l->row_bytes;
-            stage->codes += l->codes, stage->codes_s += l->codes_s;
+            add_codes(r, stage, p, &(struct unit_codes){&l->codes, padded(&v->mesh, l->count), experts},
+                      &most);
         }
         act += chunk;
         set = fmax(set, chunk);

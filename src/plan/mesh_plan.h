@@ -58,6 +58,7 @@ struct mesh_stage {
                                        rank_share.h */
     double host;                /* bytes of optimizer state in host memory */
     double codes, codes_s;      /* FP8: bytes of the codes of its weights; seconds per step to make them */
+    double moved, moved_experts; /* of count - experts, and of experts: parameters that ZeRO 3 all-gathers as codes */
     struct mesh_memory memory;
     double first_bytes;         /* of its first rank, of mesh_plan_lay; the memory is of its fullest */
     double unit_weights;        /* of memory.buffers: whole weights of units (ZeRO 3) */

@@ -239,9 +239,9 @@ static void print_stages(const struct mesh_plan *p, const struct mesh_result *r)
     double codes = 0;
     for (int i = 0; i < r->variant.mesh.pp; i++) codes = fmax(codes, r->stages[i].codes);
     if (codes > 0)
-        printf(
-            "  weights hold up to %s of FP8 codes and their transposes: 2 bytes per parameter of a linear\n",
-            text_bytes(a, codes));
+        printf("  weights hold up to %s of FP8 codes%s\n", text_bytes(a, codes),
+               r->variant.mesh.zero == 3 ? " of this rank's shards, and of norms that are whole beside them"
+                                         : " and their transposes: 2 bytes per parameter of a linear");
     if (overlay_apart(&p->spec.model, &r->variant.mesh, r->micros) == NULL)
         printf("  gradients lie among the activations, where those of blocks behind were\n");
 }

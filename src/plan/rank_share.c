@@ -146,16 +146,22 @@ static struct layer_fp8 fp8_of(const struct decoder *d, const struct block *b, b
     return all;
 }
 
-/* Bytes of the codes of a block's weights, and their seconds. Its experts may be in a unit of their own. */
-static void codes_of(const struct params *p, int unit, const struct machine *m, double *bytes,
-                     double *seconds)
+/* Of a block's weights. Its experts may be in a unit of their own. */
+static struct rank_share_codes codes_of(const struct params *p, int unit, const struct machine *m)
 {
+    struct rank_share_codes c = {.moves = p->units[unit].moves_codes};
     for (int i = 0; i < p->count; i++) {
-        const int of = p->rows[i].unit;
-        if (p->rows[i].fp8 < 0 || (p->units[of].experts ? p->units[of].block_unit : of) != unit) continue;
-        *bytes += 2 * (double)p->rows[i].count;
-        *seconds += layer_times_codes(m, (double)p->rows[i].count);
+        const struct param *row = &p->rows[i];
+        const struct param_unit *of = &p->units[row->unit];
+        if ((of->experts ? of->block_unit : row->unit) != unit) continue;
+        if (row->derived[DERIVED_WHOLE]) c.beside += (double)params_room(row) * (double)dtype_bytes(p->dt);
+        if (row->fp8 < 0) continue;
+        c.experts_move |= of->experts && of->moves_codes;
+        c.bytes += 2 * (double)row->count;
+        c.largest = fmax(c.largest, 2 * (double)params_room(row));
+        c.seconds += layer_times_codes(m, (double)row->count);
     }
+    return c;
 }
 
 static void count_codes(struct rank_share *s, const struct decoder *d, const struct machine *m)
@@ -164,11 +170,11 @@ static void count_codes(struct rank_share *s, const struct decoder *d, const str
     for (int64_t i = 0; i < s->layers; i++) {
         struct rank_share_layer *l = &s->layer[i];
         l->fp8 = fp8_of(d, &d->blocks[i], s->stream_codes > 0 && !s->staged);
-        codes_of(p, (int)i + 1, m, &l->codes, &l->codes_s);
+        l->codes = codes_of(p, (int)i + 1, m);
     }
     if (d->spec.mtp_depth == 0) return;
     s->fp8_module = fp8_of(d, &d->mtp[0].block, false);
-    codes_of(p, d->mtp[0].unit, m, &s->codes_module, &s->codes_module_s);
+    s->codes_module = codes_of(p, d->mtp[0].unit, m);
 }
 
 static void count_reads(struct rank_share *s, const struct decoder *d, const struct sparse_grad *t)
@@ -408,14 +414,15 @@ static status lay_bytes(struct rank_share *s, const struct spec *spec, const str
     s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count =
                s->count_first + s->count_last + (double)s->modules * (s->count_module + s->experts_module),
-           layers = 0, tables = 0, row_bytes = 0, matrices = 0, codes = (double)s->modules * s->codes_module,
+           layers = 0, tables = 0, row_bytes = 0, matrices = 0,
+           codes = (double)s->modules * s->codes_module.bytes,
            summed = s->summed_last + (double)s->modules * s->summed_module;
     for (int64_t i = 0; i < s->layers; i++) {
         count += s->layer[i].count + s->layer[i].table + s->layer[i].experts;
         layers += s->layer[i].act, summed += s->layer[i].summed;
         row_bytes += s->layer[i].row_bytes;
         matrices += s->layer[i].matrices + s->layer[i].expert_matrices;
-        codes += s->layer[i].codes;
+        codes += s->layer[i].codes.bytes;
         if (a->sparse) tables += s->layer[i].table;
     }
     s->moments.second = 1 - matrices / count;

@@ -6,6 +6,13 @@
 #include "plan/exchange.h"
 #include "plan/mesh_plan.h"
 
+/* The codes of a layer's weights. */
+struct rank_share_codes {
+    double bytes, seconds;      /* of codes and transposes of whole weights; per step to make them */
+    bool moves, experts_move;   /* ZeRO 3: its unit is all-gathered as codes; its unit of experts */
+    double beside;              /* ZeRO 3: bytes of rows that every rank has whole beside codes: zero_codes.h */
+    double largest;             /* bytes of codes and transpose of its largest weight */
+};
 struct rank_share_layer {
     double count, summed;       /* parameters with padding; those with partial gradients, all-reduced over tp
                                    (parallel/tp_grad.h) */
@@ -19,8 +26,7 @@ struct rank_share_layer {
     struct layer_times times;   /* of a micro-batch */
     double overlap;             /* fraction of its tp communication that overlaps GEMMs, if the machine supports it */
     struct layer_fp8 fp8;       /* its linears that read codes */
-    double codes, codes_s;      /* bytes of its weights' codes, which every rank has whole; seconds per step to make
-                                   them */
+    struct rank_share_codes codes;
     double experts;             /* parameters of experts that ranks shard, which are a separate unit; else 0 */
     struct exchange context, dispatch; /* between context-parallel ranks; between expert-parallel ranks */
     double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
@@ -47,7 +53,7 @@ struct rank_share {
     double count_module, experts_module; /* of each MTP module; of its experts that ranks shard */
     struct exchange dispatch_modules;    /* of all MTP modules */
     struct layer_fp8 fp8_module;
-    double codes_module, codes_module_s; /* as of a layer */
+    struct rank_share_codes codes_module; /* as of a layer */
     double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
     bool stays;                 /* embedding and head are unsharded at the same time: zero.embedding_resident */
     double act_fixed, act_last, scratch_head, scratch_last; /* bytes: of every rank; of the MTP modules; of the head;

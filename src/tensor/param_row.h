@@ -39,6 +39,7 @@ enum split {
 /* Copies of master weights in other forms, which are remade whenever weights change (parallel/derived.h). */
 #define DERIVED_LIST(X)                                                                                                \
     X(F32, "weights in fp32")   /* full rows: decay rates, step sizes, router biases (params_exact) */                     \
+    X(WHOLE, "whole weights beside fp8 codes")  /* ZeRO 3 with FP8: full rows, norms and such (params_weight) */            \
     X(F8, "weights in fp8")     /* codes [out, in], which forward reads, of linears with param.fp8 */                       \
     X(F8_T, "weights in fp8, transposed")   /* [in, out], which dgrad reads */
 enum derived {

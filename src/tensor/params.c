@@ -270,11 +270,12 @@ static int64_t grid_of(const struct params *p, const struct param_unit *u)
 }
 
 /* Of a row's copy, with all that belongs to it. */
-static int64_t derived_bytes(enum derived d, const struct param *row)
+static int64_t derived_bytes(const struct params *p, enum derived d, const struct param *row)
 {
     int64_t bytes = 0;
     switch (d) {
     case DERIVED_F32: bytes = row->count * (int64_t)sizeof(float); break;
+    case DERIVED_WHOLE: bytes = p->zero == 3 ? params_room(row) * (int64_t)dtype_bytes(p->dt) : 0; break;
     case DERIVED_F8:
     case DERIVED_F8_T: bytes = row->count; break;
     case DERIVED_COUNT: break;
@@ -287,8 +288,16 @@ static void place_derived(struct params *p, struct param *row, const struct para
     for (enum derived d = 0; d < DERIVED_COUNT; d++) {
         row->derived_at[d] = p->derived[d].bytes;
         if (row->derived[d] && unit->is_local && params_copies(p))
-            p->derived[d].bytes += derived_bytes(d, row);
+            p->derived[d].bytes += derived_bytes(p, d, row);
     }
+}
+
+/* ZeRO 3: the codes of this rank's shard, a byte for each element of it. */
+static void place_codes(struct params *p, struct param_unit *unit)
+{
+    if (p->zero < 3 || !unit->moves_codes || !unit->is_local) return;
+    unit->codes_at = p->derived[DERIVED_F8].bytes;
+    p->derived[DERIVED_F8].bytes += unit->count / unit->shards;
 }
 
 /* Offsets: those of a unit that is elsewhere count from its beginning, too, but take no place. */
@@ -319,6 +328,7 @@ static void place_rows(struct params *p)
         unit->count = int64_round_up(at - unit->begin, p->zero ? unit->shards * unit->chunk_align : 1);
         if (unit->is_local)
             p->total += unit->count, p->own += p->zero ? unit->count / unit->shards : unit->count;
+        place_codes(p, unit);
         if (!params_sparse(p, u)) p->grad_count = p->total, p->grad_count_own = p->own;
     }
 }

@@ -165,20 +165,9 @@ static inline void *params_weight(const struct params *p, int row)
 {
     const struct param *r = &p->rows[row];
     const struct param_unit *u = &p->units[r->unit];
+    if (p->zero == 3 && r->derived[DERIVED_WHOLE] && u->is_local && p->derived[DERIVED_WHOLE].data)
+        return (char *)p->derived[DERIVED_WHOLE].data + r->derived_at[DERIVED_WHOLE];
     return u->weight ? (char *)u->weight + (size_t)(r->offset - u->begin) * dtype_bytes(p->dt) : NULL;
-}
-/* A weight [out, in] as operand b of a linear's GEMMs: transposed for y = x W^T, as it is stored for dx = dy W. */
-static inline struct operand params_operand(const struct params *p, int row, enum gemm_pass pass)
-{
-    return operand_at(params_weight(p, row), p->dt, pass == GEMM_FWD);
-}
-/* The same in FP8, for a row with param.fp8: the codes for forward, their transpose for dgrad. */
-static inline struct operand params_operand_fp8(const struct params *p, int row, enum gemm_pass pass)
-{
-    const struct param *r = &p->rows[row];
-    const enum derived which = pass == GEMM_FWD ? DERIVED_F8 : DERIVED_F8_T;
-    return operand_codes((char *)p->derived[which].data + r->derived_at[which], DTYPE_F8_E4M3,
-                         fp8_scale_inv(&p->fp8, FP8_W, r->fp8), true);
 }
 static inline void *params_grad(const struct params *p, int row)
 {

@@ -14,6 +14,9 @@ struct param_unit {
     int shards, shard;          /* ZeRO: number of ranks that shard one copy, and this rank's index; params_lay sets
                                    them */
     int64_t shard_offset;       /* where this rank's shard begins in the sharded arrays; params_lay sets it */
+    bool moves_codes;           /* ZeRO 3 with FP8: ranks keep codes of their shards, which are all-gathered instead of
+                                   the values (parallel/zero_codes.h); fp8_claim sets it */
+    int64_t codes_at;           /* where those of this rank begin in the copies DERIVED_F8; params_lay sets it */
     bool is_local;              /* this rank stores the unit */
     bool is_replica;            /* this rank holds a replica; the owner counts it in the gradient norm and saves it */
     int64_t begin, count, chunk_align; /* first element and number of elements in the flat arrays, with padding, and the

@@ -1,7 +1,9 @@
 #include "train/fp8_run.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "ops/precision.h"
 #include "parallel/fp8.h"
+#include "parallel/zero_codes.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -67,6 +69,17 @@ static bool set_uses(struct trainer *t)
     return changed;
 }
 
+static void log_gathers(const struct params *p)
+{
+    char a[32], b[32];
+    const struct zero_codes_sum sum = zero_codes_sum(p);
+    if (p->zero == 3)
+        log_info("fp8       ZeRO 3 all-gathers %s of codes and %s of bf16 per pass over the blocks: codes of "
+                 "%d of %d "
+                 "units",
+                 text_bytes(a, (double)sum.codes), text_bytes(b, (double)sum.values), sum.moved, sum.units);
+}
+
 void fp8_run_log(const struct trainer *t)
 {
     const struct fp8_linears *f = linears_of(t);
@@ -89,6 +102,7 @@ void fp8_run_log(const struct trainer *t)
     if (last != FP8_NEVER)
         log_info("fp8       up to step %lld GEMMs of %d linears are in bf16 and measure (fp8.warmup)",
                  (long long)last, f->count - codes);
+    if (codes > 0) log_gathers(&t->decoder.params);
 }
 
 status fp8_run_begin(struct trainer *t)

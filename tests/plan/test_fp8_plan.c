@@ -40,8 +40,8 @@ static struct laid laid_case(const struct mesh_shape *shapes, int count, int i)
     return c;
 }
 
-/* Codes of weights are whole on every rank; the codes of the stream's gradient have a place of their own without a pipeline, and belong to
- * each linear in one. */
+/* Codes of weights are whole on every rank, under ZeRO 3 those of its shard. The codes of the stream's gradient have a place of their own
+ * without a pipeline, and belong to each linear in one. */
 static void fp8_is_laid_out_as_a_run_does(void **state)
 {
     (void)state;
@@ -51,7 +51,10 @@ static void fp8_is_laid_out_as_a_run_does(void **state)
         {.pp = 2, .dp = 1, .tp = 1, .chunks = 2, .schedule = PIPELINE_INTERLEAVED},
         {.pp = 1, .dp = 1, .tp = 4},
         {.pp = 1, .dp = 4, .tp = 1, .zero = 1},
-        {.pp = 2, .dp = 2, .tp = 1, .zero = 2}};
+        {.pp = 2, .dp = 2, .tp = 1, .zero = 2},
+        {.pp = 1, .dp = 4, .tp = 1, .zero = 3},
+        {.pp = 2, .dp = 2, .tp = 1, .zero = 3},
+        {.pp = 1, .dp = 2, .tp = 2, .zero = 3}};
     enum { SHAPES = sizeof shapes / sizeof shapes[0] };
     for (int i = 0; i < 3 * 3 * SHAPES; i++) {
         struct laid c = laid_case(shapes, SHAPES, i);
@@ -196,6 +199,25 @@ static void recipes_of_blocks_take_their_time(void **state)
                 mx_b300.compute.gemms);
 }
 
+/* ZeRO 3 all-gathers the weights of linears as codes, a byte each; gradients and the other weights as in bf16. */
+static void zero_3_moves_codes(void **state)
+{
+    (void)state;
+    struct spec s = spec_of("llama-1b", 4096, 8);
+    const struct mesh_variant v = variant(2, 1, 1, 3);
+    struct mesh_result values, fp8;
+    struct mesh_plan *p = open_plan(&s, "2xh200");
+    assert_int_equal(mesh_plan_one(p, &v, &values), STATUS_OK);
+    mesh_plan_close(p);
+    s.run.train_precision = PRECISION_FP8;
+    p = open_plan(&s, "2xh200");
+    assert_int_equal(mesh_plan_one(p, &v, &fp8), STATUS_OK);
+    const double codes = 973078528, sent = 0.5; /* elements; of the other rank, per gather, two gathers */
+    const double less = values.dp.bytes - fp8.dp.bytes, want = fp8.micros * 2 * codes * sent;
+    assert_true(fabs(less / want - 1) < 0.01);
+    mesh_plan_close(p);
+}
+
 /* In one line each, before anything is laid out. */
 static void what_fp8_cannot_is_refused(void **state)
 {
@@ -210,8 +232,8 @@ static void what_fp8_cannot_is_refused(void **state)
     assert_string_equal(status_message(), "train.precision fp8: a100 has no FP8; use bf16");
     const struct mesh_variant v = variant(2, 1, 1, 3);
     p = open_plan(&s, "2xh200");
-    assert_int_equal(mesh_plan_one(p, &v, &r), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "parallel.zero 3"));
+    assert_int_equal(mesh_check_gpu(&s, &v.mesh), STATUS_CONFIG);
+    assert_non_null(strstr(status_message(), "train.precision fp8 with parallel.zero 3"));
     struct mesh_variant deferred = variant(1, 1, 2, 0);
     deferred.mesh.schedule = PIPELINE_ZB_H1;
     assert_int_equal(mesh_plan_one(p, &deferred, &r), STATUS_CONFIG);
@@ -232,6 +254,7 @@ int main(void)
         cmocka_unit_test(fp8_takes_its_predicted_time),
         cmocka_unit_test(experts_take_their_time_in_fp8),
         cmocka_unit_test(recipes_of_blocks_take_their_time),
+        cmocka_unit_test(zero_3_moves_codes),
         cmocka_unit_test(what_fp8_cannot_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

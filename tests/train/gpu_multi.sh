@@ -422,6 +422,7 @@ if part refused; then
     no 'layers of mla beside parallel.context 2' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
     no 'model.engram_layers beside' --model.engram_layers=1 --model.engram_dim=16 --model.engram_base=400 --parallel.context=2
     no 'train.precision fp8 of experts' --model.layers=gqa/moe --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --train.precision=fp8 --parallel.expert=2
+    no 'fp8 with parallel.zero 3' --train.precision=fp8 --parallel.zero=3
     no 'parallel.zero 3 on GPUs' --train.on_spike=skip --parallel.zero=3
 fi
 [ $failed -eq 0 ] && echo "all passed"

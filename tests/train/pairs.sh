@@ -150,7 +150,6 @@ refusals=(
     "moments_int8;$tables;optim.state int8 does not go with model.engram_layers"
     "masterless;muon;optim.master none goes with adamw and lion"
     "gpt2;moe|moe_bias|moe_sequence|moe_capacity|$experts;experts are swiglu"
-    "fp8|fp8_exclude;$weights;no rank has the whole weights of which train.precision fp8 makes codes"
     "fp8|fp8_exclude|$whole;zb_h1;parallel.schedule zb_h1 keeps the values"
     "$whole;$tensor|$context;takes scales from whole tensors"
     "one_group;$shards;set train.gradient_groups to their number"
