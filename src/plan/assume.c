@@ -97,7 +97,8 @@ void assume_machine(const struct assume *a, struct machine *m)
 bool assume_memory(const struct assume *a)
 {
     return a->recompute_core_attn + a->recompute_layernorm + a->recompute_mla_up_proj + a->recompute_mlp +
-               a->recompute_moe + a->recompute_shared_experts + a->recompute_layers + a->offload_act +
-               a->offload_optimizer >
-           0;
+                   a->recompute_moe + a->recompute_shared_experts + a->recompute_layers + a->offload_act +
+                   a->offload_optimizer + a->logits + a->fp8_param_gather + a->fsdp_fp8 >
+               0 ||
+           a->grad_memory < 4;
 }

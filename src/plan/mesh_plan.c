@@ -316,9 +316,10 @@ static void add_codes(const struct mesh_result *r, struct mesh_stage *stage, con
 }
 
 /* Buffers of units. DDP: the reduction of one unit. ZeRO 2 and 3: two layers, one table, the experts of one layer, and the ends of
- * the model, which share a slot unless both are in use at once (parallel/zero.h). */
+ * the model, which share a slot unless both are in use at once (parallel/zero.h). gathered: whole weights are, as under
+ * ZeRO 3. */
 static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, const struct rank_share *s,
-                         const struct largest *most)
+                         const struct largest *most, bool gathered)
 {
     const double slots =
         2 * most->layer + (s->stays ? most->front + most->back : fmax(most->front, most->back));
@@ -328,10 +329,23 @@ static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, c
             fmax(reduction_scratch(m, ranks, shards, most->unit),
                  reduction_scratch(m, ranks / s->ep, mesh_expert_shards(m), most->experts));
     if (m->zero >= 2) stage->memory.buffers += (slots + most->dense + most->experts) * 4;
-    if (m->zero >= 3) stage->unit_weights = (slots + most->table + most->experts) * s->weight_bytes;
+    if (m->zero >= 3 || gathered)
+        stage->unit_weights = (slots + most->table + most->experts) * s->weight_bytes;
     /* Half of the rows beside codes are at the beginning of their unit: its first rank sends them for all. */
     stage->memory.buffers += most->staging + m->shard * most->beside / 2;
     stage->memory.buffers += stage->unit_weights;
+}
+
+/* Bytes of weights and FP8 codes that another program does not hold; weights: bytes of a stage's. A code and its
+ * transpose are 2 bytes per parameter, as its bf16 weight is, which is then the upper half of a master. */
+static double fp8_held_elsewhere(const struct mesh_plan *p, const struct mesh_variant *v,
+                                 const struct mesh_stage *stage, double weights)
+{
+    const double shards = v->mesh.zero > 0 ? v->mesh.shard : 1;
+    if (stage->codes == 0) return 0;
+    if (p->assume.fp8_param_gather > 0) return p->assume.fp8_param_gather * stage->codes * (1 - 1 / shards);
+    const bool sharded = v->mesh.zero == 2 && p->assume.fsdp_fp8 > 0;
+    return sharded ? p->assume.fsdp_fp8 * (weights + stage->codes) * (1 - 1 / shards) : 0;
 }
 
 /* Weights, gradients and moments, and the data of a step; summed: parameters with partial gradients. */
@@ -341,12 +355,14 @@ static void fill_state(struct mesh_result *r, int rank, const struct mesh_plan *
     const struct mesh_variant *v = &r->variant;
     struct mesh_stage *stage = &r->stages[rank];
     struct mesh_memory *m = &stage->memory;
-    const struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard),
-                            e = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero,
-                                              mesh_expert_shards(&v->mesh));
+    struct mesh_state b = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero, v->mesh.shard),
+                      e = mesh_state_of(&p->spec.run, &s->moments, v->mesh.zero,
+                                        mesh_expert_shards(&v->mesh));
+    b.grad *= p->assume.grad_memory / 4, e.grad *= p->assume.grad_memory / 4;
     const double dense = stage->count - stage->experts, away = p->assume.offload_optimizer;
     m->weights = dense * (b.weight + b.master) + stage->experts * (e.weight + e.master) + s->param_other +
                  stage->codes;
+    m->weights -= fp8_held_elsewhere(p, v, stage, dense * b.weight + stage->experts * e.weight);
     m->grads = (dense - stage->tables) * b.grad + stage->experts * e.grad + stage->row_bytes + s->grad_other;
     if (s->tp > 1)
         m->grads += (double)tp_grad_bytes(s->tp, (int64_t)summed / (v->mesh.zero > 0 ? v->mesh.shard : 1));
@@ -367,6 +383,14 @@ static void fill_state(struct mesh_result *r, int rank, const struct mesh_plan *
     const int64_t groups = v->mesh.zero >= 2 ? r->micros : p->spec.run.train_gradient_groups / v->mesh.dp;
     m->grads += grad_reduce_pending(groups) *
                 ((dense - stage->tables) * b.grad + stage->experts * e.grad); /* of the tree */
+}
+
+/* Of a rank's micro-batch. */
+static double logits_of(const struct mesh_plan *p, const struct mesh_variant *v)
+{
+    const double tokens =
+        (double)v->micro_batch * (double)p->spec.run.train_sequence_length / mesh_cp(&v->mesh);
+    return tokens * (double)p->spec.model.vocab_size / v->mesh.tp;
 }
 
 /* Sums over a rank's layers, chunk by chunk. */
@@ -431,11 +455,12 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     if (last) most.layer = fmax(most.layer, module);
     most.front = first || (last && s->count_tied > 0) ? front : 0, most.back = last ? back : 0;
     most.unit = fmax(fmax(most.layer, most.dense), fmax(first ? front : 0, last ? back : 0));
-    fill_buffers(stage, &v->mesh, s, &most);
+    fill_buffers(stage, &v->mesh, s, &most, v->mesh.zero == 2 && stage->codes > 0 && p->assume.fsdp_fp8 > 0);
     m->buffers += v->mesh.zero >= 2 ? stage->stores * kept * 4 : 0;
     m->communication = (double)(s->kind == DEV_CUDA ? r->room.device : r->room.host);
     if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, most.layer));
     m->scratch += s->operands;
+    if (last) m->scratch += p->assume.logits * logits_of(p, v);
 }
 
 /* Seconds of one micro-batch on a rank. */

@@ -59,8 +59,7 @@ status mesh_save_copies(const struct mesh_plan *p, const struct mesh_result *r, 
 double mesh_save_misses(const struct mesh_plan *p, const struct mesh_result *r, double copies)
 {
     const bool gpu = p->cluster.machine->kind == DEV_CUDA;
-    const double ranks = mesh_ranks(&r->variant.mesh),
-                 have = ranks * (gpu ? mesh_host_max(p) : p->bytes),
+    const double ranks = mesh_ranks(&r->variant.mesh), have = ranks * (gpu ? mesh_host_max(p) : p->bytes),
                  taken = ranks * (gpu ? mesh_host_bytes(p, r) : mesh_result_bytes(r));
     return copies > 0 ? fmax(0, copies + taken - have) : 0;
 }

@@ -99,6 +99,14 @@ check "the search has a column of them" grep -qE '^   dp  ep .* ep( +cp)?$' out
 run 0 "${mixture[@]}" --machine 64xH100 --why tp2.pp4.ep8
 check "why this one" grep -q '^mesh         dp 8 (ep 8) x tp 2 x pp 4' out
 check "what half of them changes" grep -qE '^  expert 8 -> 4 ' out
+bytes_with() { # bytes_with ASSUMPTIONS: of the fullest rank, 8 GPUs with ZeRO 2 in FP8
+    run 0 "${seven[@]}" --machine 8xH100 --parallel.zero=2 --train.precision=fp8 --train.micro_batch=1 --assume "$1" --json
+    number memory_bytes_max
+}
+four=$(bytes_with logits=4) eight=$(bytes_with logits=8) narrow=$(bytes_with logits=4,grad_memory=2) shared=$(bytes_with logits=4,fsdp_fp8=1)
+check "logits of a micro-batch: $four, $eight" awk "BEGIN { exit !($eight - $four == 4 * 4096 * 32000) }"
+check "bf16 gradients: $narrow" awk "BEGIN { exit !($narrow < $four) }"
+check "weights and codes of FSDP: $shared" awk "BEGIN { exit !($four - $shared > 0.5 * 4 * 6.74e9) }"
 run 2 "${seventy[@]}" --machine 64xB200 --assume imbalanced=2
 says "the names are compute, attention"
 run 2 "${seventy[@]}" --assume compute=2

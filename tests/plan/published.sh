@@ -22,6 +22,7 @@ keys_of() {
         tensor=* | pipeline=* | zero=* | shard=* | stages=* | expert=* | context=*) echo "--parallel.$key" ;;
         assume.*) ;; # of this row alone
         optim.*) echo "--$key" ;;
+        moe_capacity=*) echo "--model.$key" ;;
         *) echo "--train.$key" ;;
         esac
     done
@@ -33,7 +34,7 @@ predict() {
         stack) stack[$a]=$b ;;
         row)
             assumed=()
-            all=$([ "${stack[$a]}" = - ] || printf '%s ' "${stack[$a]}"; grep -oE 'assume\.[a-z_]+=[0-9.]+' <<<"$g" | cut -d. -f2-)
+            all=$([ "${stack[$a]}" = - ] || printf '%s ' "${stack[$a]}"; grep -oE 'assume\.[a-z_0-9]+=[0-9.]+' <<<"$g" | cut -d. -f2-)
             [ -z "$all" ] || assumed=(--assume "$(xargs <<<"$all" | tr ' ' ,)")
             shapes=()
             for key in ${model[$b]}; do shapes+=("--model.$key"); done
@@ -91,7 +92,9 @@ predict | awk -F'\t' -v table="$table" '
         printf "\n"
         summary("predicted with the stack'"'"'s factor", held, n)
         summary("all, without any factor", plain, NR)
+        for (i = 1; i <= m; i++) right += memory[i] <= 10
         summary("memory", memory, m)
+        printf "memory within 10 %%: %d of %d rows\n", right, m
         exit odd
     }'
 codes=("${PIPESTATUS[@]}")
