@@ -81,11 +81,10 @@ struct decoder {
 };
 /* Memory for one micro-batch of `n` tokens. */
 struct activations {
-    struct lay lay;             /* as passed to activations_lay; its arenas are not used afterwards */
+    struct lay lay;             /* as passed to activations_lay; do not use its arenas afterwards */
     struct block_saved *blocks; /* [layer_count], owned */
-    struct tensor x,
-        branch;         /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With
-                           activations_once x, y and grad share memory, and branch and dy share memory */
+    struct tensor x, branch; /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With
+                                activations_once x, y and grad share memory, and branch and dy share memory */
     struct tensor grad; /* [N, D]: G, the gradient of the residual stream */
     struct tensor s, y, dy; /* [N, D]: final sum, its norm, gradient of the norm's output */
     struct norm_saved norm;
