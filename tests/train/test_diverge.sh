@@ -50,7 +50,7 @@ run 6 launch -n 1 --restart 2 -- train r.yaml --run.dir=runs/l --resume --train.
 check "twice from step 40" [ "$(grep -c 'weights   of step 40 from' runs/l/log.txt)" -eq 2 ]
 
 # --- a launcher's restart goes on from the newest checkpoint, not back again ---
-"$ingot" launch -n 1 --restart 1 -- train r.yaml --run.dir=runs/good --resume=40 --train.steps=2000 --ckpt.every=2 --eval.every=0 >out 2>err &
+"$ingot" launch -n 1 --restart 1 -- train r.yaml --run.dir=runs/good --resume=40 --train.steps=600 --ckpt.every=2 --eval.every=0 >out 2>err &
 job=$!
 wait_for_step runs/good 60 $job || fail "no step 60"
 kill -9 "$(sed -E 's/process ([0-9]+) on .*/\1/' runs/good/lock)"
