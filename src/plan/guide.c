@@ -364,7 +364,7 @@ static const struct guide guides[] = {
     {"memory", memory_rows, COLUMNS(memory_columns),
      "per device, one sequence at once: state, and all of it by "
      "train.recompute none, selective, full; on several "
-     "devices the state is sharded (ZeRO 3; fp8 on GPUs: 2)"},
+     "devices the state is sharded (ZeRO 3; on GPUs fp8: 2)"},
     {"speed", speed_rows, COLUMNS(speed_columns),
      "each: tokens/s per device; scaling: of each against the first row; "
      "the step's tokens are train.batch_tokens in "
