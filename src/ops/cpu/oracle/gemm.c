@@ -24,7 +24,8 @@ static void tile_add(const struct gemm_args *g, struct tile *t, struct span rows
     const int64_t n = cols.end - cols.begin;
     for (int64_t i = 0; i < rows.end - rows.begin; i++)
         for (int64_t k = 0; k < ks.end - ks.begin; k++) {
-            const double *b = t->b[k], a = t->a[i][k]; /* pointers: sanitizers check each index of an array of arrays */
+            const double *b = t->b[k],
+                         a = t->a[i][k]; /* pointers: sanitizers check each index of an array of arrays */
             double *c = t->c[i];
             for (int64_t j = 0; j < n; j++) c[j] += a * b[j];
         }
