@@ -44,10 +44,10 @@ double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
 double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; call it after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
-/* Whether a checkpoint may be written while training goes on: one host's ranks share memory (train/save.c). */
+/* Whether a plan counts checkpoints as written while training goes on: those of one host. */
 bool mesh_saves_beside(const struct mesh_plan *p);
-/* Host memory for the copies of the state that the ranks of one host share while a checkpoint is written beside
- * training (ckpt.async), as train/save_ranks.c allocates it; 0: there is none, as in jobs of several hosts. */
+/* Memory of the fullest host for copies of the state while a checkpoint is written beside training (ckpt.async); 0:
+ * there are none. */
 status mesh_save_copies(const struct mesh_plan *p, const struct mesh_result *r, double *bytes) WARN_UNUSED;
 /* Bytes of them that the host has too few; 0: it holds them, or its memory is not known. */
 double mesh_save_misses(const struct mesh_plan *p, const struct mesh_result *r, double copies);

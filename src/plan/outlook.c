@@ -40,7 +40,8 @@ static double copy_stall(const struct mesh_plan *p, const struct outlook *o)
     return p->cluster.machine->kind == DEV_CUDA ? fmax(0, copy - passes * o->step) : copy;
 }
 
-/* Jobs of several hosts wait until a checkpoint is written, and those whose host does not hold the copies. */
+/* Those whose host does not hold the copies wait until a checkpoint is written. Jobs of several hosts count as waiting,
+ * too: what a save beside training costs there, on links and storage that training uses, has not been measured. */
 static status set_saves(const struct mesh_plan *p, const struct mesh_result *r, const struct outlook_args *a,
                         struct outlook *o)
 {

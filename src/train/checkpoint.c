@@ -10,7 +10,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/safetensors.h"
 #include "train/ckpt_int.h"
 #include "train/ckpt_leftovers.h"
 #include "train/health.h"
@@ -22,9 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- the layout of the file ---- */
-
-static status read_run_id(const char *dir, char id[33])
+status ckpt_run_id(const char *dir, char id[33])
 {
     char path[CKPT_PATH_MAX + 16], text[256], hex[65];
     enum io_kind kind;
@@ -52,134 +49,13 @@ static status read_run_id(const char *dir, char id[33])
                 : FAIL(STATUS_CKPT, "'%s' is damaged; remove it, and a new identity is drawn", path);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const struct ckpt_item *const *)a)->name, (*(const struct ckpt_item *const *)b)->name);
-}
-
-static status check_items(const struct ckpt_item *items, int count)
-{
-    CHECK(count >= 0 && count <= CKPT_TENSORS_MAX, "%d tensors", count);
-    const struct ckpt_item **order = malloc(((size_t)count + 1) * sizeof *order);
-    if (!order) return FAIL(STATUS_FIT, "no memory for %d tensors", count);
-    for (int i = 0; i < count; i++) {
-        const char *fault = ckpt_manifest_name_fault(items[i].name);
-        CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
-        CHECK(items[i].rank >= 0 && items[i].rank <= 4, "%s: rank %d", items[i].name, items[i].rank);
-        int64_t bytes = ckpt_manifest_item_bytes(&items[i]);
-        CHECK(bytes == 0 || (bytes > 0 && (items[i].data || items[i].fill)), "%s: %lld bytes at %p",
-              items[i].name, (long long)bytes, items[i].data);
-        order[i] = &items[i];
-    }
-    qsort(order, (size_t)count, sizeof *order, by_name);
-    for (int i = 1; i < count; i++)
-        CHECK(by_name(&order[i - 1], &order[i]) != 0, "two tensors '%s'", order[i]->name);
-    free(order);
-    return STATUS_OK;
-}
-
-static struct safetensors_source source_of(const struct ckpt_item *t)
-{
-    struct safetensors_source s = {
-        .name = t->name, .dt = t->dt, .rank = t->rank, .ctx = (void *)(uintptr_t)t};
-    memcpy(s.shape, t->shape, sizeof t->shape);
-    return s;
-}
-
-static int file_order(const void *a, const void *b)
-{
-    const struct safetensors_source x = source_of(a), y = source_of(b);
-    return safetensors_write_order(&x, &y);
-}
-
-void checkpoint_order(struct ckpt_item *items, int count)
-{
-    qsort(items, (size_t)count, sizeof *items, file_order);
-}
-
-/* What is to be written: the manifest, and the safetensors headers of its files. */
-struct plan {
-    struct ckpt_manifest m;
-    int64_t file_bytes;
-    char **headers; /* [m.file_count] */
-};
-
-static void plan_free(struct plan *p)
-{
-    for (int i = 0; p->headers && i < p->m.file_count; i++) free(p->headers[i]);
-    free(p->headers);
-    ckpt_manifest_free(&p->m);
-}
-
-/* Which file a tensor is in: the next one when this one would be too large with it. */
-static void plan_files(struct plan *p, const struct safetensors_source *sources, int count)
-{
-    struct ckpt_manifest *m = &p->m;
-    int64_t held = 0;
-    m->tensor_count = count;
-    m->file_count = 1;
-    for (int i = 0; i < count; i++) {
-        struct ckpt_manifest_tensor *t = &m->tensors[i];
-        t->item = *(const struct ckpt_item *)sources[i].ctx;
-        t->bytes = ckpt_manifest_item_bytes(&t->item);
-        if (held > 0 && t->bytes > p->file_bytes - held) m->file_count++, held = 0;
-        CHECK(m->file_count <= CKPT_FILES_MAX, "%d files", m->file_count);
-        if (__builtin_add_overflow(held, t->bytes, &held)) CHECK(0, "size of the checkpoint");
-        t->file = m->file_count - 1;
-    }
-}
-
-/* Places the tensors [*at, ...) of file `file`, and writes its header. */
-static status plan_file(struct plan *p, const struct safetensors_source *sources, int file, int *at)
-{
-    struct ckpt_manifest *m = &p->m;
-    struct ckpt_manifest_file *f = &m->files[file];
-    const int first = *at;
-    while (*at < m->tensor_count && m->tensors[*at].file == file) ++*at;
-    snprintf(f->name, sizeof f->name, "state-%05d.safetensors", file);
-    /* Data begin on a page, for direct and mapped access. */
-    TRY(safetensors_write_header(sources + first, *at - first, 4096, &p->headers[file], &f->data_start));
-    f->header_crc = ckpt_chunk_header_crc(m, file, p->headers[file], f->data_start);
-    f->bytes = f->data_start;
-    for (int i = first; i < *at; i++) {
-        struct ckpt_manifest_tensor *t = &m->tensors[i];
-        t->offset = f->bytes;
-        t->chunk_first = m->crc_count;
-        m->crc_count += ckpt_manifest_chunks(t->bytes, m->chunk_bytes);
-        if (__builtin_add_overflow(f->bytes, t->bytes, &f->bytes)) CHECK(0, "size of the checkpoint");
-    }
-    return STATUS_OK;
-}
-
-/* Fills p->m with tensors in file order, and their files. */
-static status plan_tensors(struct plan *p, const struct ckpt_item *items, int count)
-{
-    struct ckpt_manifest *m = &p->m;
-    struct safetensors_source *sources = calloc((size_t)count + 1, sizeof *sources);
-    m->tensors = calloc((size_t)count + 1, sizeof *m->tensors);
-    m->files = calloc((size_t)count + 1, sizeof *m->files);
-    p->headers = calloc((size_t)count + 1, sizeof *p->headers);
-    status st = STATUS_OK;
-    int at = 0;
-    if (!sources || !m->tensors || !m->files || !p->headers)
-        TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
-    for (int i = 0; i < count; i++) sources[i] = source_of(&items[i]);
-    qsort(sources, (size_t)count, sizeof *sources, safetensors_write_order);
-    plan_files(p, sources, count);
-    for (int f = 0; f < m->file_count; f++) TRY_OUT(plan_file(p, sources, f, &at));
-    m->crcs = calloc((size_t)m->crc_count + 1, sizeof *m->crcs);
-    if (!m->crcs) st = FAIL(STATUS_FIT, "no memory for %lld checksums", (long long)m->crc_count);
-out:
-    free(sources);
-    return st;
-}
-
 /* ---- writing ---- */
 
-static status open_files(const struct plan *p, const char *tmp, struct io_file *files)
+static status open_files(const struct ckpt_plan *p, const char *tmp, struct io_file *files,
+                         struct ckpt_span span)
 {
     char path[CKPT_PATH_MAX + 64];
-    for (int i = 0; i < p->m.file_count; i++) {
+    for (int i = span.first; i < span.end; i++) {
         snprintf(path, sizeof path, "%s/%s", tmp, p->m.files[i].name);
         TRY(io_create(&files[i], path));
         TRY(io_pwrite(&files[i], p->headers[i], (size_t)p->m.files[i].data_start, 0));
@@ -187,15 +63,16 @@ static status open_files(const struct plan *p, const char *tmp, struct io_file *
     return STATUS_OK;
 }
 
-static status write_data(struct plan *p, const char *tmp)
+status ckpt_write_files(struct ckpt_plan *p, const char *tmp, int writer)
 {
     const int count = p->m.file_count;
+    const struct ckpt_span span = ckpt_plan_files(p, writer);
     struct io_file *files = calloc((size_t)count, sizeof *files);
     if (files == NULL) return FAIL(STATUS_FIT, "no memory for %d files", count);
     for (int i = 0; i < count; i++) files[i].fd = -1;
-    status st = open_files(p, tmp, files);
-    if (st == STATUS_OK) st = ckpt_chunk_write(&p->m, files);
-    for (int i = 0; i < count; i++)
+    status st = open_files(p, tmp, files, span);
+    if (st == STATUS_OK) st = ckpt_chunk_write(&p->m, files, ckpt_plan_tensors(p, writer));
+    for (int i = span.first; i < span.end; i++)
         if (st == STATUS_OK)
             st = io_commit(&files[i]);
         else
@@ -204,17 +81,22 @@ static status write_data(struct plan *p, const char *tmp)
     return st;
 }
 
-static status write_all(struct plan *p, const char *tmp)
+status ckpt_write_manifest(const struct ckpt_plan *p, const char *tmp)
 {
     char path[CKPT_PATH_MAX + 64], *text;
     size_t bytes;
-    TRY(io_make_dir(tmp));
-    TRY(write_data(p, tmp));
     TRY(ckpt_manifest_format(&p->m, &text, &bytes));
     snprintf(path, sizeof path, "%s/manifest.json", tmp);
     status st = io_write_file(path, text, bytes); /* its commit also syncs the directory */
     free(text);
     return st;
+}
+
+static status write_all(struct ckpt_plan *p, const char *tmp)
+{
+    TRY(io_make_dir(tmp));
+    TRY(ckpt_write_files(p, tmp, 0));
+    return ckpt_write_manifest(p, tmp);
 }
 
 /* Renames `path` to trash and removes it. */
@@ -228,7 +110,7 @@ static status discard(const char *dir, const char *path, int64_t step)
 
 /* Moves the finished directory to its final name. If a run that was resumed below this step left a checkpoint
  * there, the two are swapped, so one exists at every moment. */
-static status place(const char *dir, const char *tmp, int64_t step)
+status ckpt_place(const char *dir, const char *tmp, int64_t step)
 {
     char path[CKPT_PATH_MAX];
     enum io_kind kind;
@@ -324,12 +206,16 @@ status checkpoint_drop_later(const char *run_dir)
 
 /* ---- save ---- */
 
-/* With the manifest, and with what a file system needs besides. */
-static int64_t bytes_needed(const struct ckpt_manifest *m)
+int64_t ckpt_bytes_needed(const struct ckpt_manifest *m, struct ckpt_span files)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < m->file_count; i++) bytes += m->files[i].bytes;
+    for (int i = files.first; i < files.end; i++) bytes += m->files[i].bytes;
     return bytes + bytes / 10;
+}
+
+static int64_t bytes_needed(const struct ckpt_manifest *m)
+{
+    return ckpt_bytes_needed(m, (struct ckpt_span){0, m->file_count});
 }
 
 static status check_space(const char *dir, int64_t need)
@@ -343,14 +229,19 @@ static status check_space(const char *dir, int64_t need)
     return STATUS_OK;
 }
 
-static status save_planned(struct plan *p, const char *dir)
+status ckpt_check_space(const struct ckpt_room *r)
+{
+    return check_space(r->dir, r->need);
+}
+
+static status save_planned(struct ckpt_plan *p, const char *dir)
 {
     const struct ckpt_manifest *m = &p->m;
     char tmp[CKPT_PATH_MAX + 64];
     TRY(check_space(dir, bytes_needed(m)));
     snprintf(tmp, sizeof tmp, "%s/.tmp-%lld-%d", dir, (long long)m->step, (int)getpid());
     status st = write_all(p, tmp);
-    if (st == STATUS_OK) st = place(dir, tmp, m->step);
+    if (st == STATUS_OK) st = ckpt_place(dir, tmp, m->step);
     if (st != STATUS_OK) remove_after_failure(tmp, st);
     return st;
 }
@@ -367,47 +258,61 @@ static bool says_full(void)
 }
 
 /* Waits for space, or for TRY_S: a quota is not seen. False: it may not wait any longer. */
-static bool wait_for_space(const char *dir, int64_t need, ckpt_may_wait_fn *may_wait)
+static bool wait_for_space(const struct ckpt_room *r)
 {
     const struct timespec poll = {.tv_nsec = POLL_NS};
     const double begin = clock_s();
     do {
-        if (!may_wait()) return false;
+        if (!r->may_wait() || (r->ended && r->ended(r->ctx))) return false;
         (void)nanosleep(&poll, NULL);
-    } while (clock_s() - begin < TRY_S && check_space(dir, need) != STATUS_OK);
+    } while (clock_s() - begin < TRY_S && check_space(r->dir, r->need) != STATUS_OK);
     return true;
 }
 
-static void say_full(const struct ckpt_manifest *m, const char *dir)
+static void say_full(const struct ckpt_room *r)
 {
     char a[32], b[32];
     log_warn("the disk is full: checkpoint %lld needs %s, %s are free in '%s'; it is saved when there is "
              "space (or "
              "end the run, or take ckpt.on_full=stop)",
-             (long long)m->step, text_bytes(a, (double)bytes_needed(m)),
-             text_bytes(b, (double)io_free_bytes(dir)), dir);
+             (long long)r->step, text_bytes(a, (double)r->need), text_bytes(b, (double)io_free_bytes(r->dir)),
+             r->dir);
 }
 
-static status save_waiting(struct plan *p, const char *dir, int keep, ckpt_may_wait_fn *may_wait)
+int ckpt_make_room(const char *dir, int64_t step, int keep)
 {
-    const struct ckpt_manifest *m = &p->m;
+    int deleted = 0;
+    if (retain(dir, step - 1, NULL, keep > 1 ? keep - 1 : 1, &deleted) != STATUS_OK)
+        log_warn("%s", status_message());
+    if (deleted > 0)
+        log_info("the disk is full: %d old checkpoint%s deleted before step %lld is saved", deleted,
+                 deleted > 1 ? "s" : "", (long long)step);
+    return deleted;
+}
+
+bool ckpt_try_again(struct ckpt_room *r, status st)
+{
     char last[1024];
-    double said = 0;
-    for (;;) {
-        status st = save_planned(p, dir);
-        if (st != STATUS_IO || !may_wait || !says_full()) return st;
-        snprintf(last, sizeof last, "%s", status_message());
-        int deleted = 0;
-        if (retain(dir, m->step - 1, NULL, keep > 1 ? keep - 1 : 1, &deleted) != STATUS_OK)
-            log_warn("%s", status_message());
-        if (deleted > 0) {
-            log_info("the disk is full: %d old checkpoint%s deleted before step %lld is saved", deleted,
-                     deleted > 1 ? "s" : "", (long long)m->step);
-            continue;
-        }
-        if (said == 0 || clock_s() - said > SAY_S) say_full(m, dir), said = clock_s();
-        if (!wait_for_space(dir, bytes_needed(m), may_wait)) return FAIL(STATUS_IO, "%s", last);
-    }
+    if (st != STATUS_IO || !r->may_wait || !says_full()) return false;
+    snprintf(last, sizeof last, "%s", status_message());
+    if (r->ask)
+        r->ask(r->ctx);
+    else if (ckpt_make_room(r->dir, r->step, r->keep) > 0)
+        return true;
+    if (r->said == 0 || clock_s() - r->said > SAY_S) say_full(r), r->said = clock_s();
+    if (wait_for_space(r)) return true;
+    (void)FAIL(STATUS_IO, "%s", last);
+    return false;
+}
+
+static status save_waiting(struct ckpt_plan *p, const char *dir, int keep, ckpt_may_wait_fn *may_wait)
+{
+    struct ckpt_room room = {
+        .dir = dir, .step = p->m.step, .need = bytes_needed(&p->m), .keep = keep, .may_wait = may_wait};
+    status st;
+    do st = save_planned(p, dir);
+    while (ckpt_try_again(&room, st));
+    return st;
 }
 
 static bool can_repeat(const struct ckpt_item *items, int count)
@@ -415,6 +320,15 @@ static bool can_repeat(const struct ckpt_item *items, int count)
     for (int i = 0; i < count; i++)
         if (items[i].fill && !items[i].again) return false;
     return true;
+}
+
+void ckpt_saved(const char *run_dir, int64_t step, const json_t *meta, int keep)
+{
+    char dir[CKPT_PATH_MAX];
+    snprintf(dir, sizeof dir, "%.*s/ckpt", CKPT_PATH_MAX - 64, run_dir);
+    if (ckpt_saved_mark(run_dir) != STATUS_OK) log_warn("%s", status_message());
+    if (retain(dir, step, meta, keep, NULL) != STATUS_OK)
+        log_warn("%s; old checkpoints are left for the next save", status_message());
 }
 
 struct saving {
@@ -432,21 +346,18 @@ static status save_as(const struct saving *s, int64_t step, const struct ckpt_it
     if (strlen(s->run_dir) > CKPT_PATH_MAX - 64)
         return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", s->run_dir);
     snprintf(dir, sizeof dir, "%s/ckpt", s->run_dir);
-    struct plan p = {.m = {.step = step, .chunk_bytes = s->cut.chunk_bytes}, .file_bytes = s->cut.file_bytes};
-    TRY(check_items(items, count));
+    struct ckpt_plan p = {.m = {.step = step, .chunk_bytes = s->cut.chunk_bytes},
+                          .file_bytes = s->cut.file_bytes};
     TRY(io_make_dirs(dir));
     if (ckpt_leftovers_remove(s->run_dir) != STATUS_OK)
         log_warn("%s; left for the next save", status_message());
     p.m.meta = meta ? json_incref((json_t *)(uintptr_t)meta) : json_object();
-    status st = read_run_id(dir, p.m.run_id);
-    if (st == STATUS_OK) st = plan_tensors(&p, items, count);
+    status st = ckpt_run_id(dir, p.m.run_id);
+    if (st == STATUS_OK) st = ckpt_plan_make(&p, items, count, 0);
     if (st == STATUS_OK) st = save_waiting(&p, dir, s->keep, can_repeat(items, count) ? s->may_wait : NULL);
-    plan_free(&p);
-    if (st != STATUS_OK) return st;
-    if (ckpt_saved_mark(s->run_dir) != STATUS_OK) log_warn("%s", status_message());
-    if (retain(dir, step, meta, s->keep, NULL) != STATUS_OK)
-        log_warn("%s; old checkpoints are left for the next save", status_message());
-    return STATUS_OK;
+    ckpt_plan_free(&p);
+    if (st == STATUS_OK) ckpt_saved(s->run_dir, step, meta, s->keep);
+    return st;
 }
 
 status ckpt_save_cut(const char *run_dir, int64_t step, const struct ckpt_item *items, int count,

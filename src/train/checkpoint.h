@@ -34,6 +34,8 @@ struct ckpt_item {              /* one logical tensor in memory */
     bool again;                 /* `fill` may be called once more: the save can be repeated */
     int tag;                    /* caller's */
     bool optional;              /* loading: zeros if the checkpoint has no such tensor */
+    int writer;                 /* saving: the rank that writes it (train/checkpoint_parts.h), else 0 */
+    const struct ckpt_piece *piece; /* saving: what of a tensor this is (train/ckpt_pieces.h); NULL: all of it */
 };
 
 /* Writes ckpt/step-STEP below run_dir, and stores `meta` (NULL: none) in its manifest. A checkpoint of the same step is
@@ -96,7 +98,9 @@ const json_t *checkpoint_meta(const struct checkpoint *c); /* borrowed */
 const char *checkpoint_path(const struct checkpoint *c);
 int checkpoint_count(const struct checkpoint *c);
 const struct ckpt_item *checkpoint_item(const struct checkpoint *c, int i); /* data NULL */
-uint64_t checkpoint_item_hash(const struct checkpoint *c, int i); /* of the bytes */
+/* Whether the checkpoint has the hash of a tensor's bytes: not of one that is stored in pieces. The hash. */
+bool checkpoint_item_hashed(const struct checkpoint *c, int i);
+uint64_t checkpoint_item_hash(const struct checkpoint *c, int i);
 int checkpoint_find(const struct checkpoint *c, const char *name);          /* index, or -1 */
 
 /* Full check of one checkpoint directory: every byte of every file, and that it contains no other files. */

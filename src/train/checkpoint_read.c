@@ -121,7 +121,7 @@ static status check_files(const struct checkpoint *c)
 
 static int by_tensor_name(const void *a, const void *b, void *tensors)
 {
-    const struct ckpt_manifest_tensor *t = tensors;
+    const struct ckpt_manifest_whole *t = tensors;
     return strcmp(t[*(const int *)a].item.name, t[*(const int *)b].item.name);
 }
 
@@ -143,11 +143,11 @@ static status open_checked(struct checkpoint *c)
         return FAIL(STATUS_CKPT, "'%s' holds a checkpoint of step %lld", c->path,
                     (long long)c->manifest.step);
     TRY(check_files(c));
-    int count = c->manifest.tensor_count;
+    int count = c->manifest.whole_count;
     c->by_name = malloc(((size_t)count + 1) * sizeof *c->by_name);
     if (!c->by_name) return FAIL(STATUS_FIT, "no memory for %d tensors", count);
     for (int i = 0; i < count; i++) c->by_name[i] = i;
-    qsort_r(c->by_name, (size_t)count, sizeof *c->by_name, by_tensor_name, c->manifest.tensors);
+    qsort_r(c->by_name, (size_t)count, sizeof *c->by_name, by_tensor_name, c->manifest.whole);
     return STATUS_OK;
 }
 
@@ -319,27 +319,34 @@ const char *checkpoint_path(const struct checkpoint *c)
 }
 int checkpoint_count(const struct checkpoint *c)
 {
-    return c->manifest.tensor_count;
+    return c->manifest.whole_count;
 }
 
 const struct ckpt_item *checkpoint_item(const struct checkpoint *c, int i)
 {
-    CHECK(i >= 0 && i < c->manifest.tensor_count, "tensor %d of %d", i, c->manifest.tensor_count);
-    return &c->manifest.tensors[i].item;
+    CHECK(i >= 0 && i < c->manifest.whole_count, "tensor %d of %d", i, c->manifest.whole_count);
+    return &c->manifest.whole[i].item;
+}
+
+bool checkpoint_item_hashed(const struct checkpoint *c, int i)
+{
+    CHECK(i >= 0 && i < c->manifest.whole_count, "tensor %d of %d", i, c->manifest.whole_count);
+    return !c->manifest.whole[i].in_pieces;
 }
 
 uint64_t checkpoint_item_hash(const struct checkpoint *c, int i)
 {
-    CHECK(i >= 0 && i < c->manifest.tensor_count, "tensor %d of %d", i, c->manifest.tensor_count);
-    return c->manifest.tensors[i].hash;
+    CHECK(i >= 0 && i < c->manifest.whole_count, "tensor %d of %d", i, c->manifest.whole_count);
+    CHECK(!c->manifest.whole[i].in_pieces, "tensor %d is stored in pieces", i);
+    return c->manifest.tensors[c->manifest.stored[c->manifest.whole[i].first]].hash;
 }
 
 int checkpoint_find(const struct checkpoint *c, const char *name)
 {
-    int low = 0, high = c->manifest.tensor_count;
+    int low = 0, high = c->manifest.whole_count;
     while (low < high) {
         int middle = low + (high - low) / 2, t = c->by_name[middle];
-        int order = strcmp(c->manifest.tensors[t].item.name, name);
+        int order = strcmp(c->manifest.whole[t].item.name, name);
         if (order == 0) return t;
         if (order < 0)
             low = middle + 1;
@@ -364,7 +371,7 @@ static status match(const struct checkpoint *c, const struct ckpt_item *want, in
     *index = checkpoint_find(c, want->name);
     if (*index < 0)
         return FAIL(STATUS_CKPT, "%s: has no tensor '%s'; is it of another model?", c->path, want->name);
-    const struct ckpt_item *have = &c->manifest.tensors[*index].item;
+    const struct ckpt_item *have = &c->manifest.whole[*index].item;
     bool same = have->dt == want->dt && have->rank == want->rank;
     for (int i = 0; same && i < want->rank; i++) same = have->shape[i] == want->shape[i];
     if (same) return STATUS_OK;
@@ -389,28 +396,44 @@ static status clear(const struct ckpt_item *item)
     return STATUS_OK;
 }
 
+/* The stored tensors to read, and the item that each is for. */
+struct reading {
+    int *which;
+    const struct ckpt_item **to;
+    int count, room;
+};
+
+/* Adds what there is of a tensor, or clears an item that the checkpoint does not have. */
+static status add_item(const struct checkpoint *c, const struct ckpt_item *item, struct reading *r)
+{
+    const struct ckpt_manifest *m = &c->manifest;
+    int at;
+    if (item->optional && checkpoint_find(c, item->name) < 0) return clear(item);
+    TRY(match(c, item, &at));
+    const struct ckpt_manifest_whole *w = &m->whole[at];
+    for (int i = 0; i < w->count; i++) {
+        CHECK(r->count < r->room, "the pieces of tensor '%s' are read twice", item->name);
+        r->which[r->count] = m->stored[w->first + i];
+        r->to[r->count++] = item;
+    }
+    return STATUS_OK;
+}
+
 /* *damaged: the data are damaged. False: tensors do not match. */
 static status read_items(const struct checkpoint *c, const struct ckpt_item *items, int count, bool *damaged)
 {
-    int *which = calloc((size_t)count + 1, sizeof *which);
-    const struct ckpt_item **to = calloc((size_t)count + 1, sizeof *to);
-    status st = which && to ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    const int room = c->manifest.tensor_count + count;
+    struct reading r = {calloc((size_t)room + 1, sizeof *r.which),
+                        calloc((size_t)room + 1, sizeof(struct ckpt_item *)), 0, room};
+    status st = r.which && r.to ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
     *damaged = false;
-    int found = 0;
-    for (int i = 0; i < count && st == STATUS_OK; i++) {
-        if (items[i].optional && checkpoint_find(c, items[i].name) < 0) {
-            st = clear(&items[i]);
-            continue;
-        }
-        st = match(c, &items[i], &which[found]);
-        to[found++] = &items[i];
-    }
+    for (int i = 0; i < count && st == STATUS_OK; i++) st = add_item(c, &items[i], &r);
     if (st == STATUS_OK) {
-        st = ckpt_chunk_read(c, which, to, found);
+        st = ckpt_chunk_read(c, r.which, r.to, r.count);
         *damaged = st == STATUS_CKPT;
     }
-    free(which);
-    free(to);
+    free(r.which);
+    free(r.to);
     return st;
 }
 
@@ -505,7 +528,7 @@ status checkpoint_verify(const char *path)
     TRY(ckpt_open_dir(&c, path));
     status st = check_no_strangers(c);
     for (int i = 0; i < c->manifest.file_count && st == STATUS_OK; i++) st = check_header_agrees(c, i);
-    if (st == STATUS_OK) st = ckpt_chunk_read(c, c->by_name, NULL, c->manifest.tensor_count);
+    if (st == STATUS_OK) st = ckpt_chunk_read(c, c->manifest.stored, NULL, c->manifest.tensor_count);
     checkpoint_close(c);
     return st;
 }

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "train/ckpt_int.h"
+#include "train/ckpt_pieces.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,11 +189,11 @@ static status write_fetched(const struct writing *w, int tensor)
     return st;
 }
 
-static status write_each(const struct writing *w)
+static status write_each(const struct writing *w, struct ckpt_span span)
 {
     const struct ckpt_manifest *m = w->m;
-    for (int i = 0, end; i < m->tensor_count; i = end) {
-        for (end = i; end < m->tensor_count && !m->tensors[end].item.fill; end++) {}
+    for (int i = span.first, end; i < span.end; i = end) {
+        for (end = i; end < span.end && !m->tensors[end].item.fill; end++) {}
         if (end > i) {
             TRY(write_tensors(w, i, end));
             continue;
@@ -203,14 +204,64 @@ static status write_each(const struct writing *w)
     return STATUS_OK;
 }
 
-status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *files)
+status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *files, struct ckpt_span span)
 {
     const struct writing w = {m, files, calloc((size_t)m->file_count, sizeof *w.since)};
     if (w.since == NULL) return FAIL(STATUS_FIT, "no memory for %d files", m->file_count);
-    for (int i = 0; i < m->tensor_count; i++) m->tensors[i].hash = 0; /* of a write that failed */
-    const status st = write_each(&w);
+    for (int i = span.first; i < span.end; i++) m->tensors[i].hash = 0; /* of a write that failed */
+    const status st = write_each(&w, span);
     free(w.since);
     return st;
+}
+
+/* An item that is read from a piece: `data` begin at element `first` of the piece. */
+struct scattering {
+    const struct ckpt_item *to;
+    const char *data;
+    int64_t first, element;
+};
+
+/* ckpt_stretch_fn: copies a stretch to its place in the tensor. */
+static bool scatter(void *ctx, int64_t at, int64_t to, int64_t count)
+{
+    const struct scattering *s = ctx;
+    const char *from = s->data + (at - s->first) * s->element;
+    const int64_t begin = to * s->element, bytes = count * s->element;
+    if (s->to->take)
+        s->to->take(s->to->ctx, s->to, from, begin, begin + bytes);
+    else
+        memcpy((char *)s->to->data + begin, from, (size_t)bytes);
+    return false;
+}
+
+/* The same: whether the item needs anything of it. */
+static bool needs(void *ctx, int64_t at, int64_t to, int64_t count)
+{
+    const struct scattering *s = ctx;
+    (void)at;
+    return s->to->take(s->to->ctx, s->to, NULL, to * s->element, (to + count) * s->element);
+}
+
+/* Whether an item needs anything of the bytes [begin, end) of a stored tensor. */
+static bool wanted(const struct ckpt_manifest_tensor *t, const struct ckpt_item *item, int64_t begin,
+                   int64_t end)
+{
+    struct scattering s = {.to = item, .element = (int64_t)dtype_bytes(t->item.dt)};
+    if (item->take == NULL) return true;
+    if (t->item.piece == NULL) return item->take(item->ctx, item, NULL, begin, end);
+    return ckpt_piece_walk(t->item.piece, begin / s.element, end / s.element, needs, &s);
+}
+
+/* Hands bytes [begin, end) of a stored tensor to the item. */
+static void hand_over(const struct ckpt_manifest_tensor *t, const struct ckpt_item *item, const char *data,
+                      int64_t begin, int64_t end)
+{
+    const int64_t element = (int64_t)dtype_bytes(t->item.dt);
+    struct scattering s = {item, data, begin / element, element};
+    if (t->item.piece)
+        (void)ckpt_piece_walk(t->item.piece, begin / element, end / element, scatter, &s);
+    else if (item->take)
+        item->take(item->ctx, item, data, begin, end);
 }
 
 /* Removes chunks that no item needs from the list; returns how many are left. */
@@ -219,10 +270,10 @@ static int64_t keep_wanted(const struct ckpt_manifest *m, const int *which, cons
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < chunks; i++) {
-        const struct ckpt_item *item = to[list[i].entry];
+        const int tensor = which[list[i].entry];
         const int64_t begin = list[i].chunk * m->chunk_bytes;
-        const int64_t end = chunk_end(m, which[list[i].entry], list[i].chunk);
-        if (item->take == NULL || item->take(item->ctx, item, NULL, begin, end)) list[kept++] = list[i];
+        const int64_t end = chunk_end(m, tensor, list[i].chunk);
+        if (wanted(&m->tensors[tensor], to[list[i].entry], begin, end)) list[kept++] = list[i];
     }
     return kept;
 }
@@ -235,13 +286,14 @@ static status read_chunk(const struct checkpoint *c, int fd, int tensor, int64_t
     const struct ckpt_manifest_tensor *t = &m->tensors[tensor];
     const char *file = m->files[t->file].name;
     const int64_t begin = chunk * m->chunk_bytes, end = chunk_end(m, tensor, chunk);
+    const bool direct = to && !to->take && !t->item.piece;
     uint32_t crc = place_crc(m, t->file, tensor, chunk);
     for (int64_t at = begin; at < end; at += PIECE) {
         int64_t n = end - at < PIECE ? end - at : PIECE;
-        char *data = to && !to->take ? (char *)to->data + at : spare;
+        char *data = direct ? (char *)to->data + at : spare;
         TRY(io_pread(fd, file, data, (size_t)n, t->offset + at));
         crc = crc32c(crc, data, (size_t)n);
-        if (to && to->take) to->take(to->ctx, to, data, at, at + n);
+        if (to && !direct) hand_over(t, to, data, at, at + n);
         if (hash) __atomic_fetch_add(hash, hash_blocks(data, n, at), __ATOMIC_RELAXED);
     }
     if (crc != m->crcs[t->chunk_first + chunk])

@@ -1,6 +1,7 @@
 #include "train/ckpt_manifest.h"
 #include "base/memory.h"
 #include "base/seal.h"
+#include "train/ckpt_pieces.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,6 +44,10 @@ void ckpt_manifest_free(struct ckpt_manifest *m)
     free(m->files);
     free(m->tensors);
     free(m->crcs);
+    free(m->whole);
+    free(m->stored);
+    for (int i = 0; i < m->piece_count; i++) free(m->pieces[i]);
+    free(m->pieces);
     *m = (struct ckpt_manifest){0};
 }
 
@@ -54,6 +59,14 @@ char *ckpt_manifest_seal(const char *body, size_t bytes, size_t *sealed_bytes)
     seal_write(body, bytes, SEAL_HEAD, SEAL_TAIL, text + bytes);
     *sealed_bytes = bytes + SEAL_BYTES;
     return text;
+}
+
+bool ckpt_manifest_sealed(const char *text, size_t bytes)
+{
+    char seal[SEAL_BYTES + 1];
+    if (bytes < SEAL_BYTES) return false;
+    seal_write(text, bytes - SEAL_BYTES, SEAL_HEAD, SEAL_TAIL, seal);
+    return memcmp(text + bytes - SEAL_BYTES, seal, SEAL_BYTES) == 0;
 }
 
 /* ---- parsing: each function parses the part of the JSON that it is named after ---- */
@@ -75,7 +88,26 @@ static bool get_hex(const json_t *text, int digits, uint64_t *out)
     return true;
 }
 
-static status parse_head(struct ckpt_manifest *m, const json_t *root, const char *what)
+/* *pieces: whether tensors may be stored in pieces. */
+static status parse_requires(const json_t *requires, bool *pieces, const char *what)
+{
+    size_t i;
+    const json_t *one;
+    *pieces = false;
+    if (!json_is_array(requires)) return FAIL(STATUS_CKPT, "%s: has no list 'requires'", what);
+    json_array_foreach(requires, i, one)
+    {
+        const char *feature = json_string_value(one);
+        if (!feature || strcmp(feature, "pieces") != 0)
+            return FAIL(STATUS_CKPT,
+                        "%s: requires the feature '%.60s', which ingot %s lacks; use a newer ingot", what,
+                        feature ? feature : "?", INGOT_VERSION);
+        *pieces = true;
+    }
+    return STATUS_OK;
+}
+
+static status parse_head(struct ckpt_manifest *m, const json_t *root, bool *pieces, const char *what)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, "ingot-checkpoint") != 0)
@@ -85,13 +117,7 @@ static status parse_head(struct ckpt_manifest *m, const json_t *root, const char
     if (version != CKPT_VERSION)
         return FAIL(STATUS_CKPT, "%s: has format version %lld; this is ingot %s, which reads version %d",
                     what, (long long)version, INGOT_VERSION, CKPT_VERSION);
-    const json_t *requires = json_object_get(root, "requires");
-    if (!json_is_array(requires)) return FAIL(STATUS_CKPT, "%s: has no list 'requires'", what);
-    if (json_array_size(requires)) {
-        const char *feature = json_string_value(json_array_get(requires, 0));
-        return FAIL(STATUS_CKPT, "%s: requires the feature '%.60s', which ingot %s lacks; use a newer ingot",
-                    what, feature ? feature : "?", INGOT_VERSION);
-    }
+    TRY(parse_requires(json_object_get(root, "requires"), pieces, what));
     const json_t *id = json_object_get(root, "run_id");
     uint64_t unused;
     if (!get_hex(id, 32, &unused)) return FAIL(STATUS_CKPT, "%s: run_id is not 32 hex digits", what);
@@ -135,6 +161,63 @@ static status parse_files(struct ckpt_manifest *m, const json_t *files, const ch
     return STATUS_OK;
 }
 
+static status parse_shape(int *rank, int64_t out[4], const json_t *shape, const char *name, const char *what)
+{
+    size_t count = json_array_size(shape);
+    if (!json_is_array(shape) || count > 4)
+        return FAIL(STATUS_CKPT, "%s: tensor '%s' has no shape of at most 4 numbers", what, name);
+    *rank = (int)count;
+    for (int i = 0; i < *rank; i++) {
+        const json_t *n = json_array_get(shape, (size_t)i);
+        if (!json_is_integer(n) || json_integer_value(n) < 0)
+            return FAIL(STATUS_CKPT, "%s: tensor '%s' has a shape that is not made of counts", what, name);
+        out[i] = json_integer_value(n);
+    }
+    return STATUS_OK;
+}
+
+static status parse_runs(struct ckpt_piece *p, const json_t *runs, const struct ckpt_item *item,
+                         const char *what)
+{
+    struct ckpt_item whole = {.dt = item->dt, .rank = p->rank};
+    memcpy(whole.shape, p->shape, sizeof whole.shape);
+    const int64_t bytes = ckpt_manifest_item_bytes(&whole);
+    int64_t sum = 0;
+    for (int i = 0; i < p->run_count; i++) {
+        const json_t *run = json_array_get(runs, (size_t)i);
+        int64_t n[4] = {0};
+        for (size_t k = 0; k < 4; k++) n[k] = json_integer_value(json_array_get(run, k));
+        p->runs[i] = (struct ckpt_run){n[0], n[1], n[2], n[3]};
+    }
+    if (bytes < 0 || item->rank != 1 ||
+        !ckpt_runs_valid(p->runs, p->run_count, bytes / (int64_t)dtype_bytes(item->dt), &sum) ||
+        sum != item->shape[0])
+        return FAIL(STATUS_CKPT, "%s: the piece '%s' does not fit tensor '%s'", what, item->name, p->of);
+    return STATUS_OK;
+}
+
+/* The key `piece` of a tensor, if there is one. */
+static status parse_piece(struct ckpt_manifest *m, struct ckpt_item *item, const json_t *o, const char *what)
+{
+    const json_t *piece = json_object_get(o, "piece"), *runs = json_object_get(piece, "runs");
+    if (piece == NULL) return STATUS_OK;
+    const char *of = json_string_value(json_object_get(piece, "of"));
+    const char *fault = of ? ckpt_manifest_name_fault(of) : "is missing";
+    if (fault)
+        return FAIL(STATUS_CKPT, "%s: the name of the tensor of piece '%s' %s", what, item->name, fault);
+    const size_t count = json_array_size(runs);
+    if (count > CKPT_RUNS_MAX)
+        return FAIL(STATUS_CKPT, "%s: the piece '%s' has more than %d runs", what, item->name, CKPT_RUNS_MAX);
+    struct ckpt_piece *p = calloc(1, sizeof *p + count * sizeof p->runs[0]);
+    if (p == NULL) return FAIL(STATUS_FIT, "%s: no memory for %zu runs", what, count);
+    m->pieces[m->piece_count++] = p;
+    item->piece = p;
+    p->run_count = (int)count;
+    snprintf(p->of, sizeof p->of, "%s", of);
+    TRY(parse_shape(&p->rank, p->shape, json_object_get(piece, "shape"), of, what));
+    return parse_runs(p, runs, item, what);
+}
+
 static status parse_item(struct ckpt_item *item, const json_t *o, int index, const char *what)
 {
     const char *name = json_string_value(json_object_get(o, "name"));
@@ -145,18 +228,7 @@ static status parse_item(struct ckpt_item *item, const json_t *o, int index, con
     int dt = type ? dtype_from_name(type) : -1;
     if (dt < 0) return FAIL(STATUS_CKPT, "%s: tensor '%s' has an unknown dtype", what, name);
     item->dt = (dtype)dt;
-    const json_t *shape = json_object_get(o, "shape");
-    size_t rank = json_array_size(shape);
-    if (!json_is_array(shape) || rank > sizeof item->shape / sizeof item->shape[0])
-        return FAIL(STATUS_CKPT, "%s: tensor '%s' has no shape of at most 4 numbers", what, name);
-    item->rank = (int)rank;
-    for (int i = 0; i < item->rank; i++) {
-        const json_t *n = json_array_get(shape, (size_t)i);
-        if (!json_is_integer(n) || json_integer_value(n) < 0)
-            return FAIL(STATUS_CKPT, "%s: tensor '%s' has a shape that is not made of counts", what, name);
-        item->shape[i] = json_integer_value(n);
-    }
-    return STATUS_OK;
+    return parse_shape(&item->rank, item->shape, json_object_get(o, "shape"), name, what);
 }
 
 /* Checksums of tensor t, appended to m->crcs. */
@@ -182,6 +254,7 @@ static status parse_tensor(struct ckpt_manifest *m, int i, const json_t *o, int 
 {
     struct ckpt_manifest_tensor *t = &m->tensors[i];
     TRY(parse_item(&t->item, o, i, what));
+    if (m->pieces) TRY(parse_piece(m, &t->item, o, what));
     int64_t index;
     TRY(get_count(o, "file", &index, what));
     TRY(get_count(o, "offset", &t->offset, what));
@@ -221,7 +294,7 @@ static status check_names_unique(const struct ckpt_manifest *m, const char *what
     return st;
 }
 
-static status parse_tensors(struct ckpt_manifest *m, const json_t *tensors, const char *what)
+static status parse_tensors(struct ckpt_manifest *m, const json_t *tensors, bool pieces, const char *what)
 {
     size_t count = json_array_size(tensors), crcs = 0;
     if (!json_is_array(tensors) || count > CKPT_TENSORS_MAX)
@@ -230,7 +303,9 @@ static status parse_tensors(struct ckpt_manifest *m, const json_t *tensors, cons
         crcs += json_array_size(json_object_get(json_array_get(tensors, i), "crc32c"));
     m->tensors = calloc(count + 1, sizeof *m->tensors);
     m->crcs = calloc(crcs + 1, sizeof *m->crcs);
-    if (!m->tensors || !m->crcs) return FAIL(STATUS_FIT, "%s: no memory for %zu tensors", what, count);
+    if (pieces) m->pieces = calloc(count + 1, sizeof(struct ckpt_piece *));
+    if (!m->tensors || !m->crcs || (pieces && !m->pieces))
+        return FAIL(STATUS_FIT, "%s: no memory for %zu tensors", what, count);
     m->tensor_count = (int)count;
     int file = 0;
     int64_t at = m->files[0].data_start;
@@ -239,15 +314,17 @@ static status parse_tensors(struct ckpt_manifest *m, const json_t *tensors, cons
     while (file + 1 < m->file_count && at == m->files[file].bytes) at = m->files[++file].data_start;
     if (file + 1 != m->file_count || at != m->files[file].bytes)
         return FAIL(STATUS_CKPT, "%s: the tensors do not fill '%s'", what, m->files[file].name);
-    return check_names_unique(m, what);
+    TRY(check_names_unique(m, what));
+    return ckpt_pieces_index(m, what);
 }
 
 static status parse_root(struct ckpt_manifest *m, const json_t *root, const char *what)
 {
     if (!json_is_object(root)) return FAIL(STATUS_CKPT, "%s: is not a JSON object", what);
-    TRY(parse_head(m, root, what));
+    bool pieces = false;
+    TRY(parse_head(m, root, &pieces, what));
     TRY(parse_files(m, json_object_get(root, "files"), what));
-    return parse_tensors(m, json_object_get(root, "tensors"), what);
+    return parse_tensors(m, json_object_get(root, "tensors"), pieces, what);
 }
 
 status ckpt_manifest_parse(struct ckpt_manifest *m, const char *text, size_t bytes, const char *what)
@@ -255,11 +332,9 @@ status ckpt_manifest_parse(struct ckpt_manifest *m, const char *text, size_t byt
     *m = (struct ckpt_manifest){0};
     if (bytes > CKPT_BYTES_MAX)
         return FAIL(STATUS_CKPT, "%s: %zu bytes are too many for a manifest", what, bytes);
-    char seal[SEAL_BYTES + 1];
     if (bytes < SEAL_BYTES)
         return FAIL(STATUS_CKPT, "%s: is cut short or no manifest (%zu bytes)", what, bytes);
-    seal_write(text, bytes - SEAL_BYTES, SEAL_HEAD, SEAL_TAIL, seal);
-    if (memcmp(text + bytes - SEAL_BYTES, seal, SEAL_BYTES) != 0)
+    if (!ckpt_manifest_sealed(text, bytes))
         return FAIL(STATUS_CKPT, "%s: its SHA-256 does not match its contents: damaged or edited", what);
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -272,11 +347,30 @@ status ckpt_manifest_parse(struct ckpt_manifest *m, const char *text, size_t byt
 
 /* ---- writing: one line per file and tensor, for people and for diff ---- */
 
+static void print_shape(FILE *out, int rank, const int64_t *shape)
+{
+    fprintf(out, "\"shape\": [");
+    for (int i = 0; i < rank; i++) fprintf(out, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    fprintf(out, "], ");
+}
+
+static void print_piece(FILE *out, const struct ckpt_piece *p)
+{
+    fprintf(out, "\"piece\": {\"of\": \"%s\", ", p->of);
+    print_shape(out, p->rank, p->shape);
+    fprintf(out, "\"runs\": [");
+    for (int i = 0; i < p->run_count; i++)
+        fprintf(out, "%s[%lld, %lld, %lld, %lld]", i ? ", " : "", (long long)p->runs[i].begin,
+                (long long)p->runs[i].length, (long long)p->runs[i].stride, (long long)p->runs[i].times);
+    fprintf(out, "]}, ");
+}
+
 static void print_tensor(FILE *out, const struct ckpt_manifest *m, const struct ckpt_manifest_tensor *t)
 {
-    fprintf(out, "{\"name\": \"%s\", \"dtype\": \"%s\", \"shape\": [", t->item.name, dtype_name(t->item.dt));
-    for (int i = 0; i < t->item.rank; i++) fprintf(out, "%s%lld", i ? ", " : "", (long long)t->item.shape[i]);
-    fprintf(out, "], \"file\": %d, \"offset\": %lld, \"bytes\": %lld, \"hash\": \"%016llx\", \"crc32c\": [",
+    fprintf(out, "{\"name\": \"%s\", \"dtype\": \"%s\", ", t->item.name, dtype_name(t->item.dt));
+    print_shape(out, t->item.rank, t->item.shape);
+    if (t->item.piece) print_piece(out, t->item.piece);
+    fprintf(out, "\"file\": %d, \"offset\": %lld, \"bytes\": %lld, \"hash\": \"%016llx\", \"crc32c\": [",
             t->file, (long long)t->offset, (long long)t->bytes, (unsigned long long)t->hash);
     int64_t chunks = ckpt_manifest_chunks(t->bytes, m->chunk_bytes);
     for (int64_t i = 0; i < chunks; i++)
@@ -291,7 +385,10 @@ static status print_body(FILE *out, const struct ckpt_manifest *m)
         json_dumps(m->meta, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!meta)
         return FAIL(STATUS_FIT, "the meta data of step %lld cannot be written as JSON", (long long)m->step);
-    fprintf(out, "{\n\"format\": \"ingot-checkpoint\",\n\"version\": %d,\n\"requires\": [],\n", CKPT_VERSION);
+    bool pieces = false;
+    for (int i = 0; i < m->tensor_count; i++) pieces = pieces || m->tensors[i].item.piece;
+    fprintf(out, "{\n\"format\": \"ingot-checkpoint\",\n\"version\": %d,\n\"requires\": [%s],\n",
+            CKPT_VERSION, pieces ? "\"pieces\"" : "");
     fprintf(out, "\"writer\": \"ingot %s\",\n\"run_id\": \"%s\",\n\"step\": %lld,\n", INGOT_VERSION,
             m->run_id, (long long)m->step);
     fprintf(out, "\"meta\": %s,\n\"chunk_bytes\": %lld,\n\"files\": [", meta, (long long)m->chunk_bytes);

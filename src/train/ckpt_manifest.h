@@ -27,11 +27,17 @@ struct ckpt_manifest_file {
     uint32_t header_crc;
 };
 struct ckpt_manifest_tensor {
-    struct ckpt_item item;  /* data NULL */
+    struct ckpt_item item;  /* data NULL; with `piece`: the part that one rank has stored of a tensor */
     int file;
     int64_t offset, bytes;  /* in the file */
     uint64_t hash;          /* of the contents, independent of files and chunks' order */
     int64_t chunk_first;    /* its checksums are crcs[chunk_first ...], one per chunk_bytes begun */
+};
+/* A tensor as a reader sees it: a stored one, or one that is stored in pieces. */
+struct ckpt_manifest_whole {
+    struct ckpt_item item;
+    bool in_pieces;         /* then no hash of its contents is stored */
+    int first, count;       /* its parts: tensors[stored[first ...]] */
 };
 struct ckpt_manifest {
     char run_id[33];        /* 32 hex digits, the same for all checkpoints of a run directory */
@@ -42,6 +48,11 @@ struct ckpt_manifest {
     int file_count;
     struct ckpt_manifest_tensor *tensors; /* in file order, each beginning where the one before it ends */
     int tensor_count;
+    struct ckpt_manifest_whole *whole;    /* in the order in which they begin in the files */
+    int whole_count;
+    int *stored;
+    struct ckpt_piece **pieces;           /* owned: those of a manifest that was read */
+    int piece_count;
     uint32_t *crcs;
     int64_t crc_count;
 };
@@ -55,6 +66,7 @@ void ckpt_manifest_free(struct ckpt_manifest *m);
 
 /* Body plus last line, malloc'd; NULL: no memory. For ckpt_manifest_format, and for tests that forge manifests. */
 char *ckpt_manifest_seal(const char *body, size_t bytes, size_t *sealed_bytes);
+bool ckpt_manifest_sealed(const char *text, size_t bytes); /* whether the last line fits what is before it */
 /* Why no checkpoint may hold a tensor of this name ("is empty"); NULL: it may. */
 const char *ckpt_manifest_name_fault(const char *name);
 /* Bytes of a tensor, -1 on overflow or a negative dimension; chunks of `bytes`. */

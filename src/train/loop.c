@@ -512,8 +512,7 @@ static void finish(struct loop *l, const struct loop_options *o, status st)
     char keep[1024];
     snprintf(keep, sizeof keep, "%s", reason);
     double seconds = clock_s() - l->start_s;
-    if (save_join_local(&l->trainer) != STATUS_OK)
-        log_warn("%s", status_message()); /* the last save failed */
+    if (save_end(&l->trainer) != STATUS_OK) log_warn("%s", status_message()); /* the last save failed */
     verify_end(&l->trainer);
     /* If --resume was refused for a config change, keep the earlier exit record. */
     const bool refused = st == STATUS_CONFIG && o->resume && l->observe == NULL;

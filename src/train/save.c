@@ -9,6 +9,7 @@
 #include "train/ckpt_manifest.h"
 #include "train/signals.h"
 #include "train/save_memory.h"
+#include "train/save_parts.h"
 #include "train/snapshot.h"
 #include "train/state.h"
 #include "train/verify.h"
@@ -68,6 +69,31 @@ static void tell_health(struct trainer *t, const char *run_dir)
     log_warn("the checkpoint of step %lld is not sound: %s%s", (long long)t->step, why, stays);
 }
 
+/* What a save asks while the disk is full; NULL: it does not wait. */
+static ckpt_may_wait_fn *may_wait(const struct trainer *t)
+{
+    return t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL;
+}
+
+/* Writes the state of ranks that share memory, or of one. */
+static status save_whole(struct trainer *t, struct state *state, const char *run_dir, const json_t *meta)
+{
+    if (comm_rank(t->mesh.world) > 0) return state_send_parts(state);
+    return checkpoint_save(run_dir, t->step, state->items, state->count, meta, (int)t->spec.run.ckpt_keep,
+                           may_wait(t));
+}
+
+/* Writes the state of ranks on several hosts. */
+static status save_in_parts(struct trainer *t, struct state *state, const char *run_dir, const json_t *meta)
+{
+    struct save_parts parts;
+    TRY(save_parts_begin(&parts, t, run_dir, may_wait(t)));
+    const struct save_parts_args args = {run_dir, state_first_bad(state), meta};
+    const status st = save_parts_write(&parts, state, &args);
+    save_parts_end(&parts);
+    return st;
+}
+
 status trainer_save(struct trainer *t, const char *run_dir)
 {
     SCOPE("train.save", t->step);
@@ -77,12 +103,9 @@ status trainer_save(struct trainer *t, const char *run_dir)
     status st = verify_copied(t);
     if (st == STATUS_OK) st = state_check(&state);
     if (st == STATUS_OK) st = save_metadata(t, &meta);
-    if (st == STATUS_OK && comm_rank(t->mesh.world) > 0) st = state_send_parts(&state);
-    if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) {
-        st = checkpoint_save(run_dir, t->step, state.items, state.count, meta, (int)t->spec.run.ckpt_keep,
-                             t->spec.run.ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL);
-        if (st == STATUS_OK) tell_health(t, run_dir);
-    }
+    if (st == STATUS_OK)
+        st = state.in_parts ? save_in_parts(t, &state, run_dir, meta) : save_whole(t, &state, run_dir, meta);
+    if (st == STATUS_OK && comm_rank(t->mesh.world) == 0) tell_health(t, run_dir);
     json_decref(meta);
     state_close(&state);
     return st;
@@ -105,6 +128,7 @@ struct save {
     char message[1024];
     /* The save being written; constant while the thread runs. */
     struct state state;
+    struct save_parts parts; /* with ranks on several hosts */
     json_t *meta;
     char run_dir[SPEC_TEXT];
     int64_t step;
@@ -196,14 +220,33 @@ static void tell_captured(struct save *s, int64_t first)
     pthread_mutex_unlock(&s->lock);
 }
 
-static status write_out(struct save *s)
+static status write_whole(struct save *s)
 {
-    const struct run_spec *r = &s->state.t->spec.run;
+    const struct trainer *t = s->state.t;
+    return checkpoint_save(s->run_dir, s->step, s->state.items, s->state.count, s->meta,
+                           (int)t->spec.run.ckpt_keep, may_wait(t));
+}
+
+static status write_part(struct save *s, int64_t first)
+{
+    const struct save_parts_args args = {s->run_dir, first, s->meta};
+    return save_parts_write(&s->parts, &s->state, &args);
+}
+
+/* After the copy. `first`: the first tensor that is not finite, of this rank. */
+static status write_out(struct save *s, int64_t first)
+{
+    const struct save_ranks *ranks = &s->memory.ranks;
+    const bool lead = comm_rank(s->state.t->mesh.world) == 0;
     const double begin = clock_s();
-    if (s->flush) s->flush(s->flush_ctx);
-    TRY(checkpoint_save(s->run_dir, s->step, s->state.items, s->state.count, s->meta, (int)r->ckpt_keep,
-                        r->ckpt_on_full == ON_FULL_PAUSE ? no_signal : NULL));
-    say_rate(s, clock_s() - begin);
+    if (!s->state.in_parts) {
+        if (!lead) return STATUS_OK;
+        if (ranks->world) TRY(save_ranks_wait(ranks, s->number, &first));
+        TRY(state_judge(&s->state, first));
+    }
+    if (lead && s->flush) s->flush(s->flush_ctx);
+    TRY(s->state.in_parts ? write_part(s, first) : write_whole(s));
+    if (lead) say_rate(s, clock_s() - begin);
     return STATUS_OK;
 }
 
@@ -211,14 +254,10 @@ static void *writer(void *ctx)
 {
     struct save *s = ctx;
     parallel_threads_set(save_threads());
-    const struct save_ranks *ranks = &s->memory.ranks;
-    const bool lead = comm_rank(ranks->world) == 0;
     int64_t first;
     status st = capture(s, &first);
     tell_captured(s, first);
-    if (st == STATUS_OK && lead && ranks->world) st = save_ranks_wait(ranks, s->number, &first);
-    if (st == STATUS_OK && lead) st = state_judge(&s->state, first);
-    if (st == STATUS_OK && lead) st = write_out(s);
+    if (st == STATUS_OK) st = write_out(s, first);
     pthread_mutex_lock(&s->lock);
     s->st = st;
     if (st != STATUS_OK) snprintf(s->message, sizeof s->message, "%s", status_message());
@@ -227,18 +266,12 @@ static void *writer(void *ctx)
     return NULL;
 }
 
-/* Whether saves can be asynchronous: all ranks are on one host, where they share the memory of the copies. */
-static bool async_save_supported(const struct trainer *t)
-{
-    return t->spec.run.ckpt_async && (t->mesh.world == NULL || comm_job(t->mesh.world).shares_memory);
-}
-
 /* *on: whether the next save is asynchronous; the same on all ranks. */
 static status use_async_save(struct trainer *t, bool *on)
 {
     struct save_memory *m = &t->save->memory;
     const bool gpu = t->dev.kind == DEV_CUDA;
-    *on = async_save_supported(t) && (!gpu || m->pin != PIN_NONE);
+    *on = t->spec.run.ckpt_async && (!gpu || m->pin != PIN_NONE);
     if (!*on) return STATUS_OK;
     TRY(gpu ? save_memory_ready(m) : save_memory_open(m, t));
     *on = !m->refused;
@@ -259,11 +292,12 @@ static status open_save(struct trainer *t)
 status save_prepare(struct trainer *t)
 {
     const struct run_spec *r = &t->spec.run;
+    if (comm_rank(t->mesh.world) > 0 && !comm_job(t->mesh.world).shares_memory)
+        TRY(checkpoint_parts_reached(r->run_dir));
     const bool saves = r->ckpt_every > 0 && t->step / r->ckpt_every < (t->steps_total - 1) / r->ckpt_every;
-    if (t->dev.kind != DEV_CUDA || (!(saves && async_save_supported(t)) && r->ckpt_memory_every == 0))
-        return STATUS_OK;
+    if (t->dev.kind != DEV_CUDA || (!(saves && r->ckpt_async) && r->ckpt_memory_every == 0)) return STATUS_OK;
     TRY(snapshot_open(t));
-    if (!saves || !async_save_supported(t)) return STATUS_OK;
+    if (!saves || !r->ckpt_async) return STATUS_OK;
     TRY(open_save(t));
     return save_memory_pin(&t->save->memory, t);
 }
@@ -275,12 +309,22 @@ status save_stalled(struct trainer *t, double begin)
     return STATUS_OK;
 }
 
+/* Frees what is of one save. */
+static void end(struct save *s)
+{
+    json_decref(s->meta);
+    s->meta = NULL;
+    save_parts_end(&s->parts);
+    state_close(&s->state);
+}
+
 static status start(struct trainer *t, const char *run_dir)
 {
     struct save *s = t->save;
     s->number++;
     TRY(state_snapshot(&s->state, t, &s->memory.arena, s->memory.ranks.copies));
     status st = save_metadata(t, &s->meta);
+    if (st == STATUS_OK && s->state.in_parts) st = save_parts_begin(&s->parts, t, run_dir, may_wait(t));
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->awaited = s->captured = s->done = false;
@@ -290,10 +334,7 @@ static status start(struct trainer *t, const char *run_dir)
         st = snapshot_queued(t, st);
     }
     s->running = s->pending = st == STATUS_OK;
-    if (st == STATUS_OK) return st;
-    json_decref(s->meta);
-    s->meta = NULL;
-    state_close(&s->state);
+    if (st != STATUS_OK) end(s);
     return st;
 }
 
@@ -380,9 +421,7 @@ status save_join_local(struct trainer *t)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     s->running = false;
-    json_decref(s->meta);
-    s->meta = NULL;
-    state_close(&s->state);
+    end(s);
     return s->st == STATUS_OK ? STATUS_OK : FAIL(s->st, "%s", s->message);
 }
 
@@ -396,6 +435,16 @@ status save_wait_all_ranks(struct trainer *t)
     TRY(mine); /* returning the error aborts the other ranks' waits */
     const int32_t st = (int32_t)mine;
     return comm_all_gather(t->mesh.world, "end of a save", &st, all, sizeof st, NULL);
+}
+
+status save_end(struct trainer *t)
+{
+    struct save *s = t->save;
+    const bool in_parts = s && s->running && s->state.in_parts;
+    const struct ckpt_begun begun = in_parts ? s->parts.begun : (struct ckpt_begun){0};
+    TRY(save_join_local(t));
+    if (in_parts && comm_rank(t->mesh.world) > 0) save_parts_settle(&begun, t->mesh.world, s->run_dir);
+    return STATUS_OK;
 }
 
 double save_stall_ms(struct trainer *t)

@@ -7,14 +7,14 @@
  * optimizer waits for the copy; that wait is usually zero. The files equal those of trainer_save byte for byte, except
  * for times. Only one save is in flight: the next save waits for it and logs that. On a GPU, snapshot.h makes the copy
  * and the optimizer's wait, and save_memory.h allocates the memory. If several ranks run on one host, each copies its
- * part to shared memory, and rank 0 writes the files from there (save_ranks.h). With several hosts, or if the copy does
- * not fit, save_begin calls trainer_save. */
+ * part to shared memory, and rank 0 writes the files from there (save_ranks.h). With several hosts each rank writes its
+ * part from its own copy (save_parts.h). If the copy does not fit, save_begin calls trainer_save. */
 #ifndef INGOT_TRAIN_SAVE_H
 #define INGOT_TRAIN_SAVE_H
 #include "train/trainer.h"
 
 /* Collective, before the first step: allocates the memory for a GPU's saves. Without this call, save_begin on a GPU
- * calls trainer_save. */
+ * calls trainer_save. With several hosts: STATUS_IO if one does not see the run directory. */
 status save_prepare(struct trainer *t) WARN_UNUSED;
 /* Starts a save. The writer thread calls `flush` (NULL: none) before it commits the checkpoint. */
 typedef void save_flush_fn(void *ctx);
@@ -32,8 +32,10 @@ status save_account_stall(struct trainer *t) WARN_UNUSED;
 /* If this rank's writer thread has ended, joins it and returns the error of its save. STATUS_OK while it runs. */
 status save_poll(struct trainer *t) WARN_UNUSED;
 /* Joins this rank's writer thread, and returns the error of its save. On ranks above 0 the thread ends once the copy is
- * made. */
+ * made, or with several hosts its part written. */
 status save_join_local(struct trainer *t) WARN_UNUSED;
+/* The same before the job ends: returns when what was begun is committed, or given up, on any rank. */
+status save_end(struct trainer *t) WARN_UNUSED;
 /* Joins the writer thread and frees everything. */
 void save_close(struct trainer *t);
 /* Milliseconds that training has waited for saves and copies since the last call; NaN: there was none. */

@@ -3,21 +3,58 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "comm/health/heartbeat.h"
 #include "dev/beside.h"
 #include "train/save.h"
 #include "train/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static status own_memory(struct save_memory *m, struct trainer *t)
+/* What a rank needs for its copy beside what it uses already, and the host that it is on. */
+struct need {
+    double bytes, taken;
+    char host[HEARTBEAT_HOST];
+};
+
+/* Memory of this rank alone. all [ranks]: the needs of all ranks. */
+static status own_memory(struct save_memory *m, const struct need *all, int ranks, int me)
 {
     char a[32], b[32];
-    const size_t bytes = state_bytes(t);
-    const double taken = (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak);
-    if (taken + (double)bytes > plan_host_bytes())
-        return FAIL(STATUS_FIT, "a copy of the state takes %s beside the run, of the host's %s",
-                    text_bytes(a, (double)bytes), text_bytes(b, plan_host_bytes()));
-    return arena_reserve(&m->arena, "checkpoint", bytes);
+    double sum = 0;
+    for (int i = 0; i < ranks; i++)
+        if (strcmp(all[i].host, all[me].host) == 0) sum += all[i].bytes + all[i].taken;
+    if (sum > plan_host_bytes())
+        return FAIL(STATUS_FIT, "run and copies of the state take %s of the host's %s", text_bytes(a, sum),
+                    text_bytes(b, plan_host_bytes()));
+    return all[me].bytes > 0 ? arena_reserve(&m->arena, "checkpoint", (size_t)all[me].bytes) : STATUS_OK;
+}
+
+/* Collective: memory of its own for each rank, or for none. */
+static status open_own(struct save_memory *m, struct trainer *t)
+{
+    struct comm *world = t->mesh.world;
+    const int ranks = comm_ranks(world), me = comm_rank(world);
+    struct need mine = {.bytes = (double)state_bytes(t),
+                        .taken =
+                            (double)(t->dev.kind == DEV_CPU ? memory_peak(&t->memory) : t->memory.host.peak)};
+    int32_t bad[COMM_RANKS_MAX] = {0};
+    heartbeat_host(mine.host);
+    struct need *all = calloc((size_t)ranks, sizeof *all);
+    if (all == NULL) return FAIL(STATUS_FIT, "no memory for what %d ranks need", ranks);
+    status st = comm_all_gather(world, "copies of the state", &mine, all, sizeof mine, NULL);
+    if (st == STATUS_OK) {
+        const status got = own_memory(m, all, ranks, me);
+        const int32_t refused = got != STATUS_OK;
+        int first = 0;
+        st = comm_all_gather(world, "memory for copies", &refused, bad, sizeof refused, NULL);
+        while (first < ranks && !bad[first]) first++;
+        if (st == STATUS_OK && first < ranks)
+            st = refused ? got : FAIL(STATUS_FIT, "rank %d has no memory for a copy of the state", first);
+    }
+    free(all);
+    return st;
 }
 
 /* status_message() says why. */
@@ -31,8 +68,10 @@ static void refuse(struct save_memory *m, struct trainer *t)
 
 status save_memory_open(struct save_memory *m, struct trainer *t)
 {
-    if (m->arena.base || m->ranks.base || m->refused) return STATUS_OK;
-    const status st = t->mesh.world ? save_ranks_open(&m->ranks, t, &m->arena) : own_memory(m, t);
+    if (m->open || m->refused) return STATUS_OK;
+    const bool share = t->mesh.world && comm_job(t->mesh.world).shares_memory;
+    const status st = share ? save_ranks_open(&m->ranks, t, &m->arena) : open_own(m, t);
+    m->open = st == STATUS_OK;
     if (st == STATUS_FIT) refuse(m, t);
     return st == STATUS_FIT ? STATUS_OK : st;
 }

@@ -8,7 +8,8 @@
 
 struct save_memory {
     struct arena arena;      /* this rank's copies */
-    struct save_ranks ranks; /* the shared memory, when there are several ranks */
+    struct save_ranks ranks; /* the shared memory, when several ranks of one host are all */
+    bool open;
     bool refused;            /* the buffers did not fit on some rank; the user has been warned */
     enum { PIN_NONE, PIN_BEGUN, PIN_DONE } pin;
     bool running; /* the pinning thread is still to be joined */

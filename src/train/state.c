@@ -228,11 +228,12 @@ static status agree_answers(struct state *s)
     const int ranks = comm_ranks(t->mesh.world), rows = t->decoder.params.count;
     struct state_local_range *mine = malloc((size_t)rows * sizeof *mine);
     s->local_ranges = malloc((size_t)ranks * (size_t)rows * sizeof *s->local_ranges);
-    if (s->copies == NULL) {
+    const bool sends = s->copies == NULL && !s->in_parts;
+    if (sends) {
         s->sent = malloc(PIECE_BYTES);
         s->received = malloc((size_t)ranks * PIECE_BYTES);
     }
-    status st = mine && s->local_ranges && (s->copies || (s->sent && s->received))
+    status st = mine && s->local_ranges && (!sends || (s->sent && s->received))
                     ? STATUS_OK
                     : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
     for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(s, i);
@@ -393,13 +394,12 @@ static bool all_here(const struct state *s, int row, enum state_use use)
     return true;
 }
 
-/* Row `row` in array `k`. Scales are a vector: blocks do not end with the rows of a matrix. */
-static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use use)
+/* Scales are a vector: blocks do not end with the rows of a matrix. */
+struct ckpt_item state_item(const struct state *s, int k, int row)
 {
     const struct state_array *a = &s->list[k];
     const struct params *p = &s->t->decoder.params;
     const struct param *r = &p->rows[row];
-    const struct param_local_range held = params_local_range(p, row);
     struct ckpt_item item = {
         .dt = a->dt, .rank = r->rank, .shape = {r->global[0], r->global[1]}, .tag = k * p->count + row};
     if (a->block > 1) {
@@ -407,13 +407,32 @@ static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use 
         item.shape[0] = state_blocks(a, r->rank > 1 ? r->global[0] * r->global[1] : r->global[0]);
         item.shape[1] = 0;
     }
+    snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, r->name);
+    return item;
+}
+
+/* With where it comes from, or goes to. */
+static struct ckpt_item item_of(struct state *s, int k, int row, enum state_use use)
+{
+    const struct param_local_range held = params_local_range(&s->t->decoder.params, row);
+    struct ckpt_item item = state_item(s, k, row);
     if (all_here(s, row, use))
         item.data = state_part(s, k, row, &held);
     else
         item.fill = s->copies ? collect : gather, item.take = take, item.ctx = s,
         item.again = s->copies != NULL;
-    snprintf(item.name, sizeof item.name, "%s/%s", a->prefix, r->name);
     return item;
+}
+
+void state_list_rest(struct state *s)
+{
+    if (s->map) /* the same on all ranks */
+        s->items[s->count++] = (struct ckpt_item){.name = "map/tokens",
+                                                  .dt = DTYPE_I32,
+                                                  .rank = 1,
+                                                  .shape = {s->t->spec.model.vocab_size},
+                                                  .data = s->map};
+    list_fp8(s);
 }
 
 static status list_items(struct state *s, enum state_use use)
@@ -427,36 +446,38 @@ static status list_items(struct state *s, enum state_use use)
             if (!state_has_row(s, k, i)) continue;
             if (use == STATE_SAVE || held.to > held.from) s->items[s->count++] = item_of(s, k, i, use);
         }
-    if (s->map) /* the same on all ranks */
-        s->items[s->count++] = (struct ckpt_item){.name = "map/tokens",
-                                                  .dt = DTYPE_I32,
-                                                  .rank = 1,
-                                                  .shape = {s->t->spec.model.vocab_size},
-                                                  .data = s->map};
-    list_fp8(s);
+    state_list_rest(s);
     return STATUS_OK;
+}
+
+/* Whether ranks save without memory that they share. */
+static bool saves_in_parts(const struct trainer *t)
+{
+    return t->mesh.world && !comm_job(t->mesh.world).shares_memory;
 }
 
 status state_open(struct state *s, struct trainer *t, enum state_use use)
 {
-    *s = (struct state){.t = t};
+    *s = (struct state){.t = t, .in_parts = use == STATE_SAVE && saves_in_parts(t)};
     state_list(s);
     status st = open_arrays(s, use);
     if (st == STATUS_OK && use == STATE_SAVE && t->mesh.world) st = agree_answers(s);
-    if (st == STATUS_OK) st = list_items(s, use);
+    if (st == STATUS_OK && !s->in_parts) st = list_items(s, use);
     if (st != STATUS_OK) state_close(s);
     return st;
 }
 
 status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, char *const *copies)
 {
-    CHECK((t->mesh.world == NULL) == (copies == NULL), "copies of several ranks are shared");
-    *s = (struct state){.t = t, .snapshot = true, .copies = copies};
+    const bool in_parts = saves_in_parts(t);
+    CHECK((t->mesh.world == NULL || in_parts) == (copies == NULL),
+          "copies of the ranks of a host are shared");
+    *s = (struct state){.t = t, .snapshot = true, .in_parts = in_parts, .copies = copies};
     state_list(s);
     arena_release(memory, 0);
     status st = open_copies(s, memory);
-    if (st == STATUS_OK && copies) st = agree_answers(s);
-    if (st == STATUS_OK) st = list_items(s, STATE_SAVE);
+    if (st == STATUS_OK && t->mesh.world) st = agree_answers(s);
+    if (st == STATUS_OK && !in_parts) st = list_items(s, STATE_SAVE);
     if (st != STATUS_OK) state_close(s);
     return st;
 }
@@ -471,6 +492,7 @@ void state_close(struct state *s)
     free(s->local_ranges);
     free(s->sent);
     free(s->received);
+    for (int i = 0; i < s->count; i++) free((void *)(uintptr_t)s->items[i].piece);
     free(s->items);
     *s = (struct state){0};
 }

@@ -2,10 +2,11 @@
  * ranks that hold parts of them, and a load scatters them.
  *
  * A rank holds some units of the parameter table, perhaps a tensor-parallel slice of a row, and perhaps a ZeRO shard of
- * that. In a save, rank 0 writes tensor by tensor and buffers one tensor at a time; the other ranks send it their parts
- * in pieces. In an asynchronous save, each rank has copied its part to memory that all ranks of the host share, and
- * rank 0 assembles the tensors from there (train/save_ranks.h). In a load, each rank reads the chunks that contain its
- * parts. The files therefore do not depend on the mesh, and any mesh can resume from them. */
+ * that. In a save of one host, rank 0 writes tensor by tensor and buffers one tensor at a time; the other ranks send it
+ * their parts in pieces. In an asynchronous save, each rank has copied its part to memory that all ranks of the host
+ * share, and rank 0 assembles the tensors from there (train/save_ranks.h). Those files do not depend on the mesh. In a
+ * save of several hosts each rank writes its parts itself (state_list_parts). In a load, each rank reads the chunks
+ * that contain its parts. So any mesh can resume from the checkpoint of any other. */
 #ifndef INGOT_TRAIN_STATE_H
 #define INGOT_TRAIN_STATE_H
 #include "train/trainer.h"
@@ -31,6 +32,7 @@ struct state {
     struct state_array list[STATE_ARRAYS];
     struct fp8_linear_state *linears; /* in a snapshot: a copy of it; NULL: that of the run is used */
     bool snapshot;
+    bool in_parts;                  /* saving, with ranks on several hosts: state_list_parts lists the tensors */
     void *arrays[STATE_ARRAYS];     /* in host memory: the arrays themselves, or copies of a GPU's */
     int32_t *map;                   /* map/tokens, a copy; NULL: the model has none */
     float *fp8;                     /* [params.fp8.count][2][FP8_HISTORY]; NULL: no FP8 */
@@ -46,11 +48,14 @@ enum state_use { STATE_SAVE, STATE_LOAD };
 /* Collective when several ranks save. state_close accepts a zeroed or an opened struct. */
 status state_open(struct state *s, struct trainer *t, enum state_use use) WARN_UNUSED;
 void state_close(struct state *s);
+/* For a save by several hosts (in_parts), before it is written: lists the parts of all ranks, the same on each. On any
+ * thread: training need not wait for it. */
+status state_list_parts(struct state *s) WARN_UNUSED;
 /* For an asynchronous save: state_snapshot prepares copies of the state in `memory`, which has state_bytes. On the CPU
  * state_capture makes them; the optimizer must not change the state before it returns. On a GPU, with pinned memory,
  * state_queue queues them on `side`; the optimizer must not change the state before they have run, and state_join then
- * completes them. With several ranks state_snapshot is collective: copies[r] is where rank r's memory begins; the array
- * must live as long as `s`. */
+ * completes them. With several ranks state_snapshot is collective: copies[r] is where rank r's memory begins, if
+ * they share memory; the array must live as long as `s`. */
 size_t state_bytes(struct trainer *t);
 status state_snapshot(struct state *s, struct trainer *t, struct arena *memory, char *const *copies) WARN_UNUSED;
 status state_capture(const struct state *s) WARN_UNUSED; /* on any thread, as the next two */

@@ -1,6 +1,7 @@
 /* Any bytes as the body of a manifest, sealed as if by someone who knows how (and as they are): parsed or refused; what is
  * parsed satisfies what the reader relies on, and is written and parsed again as the same. */
 #include "train/ckpt_manifest.h"
+#include "train/ckpt_pieces.h"
 #include "json_mutator.h"
 
 #include <stdint.h>
@@ -9,16 +10,25 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-#define HEAD                                                                                                 \
-    "{\"format\":\"ingot-checkpoint\",\"version\":1,\"requires\":[],\"writer\":\"ingot\","                   \
-    "\"run_id\":\"e13373415e9c9e43781bf2edaf09a3a0\",\"step\":7,\"meta\":{\"loss\":0.5},\"chunk_bytes\":"    \
-    "4096,"
+#define HEAD HEAD_OF("")
+#define HEAD_OF(requires)                                                                                    \
+    "{\"format\":\"ingot-checkpoint\",\"version\":1,\"requires\":[" requires "],\"writer\":\"ingot\","       \
+                                                                             "\"run_id\":"                   \
+                                                                             "\"e13373415e9c9e43781bf2edaf0" \
+                                                                             "9a3a0\",\"step\":7,\"meta\":{" \
+                                                                             "\"loss\":0.5},\"chunk_"        \
+                                                                             "bytes\":"                      \
+                                                                             "4096,"
 #define FILE_OF(number, bytes)                                                                               \
     "{\"name\":\"state-0000" number ".safetensors\",\"bytes\":" bytes                                        \
     ",\"data_start\":4096,\"header_crc32c\":\"5e5380ac\"}"
 #define TENSOR(name, dtype, shape, file, offset, bytes, crcs)                                                \
     "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shape\":" shape ",\"file\":" file                      \
     ",\"offset\":" offset ",\"bytes\":" bytes ",\"hash\":\"4de8d78f7134f4b7\",\"crc32c\":[" crcs "]}"
+#define PIECE(name, shape, offset, bytes, runs)                                                              \
+    "{\"name\":\"" name "\",\"dtype\":\"F32\",\"shape\":" shape                                              \
+    ",\"piece\":{\"of\":\"w\",\"shape\":[2,3],\"runs\":" runs "},\"file\":0,\"offset\":" offset              \
+    ",\"bytes\":" bytes ",\"hash\":\"4de8d78f7134f4b7\",\"crc32c\":[\"8cb6879e\"]}"
 static const char *const samples[] = {
     HEAD "\"files\":[" FILE_OF("0", "4096") "],\"tensors\":[]}",
     HEAD "\"files\":[" FILE_OF("0", "4104") "],\"tensors\":[" TENSOR("s", "I64", "[]", "0", "4096", "8",
@@ -27,6 +37,11 @@ static const char *const samples[] = {
         "m/w", "F32", "[2,3]", "0", "4096", "24",
         "\"8cb6879e\"") "," TENSOR("v", "BF16", "[50,50]", "1", "4096", "5000",
                                    "\"8cb6879e\",\"00000000\"") "]}",
+    HEAD_OF("\"pieces\"") "\"files\":[" FILE_OF("0", "4136") "],\"tensors\":[" PIECE(
+        "w.rank0", "[4]", "4096", "16",
+        "[[0,2,3,2]]") "," PIECE("w.rank1", "[2]", "4112", "8",
+                                 "[[2,1,3,2]]") "," TENSOR("v", "F32", "[4]", "0", "4120", "16",
+                                                           "\"8cb6879e\"") "]}",
     NULL};
 static const char *const words[] = {"format",
                                     "version",
@@ -47,6 +62,10 @@ static const char *const words[] = {"format",
                                     "offset",
                                     "hash",
                                     "crc32c",
+                                    "pieces",
+                                    "piece",
+                                    "of",
+                                    "runs",
                                     "ingot-checkpoint",
                                     "state-00000.safetensors",
                                     "state-00001.safetensors",
@@ -118,6 +137,41 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     return fits ? n : LLVMFuzzerMutate(data, size, max_size);
 }
 
+/* ckpt_stretch_fn: counts elements, which must be in the tensor. */
+struct walk {
+    int64_t elements, sum;
+};
+static bool count_stretch(void *ctx, int64_t at, int64_t to, int64_t count)
+{
+    struct walk *w = ctx;
+    CHECK(count > 0 && at == w->sum && to >= 0 && count <= w->elements - to, "a stretch at %lld",
+          (long long)to);
+    w->sum += count;
+    return false;
+}
+
+/* Each stored tensor belongs to one whole one, and pieces fill it. */
+static void check_whole(const struct ckpt_manifest *m)
+{
+    int parts = 0;
+    for (int i = 0; i < m->whole_count; i++) {
+        const struct ckpt_manifest_whole *w = &m->whole[i];
+        const int64_t elements = ckpt_manifest_item_bytes(&w->item) / (int64_t)dtype_bytes(w->item.dt);
+        int64_t sum = 0;
+        for (int k = 0; k < w->count && w->in_pieces; k++) {
+            const struct ckpt_item *item = &m->tensors[m->stored[w->first + k]].item;
+            struct walk one = {elements, 0};
+            if (item->shape[0] > 1 << 20) return; /* as many as a test may walk */
+            (void)ckpt_piece_walk(item->piece, 0, item->shape[0], count_stretch, &one);
+            CHECK(one.sum == item->shape[0], "%lld elements", (long long)one.sum);
+            sum += one.sum;
+        }
+        CHECK(!w->in_pieces || sum == elements, "%lld elements", (long long)sum);
+        parts += w->count;
+    }
+    CHECK(parts == m->tensor_count, "%d parts of %d", parts, m->tensor_count);
+}
+
 static void check(const struct ckpt_manifest *m)
 {
     int64_t chunks = 0;
@@ -133,6 +187,7 @@ static void check(const struct ckpt_manifest *m)
         chunks += ckpt_manifest_chunks(t->bytes, m->chunk_bytes);
     }
     CHECK(chunks == m->crc_count, "%lld checksums", (long long)m->crc_count);
+    check_whole(m);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -146,7 +201,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check(&m);
         CHECK(ckpt_manifest_format(&m, &text, &text_bytes) == STATUS_OK, "%s", status_message());
         CHECK(ckpt_manifest_parse(&again, text, text_bytes, "again") == STATUS_OK, "%s", status_message());
-        CHECK(again.tensor_count == m.tensor_count && again.crc_count == m.crc_count && again.step == m.step,
+        CHECK(again.whole_count == m.whole_count && again.tensor_count == m.tensor_count &&
+                  again.crc_count == m.crc_count && again.step == m.step,
               "differs");
         ckpt_manifest_free(&again);
         ckpt_manifest_free(&m);

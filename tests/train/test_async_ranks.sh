@@ -7,7 +7,7 @@ export INGOT_SAVE_DELAY_MS=40
 train() { # train RANKS RUN KEYS...
     local ranks=$1 dir=$2
     shift 2
-    run 0 launch -n "$ranks" --no-doctor -- train r.yaml --run.dir="$dir" --train.steps=9 --ckpt.keep=100 --train.batch_tokens=256 \
+    run 0 launch -n "$ranks" --no-doctor -- train r.yaml --run.dir="$dir" --train.steps=9 --ckpt.keep=100 --train.batch_tokens=256 --model.hidden_size=128 \
         --machine.threads=1 --eval.every=0 "$@"
 }
 same_checkpoints() { # same_checkpoints NAME A B
@@ -46,7 +46,7 @@ grep -q '^error: .*full/ckpt' err || fail "the error does not name full/ckpt"
 
 # --- a rank that is killed while others copy: the job ends at once, and goes on from a sound checkpoint ---
 train 2 whole --parallel.zero=1
-INGOT_SAVE_DELAY_MS=3000 "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir=killed --train.steps=9 --ckpt.keep=100 --train.batch_tokens=256 \
+INGOT_SAVE_DELAY_MS=3000 "$ingot" launch -n 2 --no-doctor -- train r.yaml --run.dir=killed --train.steps=9 --ckpt.keep=100 --train.batch_tokens=256 --model.hidden_size=128 \
     --machine.threads=1 --eval.every=0 --parallel.zero=1 >out 2>err &
 launcher=$!
 wait_for_step killed 3 $launcher
