@@ -174,7 +174,7 @@ void fp8_lay(struct params *p, int ranks, struct arena *a)
     f->scale_inv = arena_take(a, all * FP8_SCALE_STRIDE, "FP8 scales");
     f->amax = arena_take(a, all, "FP8 amax");
     f->history = arena_take(a, 2 * one * FP8_HISTORY, "FP8 amax history");
-    f->all = ranks > 1 ? arena_take(a, 2 * one * (size_t)ranks, "FP8 amax of all ranks") : NULL;
+    f->all = ranks > 1 ? arena_take(a, all * (size_t)ranks, "FP8 amax of all ranks") : NULL;
 }
 
 bool fp8_reads(const struct params *p, int linear, int64_t rows)
@@ -196,7 +196,7 @@ static bool any_reads(const struct fp8_linears *f)
     return false;
 }
 
-/* Amax of `kinds` consecutive tensors of each linear over all ranks, in f->all. */
+/* Amax of `kinds` consecutive tensors of each linear over all ranks, in f->all: [ranks][kinds][count]. */
 static status gather_amax(const struct fp8_linears *f, enum fp8_tensor first, int kinds, struct comm *world,
                           dev_stream s)
 {
@@ -205,12 +205,16 @@ static status gather_amax(const struct fp8_linears *f, enum fp8_tensor first, in
                            (size_t)(kinds * f->count) * sizeof(float), s);
 }
 
-static struct fp8_scales_args scales_of(const struct exec *r, enum fp8_tensor t)
+/* From the amax of `kinds` tensors that were gathered, of which the first is `first`. */
+static struct fp8_scales_args scales_of(const struct exec *r, enum fp8_tensor t, enum fp8_tensor first,
+                                        int kinds)
 {
     const struct fp8_linears *f = &r->params->fp8;
     const int64_t at = fp8_at(f, t, 0);
     return (struct fp8_scales_args){.scaling = t == FP8_W ? FP8_CURRENT : FP8_DELAYED,
                                     .amax = f->amax + at,
+                                    .all = f->all ? f->all + fp8_at(f, t, 0) - fp8_at(f, first, 0) : NULL,
+                                    .all_stride = (int64_t)kinds * f->count,
                                     .scale = f->scale + at,
                                     .scale_inv = f->scale_inv + at * FP8_SCALE_STRIDE,
                                     .count = f->count,
@@ -225,16 +229,13 @@ static int margin_of(enum fp8_tensor t, int margin)
     return t == FP8_DY ? 2 * margin : margin;
 }
 
-static status delayed_scales(const struct exec *r, const struct mesh *mesh, int margin)
+static status delayed_scales(const struct exec *r, int kinds, int margin)
 {
     const struct fp8_linears *f = &r->params->fp8;
-    TRY(gather_amax(f, FP8_X, 2, mesh->world, r->stream));
     for (enum fp8_tensor t = FP8_X; t <= FP8_DY; t++) {
-        struct fp8_scales_args a = scales_of(r, t);
+        struct fp8_scales_args a = scales_of(r, t, FP8_X, kinds);
         a.history = f->history + fp8_at(f, t, 0) * FP8_HISTORY;
         a.margin = margin_of(t, margin);
-        a.all = f->all ? f->all + fp8_at(f, t, 0) : NULL;
-        a.all_stride = 2 * f->count;
         TRY(r->ops->fp8_scales(&a, r->stream));
     }
     return STATUS_OK;
@@ -310,29 +311,34 @@ static status quantize_weight(const struct exec *r, int linear, bool codes)
         r->stream);
 }
 
-static status weight_codes(const struct exec *r, const struct mesh *mesh)
+static status weight_passes(const struct exec *r, bool codes)
 {
     const struct params *p = r->params;
-    const struct fp8_linears *f = &p->fp8;
-    if (!any_reads(f)) return STATUS_OK;
-    for (int i = 0; i < f->count; i++)
-        if (here(p, f->row[i])) TRY(quantize_weight(r, i, false));
-    TRY(gather_amax(f, FP8_W, 1, mesh->world, r->stream));
-    struct fp8_scales_args a = scales_of(r, FP8_W);
-    a.all = f->all;
-    a.all_stride = f->count;
-    TRY(r->ops->fp8_scales(&a, r->stream));
-    for (int i = 0; i < f->count; i++)
-        if (here(p, f->row[i])) TRY(quantize_weight(r, i, true));
+    for (int i = 0; i < p->fp8.count; i++)
+        if (here(p, p->fp8.row[i])) TRY(quantize_weight(r, i, codes));
     return STATUS_OK;
 }
 
+/* From the amax that was gathered: `kinds` tensors from `first` on. */
+static status weight_codes(const struct exec *r, enum fp8_tensor first, int kinds)
+{
+    const struct fp8_scales_args a = scales_of(r, FP8_W, first, kinds);
+    TRY(r->ops->fp8_scales(&a, r->stream));
+    return weight_passes(r, true);
+}
+
+/* One gather of all amax: the maximum over the ranks is taken with the scales. */
 status fp8_end(const struct exec *r, const struct mesh *mesh, int margin)
 {
-    if (r->params->fp8.count == 0) return STATUS_OK;
-    TRY(delayed_scales(r, mesh, margin));
+    const struct fp8_linears *f = &r->params->fp8;
+    const bool reads = any_reads(f);
+    const int kinds = reads ? FP8_TENSORS : 2;
+    if (f->count == 0) return STATUS_OK;
+    if (reads) TRY(weight_passes(r, false));
+    TRY(gather_amax(f, FP8_X, kinds, mesh->world, r->stream));
+    TRY(delayed_scales(r, kinds, margin));
     TRY(bound_scales(r));
-    return weight_codes(r, mesh);
+    return reads ? weight_codes(r, FP8_X, kinds) : STATUS_OK;
 }
 
 /* ---- before the first step */
@@ -387,7 +393,10 @@ status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin)
     TRY(st);
     TRY(fp8_forget(r));
     TRY(bound_scales(r));
-    return weight_codes(r, mesh);
+    if (!any_reads(f)) return STATUS_OK;
+    TRY(weight_passes(r, false));
+    TRY(gather_amax(f, FP8_W, 1, mesh->world, r->stream));
+    return weight_codes(r, FP8_W, 1);
 }
 
 status fp8_forget(const struct exec *r)

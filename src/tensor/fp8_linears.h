@@ -20,7 +20,8 @@ struct fp8_linears {
     float *scale, *amax;        /* on the device */
     float *scale_inv;           /* on the device, FP8_SCALE_STRIDE apart */
     float *history;             /* [2][count][FP8_HISTORY]: amax of the last steps, of X and DY */
-    float *all;                 /* [ranks][2][count]: amax of X and DY on all ranks; NULL: one rank */
+    float *all;                 /* [ranks][kinds][count]: amax of all ranks, of all or some kinds of tensors; NULL: one
+                                   rank */
     int ranks;
 };
 
