@@ -314,10 +314,6 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                     "bf16, or "
                     "set machine.device to cpu",
                     mesh_ep(m) > 1 ? "expert" : "context", mesh_ep(m) > 1 ? mesh_ep(m) : mesh_cp(m));
-    if (precision_recipe(&s->run) == RECIPE_FP8 && m->zero == 3)
-        return FAIL(STATUS_CONFIG,
-                    "train.precision fp8 with parallel.zero 3 is built for CPU ranks so far: use "
-                    "parallel.zero 2, or set machine.device to cpu");
     if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
                     "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "

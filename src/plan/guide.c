@@ -167,8 +167,6 @@ static status memory_row(const struct spec *s, const struct guide_args *a, const
             .micro_batch = 1};
         struct mesh_variant shared = v;
         shared.mesh.zero = c->devices == 1 ? 0 : 3;
-        if (c->machine->kind == DEV_CUDA && mesh_check_gpu(s, &shared.mesh) != STATUS_OK)
-            shared.mesh.zero = 2;
         st = mesh_plan_one(p, &shared, &r);
         if (st == STATUS_OK) st = mesh_plan_lay(p, &r);
         const struct mesh_memory *m = &r.stages[0].memory;
@@ -364,7 +362,7 @@ static const struct guide guides[] = {
     {"memory", memory_rows, COLUMNS(memory_columns),
      "per device, one sequence at once: state, and all of it by "
      "train.recompute none, selective, full; on several "
-     "devices the state is sharded (ZeRO 3; on GPUs fp8: 2)"},
+     "devices the state is sharded (ZeRO 3)"},
     {"speed", speed_rows, COLUMNS(speed_columns),
      "each: tokens/s per device; scaling: of each against the first row; "
      "the step's tokens are train.batch_tokens in "

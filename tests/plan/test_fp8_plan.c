@@ -232,8 +232,7 @@ static void what_fp8_cannot_is_refused(void **state)
     assert_string_equal(status_message(), "train.precision fp8: a100 has no FP8; use bf16");
     const struct mesh_variant v = variant(2, 1, 1, 3);
     p = open_plan(&s, "2xh200");
-    assert_int_equal(mesh_check_gpu(&s, &v.mesh), STATUS_CONFIG);
-    assert_non_null(strstr(status_message(), "train.precision fp8 with parallel.zero 3"));
+    assert_int_equal(mesh_check_gpu(&s, &v.mesh), STATUS_OK);
     struct mesh_variant deferred = variant(1, 1, 2, 0);
     deferred.mesh.schedule = PIPELINE_ZB_H1;
     assert_int_equal(mesh_plan_one(p, &deferred, &r), STATUS_CONFIG);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks shard data, state or layers, near it where they share
 # out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes spike pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -307,6 +307,26 @@ if part fp8_axes; then # the amax of a tensor is that of both halves
     two few.ep.tensor "${narrow[0]}" "${few[@]}" --fp8.recipe=tensor --parallel.expert=2
     near "FP8, tensor, halves of the experts" 2e-2 runs/few.tensor runs/few.ep.tensor
 fi
+if part fp8_zero3; then # codes move, and bf16 where a linear computes in bf16; the bits of whole weights
+    sharded=(--train.precision=fp8 --fp8.warmup=3 --fp8.monitor=5)
+    one codes "${sharded[@]}"
+    two codes.zero2 "${sharded[@]}" --parallel.zero=2
+    equal "FP8, ZeRO 2" runs/codes runs/codes.zero2
+    two codes.zero3 "${sharded[@]}" --parallel.zero=3
+    check "codes move" grep -q 'codes of 4 of 4 units' runs/codes.zero3/log.txt
+    equal "FP8, ZeRO 3" runs/codes runs/codes.zero3
+    two codes.eager "${sharded[@]}" --parallel.zero=3 --train.graph=false --train.recompute=full
+    equal "FP8, ZeRO 3, no graph, everything computed twice" runs/codes runs/codes.eager
+    two codes.nccl "${sharded[@]}" --parallel.zero=3 --parallel.transport=nccl
+    equal "FP8, ZeRO 3, by NCCL" runs/codes runs/codes.nccl
+    one codes.kept "${sharded[@]}" --fp8.exclude='*.mlp.down.weight'
+    two codes.made "${sharded[@]}" --fp8.exclude='*.mlp.down.weight' --parallel.zero=3
+    equal "FP8, ZeRO 3, codes made of gathered values" runs/codes.kept runs/codes.made
+    few=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64)
+    one codes.few "${sharded[@]}" "${few[@]}"
+    two codes.few.zero3 "${sharded[@]}" "${few[@]}" --parallel.zero=3
+    equal "FP8 experts, ZeRO 3" runs/codes.few runs/codes.few.zero3
+fi
 if part spike; then # with such a limit noise is a spike, too: some updates are left out
     nervous=(--train.on_spike=skip --train.spike_window=8 --train.spike_z=1 --train.steps=24 --eval.every=0)
     left_out() { grep -c 'its update is left out' "runs/$1/log.txt"; }
@@ -422,7 +442,6 @@ if part refused; then
     no 'layers of mla beside parallel.context 2' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
     no 'model.engram_layers beside' --model.engram_layers=1 --model.engram_dim=16 --model.engram_base=400 --parallel.context=2
     no 'train.precision fp8 of experts' --model.layers=gqa/moe --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --train.precision=fp8 --parallel.expert=2
-    no 'fp8 with parallel.zero 3' --train.precision=fp8 --parallel.zero=3
     no 'parallel.zero 3 on GPUs' --train.on_spike=skip --parallel.zero=3
 fi
 [ $failed -eq 0 ] && echo "all passed"

@@ -66,7 +66,6 @@ refused() { # refused TEXT ARGS...
 refused "fp8.margin 2 does nothing without train.precision: fp8" train r.yaml --fp8.margin=2
 refused "layers.0.mlp.down.weight is 32 x 40" train r.yaml "${fp8[@]}" --model.ffn_size=40
 refused "fp8.exclude: 'mlp' matches no weight" train r.yaml "${fp8[@]}" --fp8.exclude=mlp
-refused "train.precision fp8 with parallel.zero 3 is built for CPU ranks so far" launch -n 2 -- train r.yaml "${fp8[@]}" --parallel.zero=3 --machine.device=cuda
 refused "24 tokens of a micro-batch" launch -n 2 -- train r.yaml "${fp8[@]}" --parallel.zero=3 --train.sequence_length=24 --train.batch_tokens=96
 refused "layers.0.mlp.down.weight is 32 x 24 on each rank" launch -n 2 -- train r.yaml "${fp8[@]}" --parallel.tensor=2 --model.ffn_size=48
 [ -e runs/none ] && fail "a refused run left a directory"
