@@ -485,4 +485,5 @@ const struct layer_traits gdn_traits = {.check = check,
                                         .core_flops = core_flops,
                                         .square_flops = square_flops,
                                         .mixer_flow = flow,
-                                        .context = LAYER_CONTEXT_HEADS};
+                                        .context = LAYER_CONTEXT_HEADS,
+                                        .context_gpu = true};

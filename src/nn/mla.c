@@ -502,4 +502,5 @@ const struct layer_traits mla_traits = {.check = check,
                                         .square_flops = square_flops,
                                         .mixer_flow = flow,
                                         .context = LAYER_CONTEXT_ROWS,
+                                        .context_gpu = true,
                                         .rope_dims = rope_dims};

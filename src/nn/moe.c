@@ -277,6 +277,7 @@ static struct expert_rows rows_of(const struct moe *m, const struct moe_saved *s
                                     .source = a->source.data,
                                     .offsets = a->offsets.data,
                                     .counts = a->counts.data,
+                                    .count = dispatch_count(a),
                                     .rows = dispatch_arrived(a, r),
                                     .top_k = 1,
                                     .experts = m->rule.experts / m->ranks};

@@ -56,10 +56,14 @@ void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const 
 
 /* ---- rows */
 
+const int32_t *dispatch_count(const struct dispatch *s)
+{
+    return (const int32_t *)s->counts.data + local_experts(&s->shape);
+}
+
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r)
 {
-    if (r->stream) return dispatch_rows_max(&s->shape);
-    return ((const int32_t *)s->counts.data)[local_experts(&s->shape)];
+    return r->stream ? dispatch_rows_max(&s->shape) : *dispatch_count(s);
 }
 
 /* to [i] = x [place[i]], rows of d elements; count: as in combine_args. */
@@ -160,7 +164,7 @@ status dispatch_return(const struct dispatch *s, const char *name, struct tensor
     TRY(pick(&(struct picking){.x = sorted.data,
                                .to = s->back.data,
                                .place = s->place.data,
-                               .count = (const int32_t *)s->counts.data + local_experts(&s->shape),
+                               .count = dispatch_count(s),
                                .rows = dispatch_arrived(s, r),
                                .d = s->shape.d,
                                .dt = sorted.dt},

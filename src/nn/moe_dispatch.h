@@ -55,6 +55,8 @@ int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align);
 void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l);
 /* Number of rows that arrive, after dispatch_begin. If the host does not know it: the number that may arrive. */
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r);
+/* Where the device has their number (combine_args.count). */
+const int32_t *dispatch_count(const struct dispatch *s);
 /* Exchanges the counts and the weights. Call it before all functions below. */
 status dispatch_begin(struct dispatch *s, const struct dispatch_route *route, const struct exec *r) WARN_UNUSED;
 /* Sends the rows of x [N, D] to the experts, into `to`, which is s->rows or s->back. `name` as in comm.h. */

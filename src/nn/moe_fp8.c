@@ -79,7 +79,8 @@ status moe_tokens(const struct moe *m, const struct moe_saved *s, enum fp8_tenso
     else
         q.codes = NULL; /* amax alone */
     return r->ops->quantize(
-        &(struct quantize_args){.x = values.data, .q = q, .rows = x->rows, .n = m->d, .dt = values.dt},
+        &(struct quantize_args){
+            .x = values.data, .q = q, .rows = x->rows, .n = m->d, .dt = values.dt, .count = x->count},
         r->stream);
 }
 

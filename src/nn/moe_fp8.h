@@ -25,6 +25,7 @@ struct expert_rows {
     const void *weight;
     void *dweight;
     const int32_t *source, *offsets, *counts;
+    const int32_t *count;       /* rows of y and dout that exist, as in combine_args; NULL: all */
     int64_t rows, top_k, experts;
 };
 

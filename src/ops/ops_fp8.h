@@ -1,6 +1,7 @@
 /* Ops of FP8 training: codes of a tensor, and the scales of the next step. Included by ops.h: its conventions apply. */
 #ifndef INGOT_OPS_OPS_FP8_H
 #define INGOT_OPS_OPS_FP8_H
+#include "base/status.h"
 #include "tensor/block_format.h"
 #include "tensor/dtype.h"
 #include "tensor/quantized.h"
@@ -14,7 +15,20 @@ struct quantize_args {
     struct quantized q;         /* q.only is ignored: x is read */
     int64_t rows, n, x_stride;  /* x_stride 0: n */
     dtype dt;                   /* BF16 or F32 (F64 in the oracle) */
+    const int32_t *count;       /* as in combine_args: the rows from there on are neither read nor written; without
+                                   q.codes_t. NULL: all exist */
 };
+
+/* On the CPU: the same of the rows that exist. */
+static inline struct quantize_args quantize_there(const struct quantize_args *a)
+{
+    struct quantize_args there = *a;
+    CHECK(!a->count || (!a->q.codes_t && *a->count >= 0 && *a->count <= a->rows), "%d of %lld rows",
+          (int)*a->count, (long long)a->rows);
+    if (a->count) there.rows = *a->count;
+    there.count = NULL;
+    return there;
+}
 
 static inline double fp8_max(dtype codes) { return codes == DTYPE_F8_E4M3 ? 448 : 57344; }
 /* floor(log2(max / amax)) within -126 .. 126, for a finite amax > 0: max and amax are m 2^e with 0.5 <= m < 1. */

@@ -24,7 +24,7 @@ struct mla_rope_fwd_args {
  * dk's tails, rotated back and rounded once. */
 struct mla_rope_bwd_args {
     void *dq;                   /* as q, dq_stride; NULL: only keys */
-    const void *dk;             /* [rows, heads x (nope + 2 half)] dt contiguous; NULL: only queries, on the CPU */
+    const void *dk;             /* [rows, heads x (nope + 2 half)] dt contiguous; NULL: only queries */
     void *dk_nope, *dk_rope;    /* dt =; strides below; must not alias dk */
     int64_t dq_stride, dk_nope_stride, dk_rope_stride;
     const int32_t *positions;

@@ -293,11 +293,6 @@ static status check_expert(const struct spec *s, const struct mesh_shape *m)
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
 {
     const struct model_spec *model = &s->model;
-    if (mesh_cp(m) > 1 && model->engram_layers[0])
-        return FAIL(STATUS_CONFIG,
-                    "model.engram_layers beside parallel.context %d is built for CPU ranks so far: set it to "
-                    "1, or set machine.device to cpu",
-                    mesh_cp(m));
     for (int64_t i = 0; mesh_cp(m) > 1 && i < model->layer_count; i++) {
         const enum mixer mixer = model_layer(model, i).mixer;
         if (!mixer_traits(mixer)->context_gpu)
@@ -307,13 +302,13 @@ status mesh_check_gpu(const struct spec *s, const struct mesh_shape *m)
                 "set machine.device to cpu",
                 mixer_word(mixer), mesh_cp(m));
     }
-    const bool experts_fp8 = precision_recipe(&s->run) == RECIPE_FP8 && model->moe_experts > 0;
-    if (experts_fp8 && (mesh_ep(m) > 1 || mesh_cp(m) > 1))
-        return FAIL(STATUS_CONFIG,
-                    "train.precision fp8 of experts beside parallel.%s %d is built for CPU ranks so far: use "
-                    "bf16, or "
-                    "set machine.device to cpu",
-                    mesh_ep(m) > 1 ? "expert" : "context", mesh_ep(m) > 1 ? mesh_ep(m) : mesh_cp(m));
+    if (mesh_cp(m) > 1 && model_mixer_count(model, MIXER_MLA) > 0 && m->pp > 1 &&
+        m->schedule == PIPELINE_ZB_H1)
+        return FAIL(
+            STATUS_CONFIG,
+            "parallel.schedule zb_h1 of mla layers beside parallel.context %d is built for CPU ranks so "
+            "far: use 1f1b, or set machine.device to cpu",
+            mesh_cp(m));
     if (mesh_groups(m) > COMM_DEVICE_GROUPS)
         return FAIL(STATUS_CONFIG,
                     "each rank of this mesh is in %d groups of ranks, and in at most %d on GPUs: leave out "

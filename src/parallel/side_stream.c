@@ -22,12 +22,15 @@ status side_stream_fork(struct side_stream *a, dev_stream *s)
 {
     *s = a->main ? &a->queue : NULL;
     if (a->main == NULL) return STATUS_OK;
+    a->apart = true;
     TRY(dev_event_record(a->main, &a->forked));
     return dev_stream_wait(&a->queue, &a->forked);
 }
 
 status side_stream_join(struct side_stream *a)
 {
+    if (!a->apart) return STATUS_OK;
+    a->apart = false;
     TRY(side_stream_record(a, &a->joined));
     return side_stream_wait(a, &a->joined);
 }

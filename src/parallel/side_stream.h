@@ -19,13 +19,14 @@ struct side_stream {
     dev_stream main;        /* the step's stream, not owned; NULL: the host */
     struct stream queue;
     struct event forked, joined;
+    bool apart;             /* forked, and not joined since */
 };
 status side_stream_open(struct side_stream *a, dev_stream main) WARN_UNUSED;
 void side_stream_close(struct side_stream *a);
 /* Sets *s to the side stream, and makes it wait for everything queued on the step's stream so far. */
 status side_stream_fork(struct side_stream *a, dev_stream *s) WARN_UNUSED;
-/* Makes the step's stream wait for everything queued on the side stream. While a graph is captured, something must be
- * queued there. */
+/* Makes the step's stream wait for everything queued on the side stream. Nothing happens without a fork since the last
+ * join: a graph that is captured may not wait for a stream that has not forked in it. */
 status side_stream_join(struct side_stream *a) WARN_UNUSED;
 /* side_stream_record records an event on the side stream; side_stream_wait makes the step's stream wait for it. The
  * caller owns events: side_stream_event_open, _close. */

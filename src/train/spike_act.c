@@ -65,12 +65,11 @@ status spike_check(const struct trainer *t, bool gpu)
 {
     const struct run_spec *r = &t->spec.run;
     if (r->train_on_spike != ON_SPIKE_SKIP) return STATUS_OK;
-    const char *with =
-        spec_tables_sparse(&t->spec)         ? "sparse gradients (optim.table_gradients)"
-        : gpu && r->memory_offload_optimizer ? "memory.offload_optimizer on a GPU, whose copies cross "
-                                               "the step,"
-        : gpu && t->mesh.shape.zero == 3     ? "parallel.zero 3 on GPUs, whose gathers cross the step,"
-                                             : NULL;
+    const char *with = spec_tables_sparse(&t->spec) ? "sparse gradients (optim.table_gradients)"
+                       : gpu && r->memory_offload_optimizer
+                           ? "memory.offload_optimizer on a GPU, whose copies cross "
+                             "the step,"
+                           : NULL;
     if (with == NULL) return STATUS_OK;
     return FAIL(STATUS_CONFIG, "train.on_spike=skip does not work with %s; take warn, rewind or stop", with);
 }

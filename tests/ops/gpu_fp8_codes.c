@@ -242,8 +242,8 @@ static void noise(void *x, dtype dt, int64_t count, double size, uint64_t seed)
         dtype_store(x, i, dt, size * rng_normal(seed, RNG_TEST, (uint64_t)i, 0));
 }
 
-/* One tensor, with what of its form is wanted. */
-static void quantize_one(int64_t rows, int64_t n, int64_t stride, size_t shift, dtype dt, int what)
+/* One tensor, with what of its form is wanted; of its rows the first `exist` are there, negative: all. */
+static void quantize_some(int64_t rows, int64_t n, int64_t stride, size_t shift, dtype dt, int what, int32_t exist)
 {
     const size_t each = dtype_bytes(dt), ld = (size_t)quantized_ld(rows);
     const float before = 0.25f, by = 8;
@@ -251,14 +251,17 @@ static void quantize_one(int64_t rows, int64_t n, int64_t stride, size_t shift, 
     struct work w;
     work_open(&w, (size_t)(rows * stride) * each + (size_t)(rows * n) + (size_t)n * ld);
     struct pair *x = take(&w, (size_t)(rows * stride) * each, shift), *scale = take(&w, sizeof(float), 0),
-                *amax = take(&w, sizeof(float), 0),
+                *amax = take(&w, sizeof(float), 0), *there = take(&w, sizeof exist, 0),
                 *codes = what & 1 ? take(&w, (size_t)(rows * n), 0) : NULL,
                 *codes_t = what & 2 ? take(&w, (size_t)n * ld, 0) : NULL;
     noise(x->host, dt, rows * stride, 1, (uint64_t)(rows * 1000 + n));
+    for (int64_t i = exist * stride; exist >= 0 && i < rows * stride; i++) dtype_store(x->host, i, dt, NAN);
+    memcpy(there->host, &exist, sizeof exist);
     memcpy(scale->host, &by, sizeof by);
     memcpy(amax->host, &before, sizeof before);
-    upload(x), upload(scale), upload(amax);
+    upload(x), upload(scale), upload(amax), upload(there);
     struct quantize_args a = {.x = x->device,
+                              .count = exist < 0 ? NULL : (const int32_t *)there->device,
                               .q = {.codes = codes ? codes->device : NULL,
                                     .codes_t = codes_t ? codes_t->device : NULL,
                                     .scale = (float *)scale->device,
@@ -270,10 +273,11 @@ static void quantize_one(int64_t rows, int64_t n, int64_t stride, size_t shift, 
                               .dt = dt};
     ok(gpu.ops.quantize(&a, &gpu.s));
     a.x = x->host, a.q.scale = scale->host, a.q.amax = amax->host;
+    a.count = exist < 0 ? NULL : there->host;
     a.q.codes = codes ? codes->host : NULL, a.q.codes_t = codes_t ? codes_t->host : NULL;
     ok(gpu.oracle.quantize(&a, NULL));
-    snprintf(text, sizeof text, "%s [%lld, %lld], rows %lld apart, %zu bytes off, %s", dtype_name(dt),
-             (long long)rows, (long long)n, (long long)stride, shift,
+    snprintf(text, sizeof text, "%s [%lld, %lld], rows %lld apart, %d exist, %zu bytes off, %s",
+             dtype_name(dt), (long long)rows, (long long)n, (long long)stride, (int)exist, shift,
              what == 0   ? "maximum"
              : what == 1 ? "codes"
              : what == 2 ? "transpose"
@@ -283,6 +287,24 @@ static void quantize_one(int64_t rows, int64_t n, int64_t stride, size_t shift, 
     if (codes) expect(codes, codes->host, text);
     if (codes_t) expect(codes_t, codes_t->host, text);
     work_close(&w);
+}
+
+static void quantize_one(int64_t rows, int64_t n, int64_t stride, size_t shift, dtype dt, int what)
+{
+    quantize_some(rows, n, stride, shift, dt, what, -1);
+}
+
+static void rows_that_do_not_exist(void **state)
+{
+    (void)state;
+    static const int32_t exist[] = {0, 1, 15, 127, 128, 129, 200, 256, 300};
+    for (size_t k = 0; k < sizeof exist / sizeof *exist; k++)
+        for (int what = 0; what < 2; what++) {
+            quantize_some(300, 144, 144, 0, DTYPE_BF16, what, exist[k]);
+            quantize_some(300, 144, 152, 0, DTYPE_BF16, what, exist[k]);
+            quantize_some(300, 48, 51, 2, DTYPE_BF16, what, exist[k]);
+            quantize_some(300, 48, 48, 0, DTYPE_F32, what, exist[k]);
+        }
 }
 
 static void every_edge(void **state)
@@ -523,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bf16),
         cmocka_unit_test(every_edge),
+        cmocka_unit_test(rows_that_do_not_exist),
         cmocka_unit_test(scales_of_all_maxima),
         cmocka_unit_test(bounds),
         cmocka_unit_test(swiglu_with_every_form),

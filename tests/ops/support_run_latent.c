@@ -41,10 +41,13 @@ void run_latent(const struct ops *o, const struct op_case *oc, struct probe *p)
     const void *dq_rot = with_q ? probe_in(p, "dq_rot", p->dt, c->rows * q_stride, 0, 1) : NULL;
     void *dq = with_q ? probe_out(p, "dq", PROBE_OUT, p->dt, c->rows * q_stride, tol) : NULL;
     if (dq) memcpy(dq, dq_rot, (size_t)(c->rows * q_stride) * dtype_bytes(p->dt));
-    RUN(o, mla_rope_bwd, .dq = dq, .dk = probe_in(p, "dk", p->dt, c->rows * wide, 0, 1),
-        .dk_nope = probe_out(p, "dk_nope", PROBE_OUT, p->dt, c->rows * (nope_stride + own), TOL_EXACT),
-        .dk_rope = probe_out(p, "dk_rope", PROBE_OUT, p->dt, c->rows * (rope_stride + own),
-                             4 * tol_reduce(acc, c->heads) * (double)c->heads),
+    const double tol_sum = 4 * tol_reduce(acc, c->heads) * (double)c->heads;
+    RUN(o, mla_rope_bwd, .dq = dq, .dk = with_k ? probe_in(p, "dk", p->dt, c->rows * wide, 0, 1) : NULL,
+        .dk_nope = with_k
+                       ? probe_out(p, "dk_nope", PROBE_OUT, p->dt, c->rows * (nope_stride + own), TOL_EXACT)
+                       : NULL,
+        .dk_rope =
+            with_k ? probe_out(p, "dk_rope", PROBE_OUT, p->dt, c->rows * (rope_stride + own), tol_sum) : NULL,
         .dq_stride = q_stride, .dk_nope_stride = nope_stride + own, .dk_rope_stride = rope_stride + own,
         .positions = positions, .cos = cosines, .sin = sines, .rows = c->rows, .heads = c->heads,
         .nope = c->nope, .half = c->half, .pos_count = pos_count, .dt = p->dt);

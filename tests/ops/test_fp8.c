@@ -94,6 +94,41 @@ static void codes_are_the_scaled_values_rounded(void **state)
         }
 }
 
+/* Of rows that the device has counted (struct quantize_args): what lies behind them is neither read nor written. */
+static void rows_that_do_not_exist_are_left_alone(void **state)
+{
+    (void)state;
+    static float x[ROWS * N];
+    static uint8_t codes[ROWS * N];
+    static struct result whole;
+    struct ops sets[SETS];
+    const int count = all_sets(sets);
+    for (int s = 0; s < count; s++)
+        for (int k = 0; k < 2; k++)
+            for (int32_t exist = 0; exist <= ROWS; exist += 7) {
+                const float scale = 4, inverse = 0.25f;
+                float amax = 0, expected = 0;
+                struct quantize_args a = {.x = x,
+                                          .q = {codes, NULL, &scale, &inverse, &amax, formats[k], false},
+                                          .rows = ROWS,
+                                          .n = N,
+                                          .dt = DTYPE_F32,
+                                          .count = &exist};
+                for (int i = 0; i < ROWS * N; i++) x[i] = value(i);
+                quantized(&sets[s], x, formats[k], scale, &whole);
+                for (int i = 0; i < exist * N; i++) expected = fmaxf(expected, fabsf(x[i]));
+                for (int i = exist * N; i < ROWS * N; i++) x[i] = i % 3 ? NAN : INFINITY;
+                memset(codes, 0xEE, sizeof codes);
+                assert_int_equal(sets[s].quantize(&a, NULL), STATUS_OK);
+                assert_memory_equal(codes, whole.codes, (size_t)exist * N);
+                for (int i = exist * N; i < ROWS * N; i++) assert_int_equal(codes[i], 0xEE);
+                assert_true(amax == expected);
+                amax = 0, a.q.codes = NULL;
+                assert_int_equal(sets[s].quantize(&a, NULL), STATUS_OK);
+                assert_true(amax == expected);
+            }
+}
+
 static float current_scale(const struct ops *o, float amax, int margin, dtype dt)
 {
     float scale = 3, inverse = 3;
@@ -330,6 +365,7 @@ int main(void)
     parallel_threads_set(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_the_scaled_values_rounded),
+        cmocka_unit_test(rows_that_do_not_exist_are_left_alone),
         cmocka_unit_test(a_tensor_times_a_power_of_two_has_the_same_codes),
         cmocka_unit_test(a_scale_is_the_largest_that_leaves_the_margin),
         cmocka_unit_test(delayed_scaling_remembers_sixteen_steps),

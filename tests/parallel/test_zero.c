@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "dev/driver_int.h"
 #include "parallel/zero.h"
 
 enum { BLOCKS = 5, END = BLOCKS + 1, UNITS = END + 2 /* an extra prediction */, EXPERTS = UNITS, WITH = 3 };
@@ -20,8 +21,8 @@ struct fixture {
     struct zero zero;
 };
 
-/* One rank: its all-gather is a copy of its own data. */
-static void fixture_open(struct fixture *f, bool stays, int64_t groups)
+/* One rank: its all-gather is a copy of its own data. `main`: of the step; NULL: the host. */
+static void fixture_open_on(struct fixture *f, bool stays, int64_t groups, dev_stream main)
 {
     memset(f, 0, sizeof *f);
     assert_int_equal(arena_reserve(&f->param, "weights", 1 << 22), STATUS_OK);
@@ -47,12 +48,16 @@ static void fixture_open(struct fixture *f, bool stays, int64_t groups)
                                 .end = END,
                                 .stores = 1,
                                 .embedding_resident = stays});
-    assert_int_equal(side_stream_open(&f->side_stream, NULL), STATUS_OK);
+    assert_int_equal(side_stream_open(&f->side_stream, main), STATUS_OK);
     assert_int_equal(zero_open(&f->zero, &(struct zero_open){.grad_reduce = &f->grad_reduce,
                                                              .ops = &f->ops,
                                                              .side_stream = &f->side_stream}),
                      STATUS_OK);
     zero_invalidate(&f->zero);
+}
+static void fixture_open(struct fixture *f, bool stays, int64_t groups)
+{
+    fixture_open_on(f, stays, groups, NULL);
 }
 
 static void fixture_close(struct fixture *f)
@@ -169,10 +174,144 @@ static void experts_come_and_go_with_their_block(void **state)
     }
 }
 
+/* ---- captured steps. A device that runs work when it is queued, and has CUDA's rules for a graph that is captured: a stream comes to it
+ * by waiting for an event of it, waits for no other events, and is waited for before the graph ends. */
+
+struct queue {
+    int graph;        /* that it is in; 0: none */
+    int work, joined; /* queued; of it the graph's stream waits for */
+};
+struct mark {
+    struct queue *of;
+    int graph, work;
+};
+static struct {
+    struct queue queues[2];
+    struct mark marks[32];
+    int queue_count, mark_count, graph, graph_count; /* graph: the one that is captured */
+} device;
+
+static status queue_open(struct stream *s)
+{
+    assert_true(device.queue_count < 2);
+    s->queue = &device.queues[device.queue_count++];
+    return STATUS_OK;
+}
+static void queue_close(struct stream *s)
+{
+    s->queue = NULL;
+}
+static status queue_copy(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    memmove(to, from, bytes);
+    ((struct queue *)s->queue)->work++;
+    return STATUS_OK;
+}
+static status queue_zero(struct stream *s, void *to, size_t bytes)
+{
+    memset(to, 0, bytes);
+    ((struct queue *)s->queue)->work++;
+    return STATUS_OK;
+}
+static status mark_open(struct event *e, bool timed)
+{
+    (void)timed;
+    assert_true(device.mark_count < 32);
+    e->mark = &device.marks[device.mark_count++];
+    return STATUS_OK;
+}
+static void mark_close(struct event *e)
+{
+    e->mark = NULL;
+}
+static status mark_record(struct stream *s, struct event *e)
+{
+    struct queue *q = s->queue;
+    *(struct mark *)e->mark = (struct mark){q, q->graph, q->work};
+    return STATUS_OK;
+}
+static status queue_wait(struct stream *s, const struct event *e)
+{
+    struct queue *q = s->queue;
+    const struct mark *m = e->mark;
+    if (q->graph ? m->graph != q->graph : m->graph && m->graph != device.graph)
+        return FAIL(STATUS_DEVICE, "a wait for an event that is not of the graph");
+    q->graph = m->graph;
+    q->work++;
+    if (m->of) m->of->joined = m->work;
+    return STATUS_OK;
+}
+static status graph_begin(struct stream *s)
+{
+    assert_int_equal(device.graph, 0);
+    device.graph = ((struct queue *)s->queue)->graph = ++device.graph_count;
+    return STATUS_OK;
+}
+static status graph_end(struct stream *s, struct graph *g, bool keep)
+{
+    bool alone = true;
+    (void)g, (void)keep;
+    for (int i = 0; i < 2; i++) {
+        struct queue *q = &device.queues[i];
+        if (q != s->queue && q->graph == device.graph && q->joined != q->work) alone = false;
+        q->graph = 0;
+    }
+    device.graph = 0;
+    return alone ? STATUS_OK : FAIL(STATUS_DEVICE, "the graph ends before a stream that is in it");
+}
+static const struct dev_driver driver = {.stream_open = queue_open,
+                                         .stream_close = queue_close,
+                                         .copy = queue_copy,
+                                         .zero = queue_zero,
+                                         .event_open = mark_open,
+                                         .event_close = mark_close,
+                                         .event_record = mark_record,
+                                         .stream_wait = queue_wait,
+                                         .graph_begin = graph_begin,
+                                         .graph_end = graph_end};
+
+static void passes(struct fixture *f)
+{
+    zero_invalidate(&f->zero);
+    for (int u = 0; u <= END; u++) assert_int_equal(params_unshard(&f->p, u, UNIT_FORWARD), STATUS_OK);
+    for (int u = END; u >= 0; u--) {
+        assert_int_equal(params_unshard(&f->p, u, UNIT_BACKWARD), STATUS_OK);
+        assert_int_equal(params_reshard(&f->p, u), STATUS_OK);
+    }
+    assert_int_equal(zero_end(&f->zero), STATUS_OK);
+}
+
+/* One graph, or, where the host looks at the gradients in between (train.on_spike=skip), two. */
+static void a_step_and_its_update_are_captured(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const struct dev dev = {.kind = DEV_CUDA, .driver = &driver};
+        struct stream main;
+        struct graph g;
+        struct fixture f;
+        memset(&device, 0, sizeof device);
+        assert_int_equal(dev_stream_open(&dev, &main), STATUS_OK);
+        fixture_open_on(&f, way % 2, 1, &main);
+        assert_int_equal(zero_all_gather_weights(&f.zero), STATUS_OK);
+        passes(&f);
+        assert_int_equal(zero_all_gather_weights(&f.zero), STATUS_OK);
+        assert_int_equal(dev_graph_begin(&main), STATUS_OK);
+        passes(&f);
+        if (way >= 2) assert_int_equal(dev_graph_end(&main, &g, true), STATUS_OK);
+        if (way >= 2) assert_int_equal(dev_graph_begin(&main), STATUS_OK);
+        assert_int_equal(zero_all_gather_weights(&f.zero), STATUS_OK);
+        assert_int_equal(dev_graph_end(&main, &g, true), STATUS_OK);
+        fixture_close(&f);
+        dev_stream_close(&main);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(weights_of_the_next_unit_are_on_their_way),
                                        cmocka_unit_test(a_block_that_is_left_keeps_its_gradients),
-                                       cmocka_unit_test(experts_come_and_go_with_their_block)};
+                                       cmocka_unit_test(experts_come_and_go_with_their_block),
+                                       cmocka_unit_test(a_step_and_its_update_are_captured)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Two ranks with a GPU each train what one GPU trains: bit for bit where ranks shard data, state or layers, near it where they share
-# out matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+# Two ranks with a GPU each train what one GPU trains: bit for bit where ranks shard data, state or layers, near it where they shard
+# matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context expert routers context_expert zero_expert pipe_mtp hrm fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -147,13 +147,13 @@ if part tensor; then
     equal "two slices, by NCCL" runs/tp.bf16 runs/tp.nccl
     two tp.full --parallel.tensor=2 --train.recompute=full
     equal "two slices, everything computed twice" runs/tp.bf16 runs/tp.full
-   ="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+    mixers="--model.layers=gdn,mla,mamba2,gqa/moe --model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
         --model.mla_kv_rank=64 --model.mla_q_rank=96
         --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
         --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64"
     # shellcheck disable=SC2086
     {
-        one $mixers --train.precision=fp32
+        one mixers $mixers --train.precision=fp32
         two tp.mixers $mixers --train.precision=fp32 --parallel.tensor=2
         near "two slices of every mixer" 1e-5 runs/mixers runs/tp.mixers
     }
@@ -193,6 +193,31 @@ if part context; then # each sequence in two parts: other sums, of the same term
     rm -rf runs/cp.fp32/ckpt/step-00000010
     "$ingot" train ranks.yaml --run.dir=runs/cp.fp32 --resume --train.precision=fp32 >out 2>err || fail "one GPU does not go on where two halves were"
     near "halves of each sequence, then one GPU" 1e-5 runs/fp32 runs/cp.fp32
+fi
+if part mixers; then # rows against heads, latents of all ranks
+    mixers="--model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
+        --model.mla_kv_rank=64 --model.mla_q_rank=96
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
+        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
+    for layers in gdn mamba2 mla gdn,mla,mamba2,gqa/moe; do
+        # shellcheck disable=SC2086
+        {
+            one "of.$layers" $mixers --model.layers=$layers --train.precision=fp32
+            two "cp.$layers" $mixers --model.layers=$layers --train.precision=fp32 --parallel.context=2
+            near "$layers in halves" 1e-5 "runs/of.$layers" "runs/cp.$layers"
+        }
+    done
+    # shellcheck disable=SC2086
+    {
+        one cp.mixers.1 $mixers --model.layers=$layers
+        two cp.mixers $mixers --model.layers=$layers --parallel.context=2
+        near "every mixer in halves, bf16" 1e-2 runs/cp.mixers.1 runs/cp.mixers
+        two cp.mixers.again $mixers --model.layers=$layers --parallel.context=2 --train.graph=false --train.recompute=full
+        equal "every mixer in halves, no graph, everything computed twice" runs/cp.mixers runs/cp.mixers.again
+    }
+    one latents --model.layers=mla --model.mla_kv_rank=64 --train.precision=fp8 --fp8.warmup=4
+    two cp.latents --model.layers=mla --model.mla_kv_rank=64 --train.precision=fp8 --fp8.warmup=4 --parallel.context=2
+    near "mla in FP8, in halves" 2e-2 runs/latents runs/cp.latents
 fi
 if part expert; then # experts on both ranks: rows of other micro-batches in their sums
     experts=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64 --model.moe_router=sigmoid
@@ -295,6 +320,18 @@ if part hrm; then # the same layers many times
     two hrm.ep "${mixed[@]}" --parallel.expert=2
     near "hierarchical reasoning, halves of the experts" 1e-5 runs/hrm.moe runs/hrm.ep
 fi
+if part context_engram; then # tables of n-grams: each half reads its own rows; a rate at which their gate's jumps keep losses together (meshes.sh)
+    grams=(--model.engram_layers=1,3 --model.engram_dim=16 --model.engram_base=400 --model.engram_fold=true --data.packing=documents
+        --optim.lr=1e-4 --optim.table_rate=1)
+    one grams "${grams[@]}" --train.precision=fp32
+    two cp.grams "${grams[@]}" --train.precision=fp32 --parallel.context=2
+    near "tables of n-grams in halves" 1e-5 runs/grams runs/cp.grams
+    two cp.grams.2 "${grams[@]}" --train.precision=fp32 --parallel.context=2 --train.graph=false --train.recompute=full
+    equal "tables of n-grams in halves, no graph, everything computed twice" runs/cp.grams runs/cp.grams.2
+    one grams.rows "${grams[@]/base=400/base=5000}" --train.precision=fp32
+    two cp.rows "${grams[@]/base=400/base=5000}" --train.precision=fp32 --parallel.context=2 --parallel.zero=1
+    near "rows of tables of n-grams in halves, ZeRO 1" 1e-5 runs/grams.rows runs/cp.rows
+fi
 if part fp8_axes; then # the amax of a tensor is that of both halves
     narrow=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
     one narrow "${narrow[@]}"
@@ -303,9 +340,17 @@ if part fp8_axes; then # the amax of a tensor is that of both halves
     two narrow.again "${narrow[@]}" --parallel.context=2 --train.graph=false
     equal "FP8, halves of each sequence, no graph" runs/narrow.cp runs/narrow.again
     few=(--model.layers=gqa/moe,gqa/mlp --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --model.moe_shared_size=64)
-    one few.tensor "${narrow[0]}" "${few[@]}" --fp8.recipe=tensor
-    two few.ep.tensor "${narrow[0]}" "${few[@]}" --fp8.recipe=tensor --parallel.expert=2
-    near "FP8, tensor, halves of the experts" 2e-2 runs/few.tensor runs/few.ep.tensor
+    for recipe in bound tensor; do
+        codes=("${narrow[0]}")
+        [ $recipe = bound ] && codes=("${narrow[@]}")
+        one few.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe
+        two few.ep.$recipe "${codes[@]}" "${few[@]}" --fp8.recipe=$recipe --parallel.expert=2
+        near "FP8, $recipe, halves of the experts" 2e-2 runs/few.$recipe runs/few.ep.$recipe
+    done
+    two few.again "${narrow[@]}" "${few[@]}" --parallel.expert=2 --train.graph=false --train.recompute=full
+    equal "FP8, halves of the experts, no graph, everything computed twice" runs/few.ep.bound runs/few.again
+    two few.cp "${narrow[@]}" "${few[@]}" --parallel.context=2
+    near "FP8 experts, halves of each sequence" 2e-2 runs/few.bound runs/few.cp
 fi
 if part fp8_zero3; then # codes move, and bf16 where a linear computes in bf16; the bits of whole weights
     sharded=(--train.precision=fp8 --fp8.warmup=3 --fp8.monitor=5)
@@ -335,7 +380,7 @@ if part spike; then # with such a limit noise is a spike, too: some updates are 
     echo "     $(left_out left) of 24 updates are left out"
     one left.eager "${nervous[@]}" --train.graph=false
     equal "updates left out, no graph" runs/left runs/left.eager
-    for way in zero=0 zero=1 pipeline=2; do
+    for way in zero=0 zero=1 zero=3 pipeline=2; do
         two left.$way "${nervous[@]}" --parallel.$way
         equal "updates left out, $way" runs/left runs/left.$way
     done
@@ -433,16 +478,6 @@ if part refused; then
     CUDA_VISIBLE_DEVICES=0 "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/same >out 2>err
     [ $? -eq 2 ] || fail "two ranks on one GPU: another exit code"
     grep -q 'have the same GPU' err || fail "two ranks on one GPU: $(cat err)"
-    # What did not hold on GPUs, in one line.
-    no() { # no WORDS KEYS...
-        "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/no "${@:2}" >out 2>err
-        [ $? -eq 2 ] || fail "$1: another exit code"
-        grep -q "$1" err || fail "$1: $(cat err)"
-    }
-    no 'layers of mla beside parallel.context 2' --model.layers=mla,gqa --model.mla_kv_rank=64 --parallel.context=2
-    no 'model.engram_layers beside' --model.engram_layers=1 --model.engram_dim=16 --model.engram_base=400 --parallel.context=2
-    no 'train.precision fp8 of experts' --model.layers=gqa/moe --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=128 --train.precision=fp8 --parallel.expert=2
-    no 'parallel.zero 3 on GPUs' --train.on_spike=skip --parallel.zero=3
 fi
 [ $failed -eq 0 ] && echo "all passed"
 exit $failed

@@ -90,7 +90,7 @@ accepted "${moe[@]}" --parallel.context=2
 accepted "${moe[@]}" --parallel.context=2 --parallel.expert=2
 accepted "${moe[@]}" --parallel.expert=2 --parallel.zero=2
 accepted "${moe[@]}" --parallel.expert=2 --model.hrm_cycles=1
-refused "train.precision fp8 of experts beside parallel.expert 2 is built for CPU ranks so far" 2 "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --machine.device=cuda
+accepted "${moe[@]}" --parallel.expert=2 --train.precision=fp8
 accepted "${moe[@]}" --parallel.expert=2 --train.precision=fp8 --fp8.recipe=tensor
 accepted "${capped[@]}" --model.moe_aux=0 --parallel.context=2
 refused "parallel.shard 2 is no multiple of parallel.expert 4" 4 "${moe[@]}" --parallel.expert=4 --parallel.zero=1 --parallel.shard=2

@@ -363,7 +363,7 @@ status swiglu_fwd_codes(const struct swiglu_fwd_args *a, dev_stream s)
         struct swiglu_fwd_args plain = *a;
         plain.q = {};
         TRY(swiglu_fwd(&plain, s));
-        const struct quantize_args form = {a->m, a->q, a->rows, a->f, 0, a->dt};
+        const struct quantize_args form = {a->m, a->q, a->rows, a->f, 0, a->dt, NULL};
         return cuda_quantize(&form, s);
     }
     BY_DTYPE(a->dt, swiglu_fwd_codes_launch<T>(a, o, s));
@@ -383,8 +383,8 @@ status swiglu_bwd_codes(const struct swiglu_bwd_args *a, dev_stream s)
         struct swiglu_bwd_args plain = *a;
         plain.q = plain.mq = {};
         TRY(swiglu_bwd(&plain, s));
-        const struct quantize_args form = {a->dgu, a->q, a->rows, 2 * a->f, 0, a->dt},
-                                   m_form = {a->m, a->mq, a->rows, a->f, 0, a->dt};
+        const struct quantize_args form = {a->dgu, a->q, a->rows, 2 * a->f, 0, a->dt, NULL},
+                                   m_form = {a->m, a->mq, a->rows, a->f, 0, a->dt, NULL};
         TRY(cuda_quantize(&form, s));
         return cuda_quantize(&m_form, s);
     }

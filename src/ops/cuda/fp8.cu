@@ -13,12 +13,12 @@ enum { THREADS = code_square::THREADS };
 // W: elements of an access to x.
 template <typename T, int W, bool E5M2, bool TRANS>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
-    quantize_kernel(const T *x, const code_out o, int64_t rows, int64_t n, int64_t stride)
+    quantize_kernel(const T *x, const code_out o, int64_t rows, int64_t n, int64_t stride, const int32_t *exist)
 {
     enum { EACH = code_square::EACH };
     __shared__ __align__(16) uint8_t tile[TRANS ? code_square::TILE_BYTES : 16];
     __shared__ uint32_t exchange[WARP];
-    const code_square square(rows, n);
+    const code_square square(exist ? min(rows, (int64_t)*exist) : rows, n);
     if (square.rows <= 0) return;
     const float scale = *o.scale;
     vec<T, 8> v[EACH];
@@ -43,19 +43,21 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
 // Vectors that a thread holds; blocks of a multiprocessor, at most: several times what it runs at once, for balance.
 enum { AHEAD = 8, AMAX_BLOCKS = 32 };
 
-// `count` vectors, `width` in a row; width 0: contiguous.
+// `rows` of `width` vectors each, of which *exist are there.
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
-    amax_kernel(const T *x, uint32_t *amax, int64_t count, int64_t width, int64_t stride)
+    amax_kernel(const T *x, uint32_t *amax, int64_t rows, int64_t width, int64_t stride, const int32_t *exist)
 {
     __shared__ uint32_t exchange[WARP];
+    const int64_t count = (exist ? min(rows, (int64_t)*exist) : rows) * width;
+    const bool gaps = stride != width * W;
     amax_of<T> most;
     for (int64_t base = (int64_t)blockIdx.x * AHEAD * THREADS; base < count;
          base += (int64_t)gridDim.x * AHEAD * THREADS) {
         vec<T, W> v[AHEAD];
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
-            const int64_t i = base + k * THREADS + threadIdx.x, row = width ? i / width : 0;
+            const int64_t i = base + k * THREADS + threadIdx.x, row = gaps ? i / width : 0;
             v[k] = vec<T, W>{};
             if (i < count) v[k] = load_vec<W>(x + row * stride + (i - row * width) * W);
         }
@@ -70,7 +72,7 @@ template <typename T, int W> void amax_launch(const struct quantize_args *a, int
     const int64_t count = a->rows * (a->n / W), most = (int64_t)cuda_set(s)->multiprocessors * AMAX_BLOCKS,
                   blocks = (count + AHEAD * THREADS - 1) / (AHEAD * THREADS);
     amax_kernel<T, W><<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, queue_of(s)>>>(
-        (const T *)a->x, (uint32_t *)a->q.amax, count, stride == a->n ? 0 : a->n / W, stride);
+        (const T *)a->x, (uint32_t *)a->q.amax, a->rows, a->n / W, stride, a->count);
 }
 
 template <typename T, int W, bool E5M2>
@@ -78,7 +80,7 @@ void codes_launch(const struct quantize_args *a, const code_out &o, int64_t stri
 {
     const unsigned grid = code_square::grid(a->rows, a->n);
     auto *kernel = o.codes_t ? quantize_kernel<T, W, E5M2, true> : quantize_kernel<T, W, E5M2, false>;
-    kernel<<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride);
+    kernel<<<grid, THREADS, 0, queue_of(s)>>>((const T *)a->x, o, a->rows, a->n, stride, a->count);
 }
 template <typename T, int W>
 void quantize_launch(const struct quantize_args *a, const code_out &o, int64_t stride, dev_stream s)
@@ -94,6 +96,7 @@ extern "C" status cuda_quantize(const struct quantize_args *a, dev_stream s)
 {
     const int64_t stride = a->x_stride ? a->x_stride : a->n;
     const code_out o = code_out_of(&a->q, a->rows, a->n, "x");
+    CHECK(!a->count || !a->q.codes_t, "the transpose of rows that may not exist");
     if (a->rows == 0 || a->n == 0 || !quantized_asked(&a->q)) return STATUS_OK;
     BY_DTYPE(a->dt, {
         if (aligned16(a->x) && stride % WIDE<T> == 0 && a->n % WIDE<T> == 0)

@@ -106,6 +106,8 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
 {
     extern __shared__ float sums[]; // [PARTS][2 half]
     const row_at<T> r(a, blockIdx.x);
+    if (a.q) turn_q<W>(a, r);
+    if (a.k == NULL) return;
     const int tail = 2 * a.half, per = tail / W;
     for (int i = threadIdx.x; i < PARTS * per; i += THREADS) {
         const int part = i / per, j = i % per * W;
@@ -117,7 +119,6 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
         }
         for (int e = 0; e < W; e++) sums[part * tail + j + e] = sum[e];
     }
-    if (a.q) turn_q<W>(a, r);
     copy_fronts<C>(a, r.nope, a.nope, r.k, r.hd);
     __syncthreads();
     for (int i = threadIdx.x; i < per; i += THREADS) {

@@ -128,9 +128,10 @@ static void raise(_Atomic uint32_t *most, uint32_t bits)
                                                                    memory_order_relaxed)) {}
 }
 
-static status quantize(const struct quantize_args *a, dev_stream s)
+static status quantize(const struct quantize_args *args, dev_stream s)
 {
     (void)s;
+    const struct quantize_args there = quantize_there(args), *a = &there;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
     CHECK(a->q.dt == DTYPE_F8_E4M3 || a->q.dt == DTYPE_F8_E5M2, "codes in %s", dtype_name(a->q.dt));
     CHECK(!quantized_any(&a->q) || (a->q.scale && a->n % 16 == 0), "codes of rows of %lld%s", (long long)a->n,
