@@ -100,7 +100,7 @@ void comm_close(struct comm *c, status st)
     c->groups[c->group_count++] = c; /* the world is freed last */
     for (int i = 0, count = c->group_count; i < count; i++) {
         struct comm *g = c->groups[i];
-        if (g->mail.room > 0 && !g->mail.on_device) t->mail_close(g);
+        if (g->mail.room > 0 && g->mail.memory) t->mail_close(g);
         comm_free(g);
     }
 }
@@ -321,9 +321,14 @@ status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct str
     return st;
 }
 
-void comm_mailbox_settle(struct comm *c)
+bool comm_mail_by_nccl(const struct comm *c)
 {
-    if (c && c->mail.on_device) c->world->device_ops->mail_settle(c);
+    return c && c->world->device_ops && c->world->device_ops->mail_by_nccl(c);
+}
+
+status comm_mailbox_settle(struct comm *c, struct stream *s)
+{
+    return c && c->mail.on_device ? c->world->device_ops->mail_settle(c, s) : STATUS_OK;
 }
 
 static status message(struct comm *c, struct comm_call what)

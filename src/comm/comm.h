@@ -65,6 +65,7 @@ int comm_straggler(const struct comm *world);
 struct comm_job {
     int ranks, here;    /* number of ranks: of the job; on this host */
     bool shares_memory; /* true: transport_shm, the ranks share memory; false: Open MPI */
+    bool mail_by_nccl;  /* true: NCCL carries messages of GPUs (comm_mail_by_nccl); comm_job leaves it false */
 };
 struct comm_job comm_job(const struct comm *world);
 /* Memory that communication needs in addition to the caller's buffers: heartbeats and flags, buffers, mailboxes. Shared
@@ -141,9 +142,9 @@ status comm_all_reduce_f64(struct comm *c, const char *name, double *x, int coun
  * between two ranks. A single rank must not send; comm_mailbox_open(NULL) is allowed.
  *
  * comm_mailbox_open: once, collective; each mailbox holds `depth` unread messages of at most `bytes_max` per
- *   direction and rank. With a stream, mailboxes are in GPU memory, and all messages are on GPUs.
+ *   direction and rank. With a stream, all messages are on GPUs: each pair of ranks uses mailboxes in GPU memory, or NCCL.
  * comm_send: data may be overwritten after it returns (on a GPU: by later work of the stream). It waits only while
- *   `depth` messages of that direction are unread (over MPI: not sent yet).
+ *   `depth` messages of that direction are unread (over MPI and NCCL: not sent yet).
  * comm_recv: receives the oldest message that travels in direction `way` to this rank; COMM_NEXT: from the previous
  *   rank. Name and bytes must be those of comm_send, or all ranks fail and name both. */
 enum comm_way { COMM_NEXT, COMM_PREV };
@@ -151,8 +152,12 @@ status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct str
 status comm_send(struct comm *c, const char *name, enum comm_way way, const void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 status comm_recv(struct comm *c, const char *name, enum comm_way way, void *data, size_t bytes, struct stream *s) WARN_UNUSED;
 /* Call after the last message of a step, when all have been received: the next messages may be in another CUDA
- * graph. */
-void comm_mailbox_settle(struct comm *c);
+ * graph. s: the stream of the messages; it waits until they have left. NULL with mailboxes on GPUs: the messages were
+ * captured, and the capture was discarded. */
+status comm_mailbox_settle(struct comm *c, struct stream *s) WARN_UNUSED;
+/* True if some neighbours of c have GPUs that do not reach each other's memory. NCCL carries their messages, except
+ * those of a COMM_STEP_FIRST, which go through mailboxes in host memory. Call after comm_devices_open. */
+bool comm_mail_by_nccl(const struct comm *c);
 
 /* Brackets the calls of a training step on c (the world) and its groups, including messages: they must be the same in
  * every step. The first step records the list; at its end the ranks of each communicator compare their lists (a

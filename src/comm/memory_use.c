@@ -30,10 +30,9 @@ struct comm_memory comm_memory(const struct comm_memory_args *a)
         r.host += DEVICE_FLAGS;
     }
     if (a->mail_depth == 0) return r;
-    if (a->devices)
-        r.device += device_pages(2 * m.depth * m.bytes_max);
-    else
-        r.host += t->mail_bytes(&m, a->mail_ranks);
+    if (a->devices) r.device += device_pages(2 * m.depth * m.bytes_max);
+    if (!a->devices || job->mail_by_nccl) r.host += t->mail_bytes(&m, a->mail_ranks);
+    if (a->devices && job->mail_by_nccl) r.host += m.bytes_max; /* a message between GPU and mailbox */
     return r;
 }
 

@@ -689,13 +689,17 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
     return st;
 }
 
-/* Ranks of one node communicate through shared memory, as `ingot launch` starts them; those that mpirun starts do not. */
+/* Ranks of one node communicate through shared memory, as `ingot launch` starts them; those that mpirun starts do not.
+ * A pipeline over several nodes has neighbours on two of them. */
 static struct comm_memory room_of(const struct mesh_plan *p, const struct rank_share *s,
                                   const struct mesh_shape *m)
 {
     const int ranks = mesh_ranks(m), here = ranks < p->cluster.node ? ranks : p->cluster.node;
-    const struct comm_job job = {
-        .ranks = ranks, .here = here, .shares_memory = here == ranks && p->assume.mpi == 0};
+    const struct comm_job job = {.ranks = ranks,
+                                 .here = here,
+                                 .shares_memory = here == ranks && p->assume.mpi == 0,
+                                 .mail_by_nccl =
+                                     here < ranks || p->spec.run.parallel_transport == TRANSPORT_NCCL};
     return plan_comm_memory(m, &job, s->kind, (size_t)s->stream_bytes / (size_t)m->tp,
                             m->pp > 1 ? p->walk.few.depth : 0);
 }

@@ -69,7 +69,8 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
     const struct mesh *mesh = args->mesh;
     m->kind = args->kind;
     if (mesh == NULL || mesh->world == NULL) return;
-    const struct comm_job job = comm_job(mesh->world);
+    struct comm_job job = comm_job(mesh->world);
+    job.mail_by_nccl = comm_mail_by_nccl(mesh->pp);
     const size_t rows = (size_t)args->tokens / (size_t)mesh->shape.tp;
     m->room = plan_comm_memory(&mesh->shape, &job, args->kind,
                                rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);

@@ -290,8 +290,7 @@ status pipeline_reduce(struct trainer *t)
     TRY(tied_grad_all_reduce(t));
     TRY(comm_all_reduce_f64(t->mesh.pp, "losses of stages", &t->feed.scalars->loss_sum, GRAD_REDUCE_LOSSES,
                             t->exec.stream));
-    comm_mailbox_settle(t->mesh.pp);
-    return STATUS_OK;
+    return comm_mailbox_settle(t->mesh.pp, t->exec.stream);
 }
 
 /* Reads the time stamps of a GPU's step after it has run. */
@@ -333,8 +332,7 @@ status pipeline_loss(struct trainer *t)
         TRY(stage_fwd(&s, &t->feed.micro[0], &t->exec));
         TRY(stage_last(&s) ? stage_loss(&s, &t->feed.micro[0], &t->exec) : send(t, COMM_NEXT, t->acts.x));
     }
-    comm_mailbox_settle(t->mesh.pp);
-    return STATUS_OK;
+    return comm_mailbox_settle(t->mesh.pp, t->exec.stream);
 }
 
 /* The bubble of the schedule: with equal stages, or with the measured times. */

@@ -272,7 +272,7 @@ static status capture_step(struct trainer *t, int micro_count)
     step_graphs_close(t);
     sp_overlap_reset(&t->sp_overlap);
     log_warn("the step cannot be captured as a CUDA graph and runs op by op: %s", status_message());
-    return STATUS_OK;
+    return comm_mailbox_settle(t->mesh.pp, NULL);
 }
 
 static enum comm_step comm_step_kind(enum step_mode mode)

@@ -1,5 +1,6 @@
 /* Goal: calls whose data lie on GPUs leave what the same calls leave in the host's memory, bit for bit: by every path that they take, of odd
- * sizes, from odd addresses, in groups, beside other work, and by NCCL. Method: as many ranks as there are GPUs, each call twice. */
+ * sizes, from odd addresses, in groups, beside other work, and by NCCL. Messages arrive as they were sent, in a first step, op by op and as a
+ * graph, and take the memory that was planned. Method: as many ranks as there are GPUs, each call twice. */
 #include "comm/support_ranks.h"
 #include "base/rng.h"
 #include "dev/dev.h"
@@ -164,6 +165,114 @@ static int compare_all(struct rank *k, struct comm *c)
     return scalars(k, c);
 }
 
+/* ---- messages: as many as mailboxes hold go both ways before one is received, several times per step. */
+
+enum { DEPTH = 3, TURNS = 3, MAIL_BYTES = 300007, MAIL = DEPTH * TURNS };
+
+static size_t message_bytes(int i)
+{
+    return i % DEPTH == 0 ? MAIL_BYTES : (size_t)(1 + 4099 * i);
+}
+
+/* The k-th byte of message i of a rank. */
+static char message_byte(int rank, enum comm_way way, int i, int step, size_t k)
+{
+    return (char)(k * 31 + (size_t)(rank * 7 + (int)way * 3 + i * 11 + step * 5));
+}
+
+static char *message_at(char *base, enum comm_way way, int i)
+{
+    return base + ((size_t)way * MAIL + (size_t)i) * MAIL_BYTES;
+}
+
+static int put_messages(struct rank *k, const struct comm *c, int step)
+{
+    for (enum comm_way way = COMM_NEXT; way <= COMM_PREV; way++)
+        for (int i = 0; i < MAIL; i++)
+            for (size_t b = 0; b < message_bytes(i); b++)
+                message_at(k->host.in, way, i)[b] = message_byte(comm_rank(c), way, i, step, b);
+    OK(dev_upload(&k->s, k->gpu.in, k->host.in, (size_t)2 * MAIL * MAIL_BYTES));
+    OK(dev_zero(&k->s, k->gpu.out, (size_t)2 * MAIL * MAIL_BYTES));
+    OK(dev_sync(&k->s));
+    return 0;
+}
+
+static status exchange(struct rank *k, struct comm *c)
+{
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = turn * DEPTH; i < (turn + 1) * DEPTH; i++) {
+            TRY(comm_send(c, "on", COMM_NEXT, message_at(k->gpu.in, COMM_NEXT, i), message_bytes(i), &k->s));
+            TRY(comm_send(c, "back", COMM_PREV, message_at(k->gpu.in, COMM_PREV, i), message_bytes(i),
+                          &k->s));
+        }
+        for (int i = turn * DEPTH; i < (turn + 1) * DEPTH; i++) {
+            TRY(comm_recv(c, "back", COMM_PREV, message_at(k->gpu.out, COMM_PREV, i), message_bytes(i),
+                          &k->s));
+            TRY(comm_recv(c, "on", COMM_NEXT, message_at(k->gpu.out, COMM_NEXT, i), message_bytes(i), &k->s));
+        }
+    }
+    return comm_mailbox_settle(c, &k->s);
+}
+
+static int check_messages(struct rank *k, const struct comm *c, int step)
+{
+    const int ranks = comm_ranks(c);
+    OK(dev_download(&k->s, k->got, k->gpu.out, (size_t)2 * MAIL * MAIL_BYTES));
+    OK(dev_sync(&k->s));
+    for (enum comm_way way = COMM_NEXT; way <= COMM_PREV; way++)
+        for (int i = 0; i < MAIL; i++)
+            for (size_t b = 0; b < message_bytes(i); b++) {
+                const int from = (comm_rank(c) + (way == COMM_NEXT ? ranks - 1 : 1)) % ranks;
+                if (message_at(k->got, way, i)[b] == message_byte(from, way, i, step, b)) continue;
+                fprintf(stderr, "rank %d of %d, step %d: byte %zu of message %d %s is another\n",
+                        comm_rank(c), ranks, step, b, i, way == COMM_NEXT ? "on" : "back");
+                return 1;
+            }
+    return 0;
+}
+
+/* Op by op, of which the first step differs by NCCL; then as a graph, captured once. */
+static int steps_of_messages(struct rank *k, struct comm *c)
+{
+    enum { CAPTURED = 3, STEPS = 6 };
+    struct graph graph = {0};
+    for (int step = 0; step < STEPS; step++) {
+        if (put_messages(k, c, step) != 0) return 1;
+        comm_step_begin(k->c, step == 0          ? COMM_STEP_FIRST
+                              : step <= CAPTURED ? COMM_STEP_REPEAT
+                                                 : COMM_STEP_REPLAY);
+        if (step == CAPTURED) OK(dev_graph_begin(&k->s));
+        if (step <= CAPTURED) OK(exchange(k, c));
+        if (step == CAPTURED) OK(dev_graph_end(&k->s, &graph, true));
+        if (step >= CAPTURED) OK(dev_graph_launch(&k->s, &graph));
+        OK(dev_sync(&k->s));
+        OK(comm_step_end(k->c));
+        if (check_messages(k, c, step) != 0) return 1;
+    }
+    dev_graph_close(&k->dev, &graph);
+    return 0;
+}
+
+static int messages(struct rank *k, struct comm *c, bool by_nccl)
+{
+    struct comm_memory_args a = {.job = comm_job(k->c),
+                                 .devices = true,
+                                 .groups = 1,
+                                 .mail_bytes = MAIL_BYTES,
+                                 .mail_depth = DEPTH,
+                                 .mail_ranks = comm_ranks(c)};
+    const struct comm_memory had = comm_memory_used(k->c);
+    a.job.mail_by_nccl = comm_mail_by_nccl(c);
+    OK(comm_mailbox_open(c, MAIL_BYTES, DEPTH, &k->s));
+    const struct comm_memory have = comm_memory_used(k->c), with = comm_memory(&a);
+    a.mail_depth = 0;
+    const struct comm_memory without = comm_memory(&a);
+    if (by_nccl && !a.job.mail_by_nccl) return 1;
+    if (have.device - had.device != with.device - without.device) return 1;
+    if (have.host - had.host != with.host - without.host) return 1;
+    return steps_of_messages(k, c);
+}
+
 static int rank_run(struct comm *c, const void *arg)
 {
     const enum gpu_backend how = *(const enum gpu_backend *)arg;
@@ -176,6 +285,8 @@ static int rank_run(struct comm *c, const void *arg)
         if (!all[r][0] || (r != comm_rank(c) && memcmp(all[r], mine, sizeof mine) == 0)) return NO_GPU;
     OK(comm_split(c, "reversed", 0, -comm_rank(c), &group));
     if (open_rank(&k, how) != 0) return 1;
+    if (messages(&k, c, how == COMM_DEVICES_NCCL) != 0 || messages(&k, group, how == COMM_DEVICES_NCCL) != 0)
+        return 1;
     for (int beside = 0; beside < 2; beside++) {
         k.s.side = beside;
         if (how == GPU_BACKEND_AUTO && (rows(&k, c) != 0 || rows(&k, group) != 0)) return 1;

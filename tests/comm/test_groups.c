@@ -437,6 +437,29 @@ static void test_room(void **state)
     assert_true(none.host == 0 && none.device == 0);
 }
 
+/* GPUs' messages by NCCL: slots as by peer access, and in a first step the host's mailboxes and a message beside them. */
+static void test_room_of_nccl(void **state)
+{
+    enum { BYTES = 100000 };
+    struct comm_memory_args a = {
+        .job = {.ranks = 4, .here = 2}, .groups = 2, .mail_bytes = BYTES, .mail_depth = 3, .mail_ranks = 4};
+    (void)state;
+    for (int memory = 0; memory < 2; memory++) {
+        a.job.shares_memory = memory == 1;
+        a.devices = a.job.mail_by_nccl = false;
+        size_t mailboxes = comm_memory(&a).host;
+        a.mail_depth = 0;
+        mailboxes -= comm_memory(&a).host;
+        a.mail_depth = 3, a.devices = true;
+        const struct comm_memory peer = comm_memory(&a);
+        a.job.mail_by_nccl = true;
+        const struct comm_memory nccl = comm_memory(&a);
+        assert_int_equal(nccl.device, peer.device);
+        assert_int_equal(nccl.host, peer.host + mailboxes + BYTES);
+        assert_true(mailboxes >= (size_t)6 * BYTES);
+    }
+}
+
 /* A rank of mpirun: argv[1] is "works", "stop" (the last rank is stopped) or "message" (the ranks differ). */
 static int as_rank(const char *what)
 {
@@ -495,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_different_calls),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_room_of_nccl),
         cmocka_unit_test(test_waited),
         cmocka_unit_test(test_rows),
     };

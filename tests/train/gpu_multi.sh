@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Two ranks with a GPU each train what one GPU trains: bit for bit where ranks shard data, state or layers, near it where they shard
 # matrices; their checkpoints resume on other meshes; a rank that dies or stands still ends the others. gpu_multi.sh INGOT [PART]...
-#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused      (default: all)   Exit 77: fewer than two GPUs.
+#   parts: data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe pipeline_nccl fp8 moved again kill kill_nccl refused      (default: all)   Exit 77: fewer than two GPUs.
 . "$(dirname "$0")/../shell.sh"
 shift
-parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe fp8 moved again kill refused} "
+parts=" ${*:-data zero offload tensor context mixers expert routers context_expert zero_expert pipe_mtp hrm context_engram fp8_axes fp8_zero3 spike pipe pipeline_nccl fp8 moved again kill kill_nccl refused} "
 part() { case $parts in *" $1 "*) echo "== $1" ;; *) return 1 ;; esac; }
 if [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -lt 2 ]; then
     echo "fewer than two GPUs"
@@ -57,6 +57,29 @@ near() { # near NAME BOUND A B: every loss within BOUND of itself
 told_bubble() { # told_bubble NAME: every step of a pipeline says its bubble, and the run its whole one beside the formula
     [ "$(grep '"kind":"step"' "runs/$1/metrics.jsonl" | grep -cE '"bubble":0\.[0-9]+')" -ge 10 ] || fail "$1: steps without a bubble"
     grep -E 'pipeline .*bubble [0-9.]+ % \(formula' "runs/$1/log.txt" || fail "$1: no bubble of the run"
+}
+
+# Both signals, to a run with these keys: the other rank ends it in time, and says which it was.
+killed() { # killed NAME KEYS...
+    local name=$1 signal job victim begin code ms
+    shift
+    for signal in KILL STOP; do
+        rm -rf runs/killed
+        "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 "$@" >out 2>err &
+        job=$!
+        wait_for_step runs/killed 200 $job || fail "no step 200 before SIG$signal"
+        victim=$(pgrep -P $job | tail -n 1)
+        begin=$(date +%s%N)
+        kill -$signal "$victim"
+        wait $job
+        code=$?
+        ms=$((($(date +%s%N) - begin) / 1000000))
+        kill -CONT "$victim" 2>/dev/null
+        echo "     $name, SIG$signal: exit $code after $ms ms: $(grep '^error:' err | head -n 1)"
+        [ $ms -lt 10000 ] || fail "$name, SIG$signal: the others end after $ms ms"
+        [ $signal = KILL ] || [ $code -eq 10 ] || fail "$name, SIG$signal: exit $code, not 10"
+        grep -q "^error:.*rank [01]" err || fail "$name, SIG$signal: nobody is named"
+    done
 }
 
 one bf16
@@ -402,6 +425,25 @@ if part pipe; then
     equal "two stages, interleaved" runs/bf16 runs/pp.interleaved
     told_bubble pp.interleaved
 fi
+if part pipeline_nccl; then # messages as between hosts: the first step's through the host's memory, then by NCCL
+    nccl="--parallel.pipeline=2 --parallel.transport=nccl"
+    for keys in gpipe 1f1b zb_h1 "interleaved --parallel.chunks=2" "1f1b --train.graph=false" "interleaved --parallel.chunks=2 --train.graph=false"; do
+        # shellcheck disable=SC2086
+        two ppn $nccl --parallel.schedule=$keys
+        equal "two stages by NCCL, $keys" runs/bf16 runs/ppn
+        told_bubble ppn
+        check "$keys: by NCCL, and as a graph if it may be one" [ "$(grep -c "messages  of 'pp' go by NCCL" runs/ppn/log.txt) $(grep -c 'cannot be captured' runs/ppn/log.txt)" = "1 0" ]
+    done
+    rm -rf runs/ppn/ckpt/step-00000010
+    # shellcheck disable=SC2086
+    run 0 launch -n 2 -- train ranks.yaml --run.dir=runs/ppn --resume $nccl
+    equal "two stages by NCCL, resumed with another schedule" runs/bf16 runs/ppn
+    for keys in --model.tied_embeddings=true "--train.precision=fp8 --fp8.warmup=4" "--train.on_spike=skip --train.spike_window=8 --train.spike_z=1 --train.steps=24"; do
+        # shellcheck disable=SC2086
+        { two ppn.peer $keys --parallel.pipeline=2; two ppn.nccl $keys $nccl; }
+        equal "two stages, by peer access and by NCCL, $keys" runs/ppn.peer runs/ppn.nccl
+    done
+fi
 if part fp8; then # six of ten steps read codes: eager, captured, replayed
     codes=(--train.precision=fp8 --fp8.warmup=4 --fp8.monitor=5)
     one fp8 "${codes[@]}"
@@ -450,24 +492,12 @@ if part again; then # both ranks time products at once: one choice for both, the
 fi
 if part kill; then
     for mesh in zero=0 zero=3 tensor=2 context=2 pipeline=2; do
-        for signal in KILL STOP; do
-            rm -rf runs/killed
-            "$ingot" launch -n 2 -- train ranks.yaml --run.dir=runs/killed --train.steps=1000000 --eval.every=0 --ckpt.every=0 --parallel.$mesh >out 2>err &
-            job=$!
-            wait_for_step runs/killed 200 $job || fail "no step 200 before SIG$signal"
-            victim=$(pgrep -P $job | tail -n 1)
-            begin=$(date +%s%N)
-            kill -$signal "$victim"
-            wait $job
-            code=$?
-            ms=$((($(date +%s%N) - begin) / 1000000))
-            kill -CONT "$victim" 2>/dev/null
-            echo "     $mesh, SIG$signal: exit $code after $ms ms: $(grep '^error:' err | head -n 1)"
-            [ $ms -lt 10000 ] || fail "$mesh, SIG$signal: the others end after $ms ms"
-            [ $signal = KILL ] || [ $code -eq 10 ] || fail "$mesh, SIG$signal: exit $code, not 10"
-            grep -q "^error:.*rank [01]" err || fail "$mesh, SIG$signal: nobody is named"
-        done
+        killed $mesh --parallel.$mesh
     done
+fi
+if part kill_nccl; then # a kernel of NCCL waits for the rank that is gone
+    killed "two stages by NCCL" --parallel.pipeline=2 --parallel.transport=nccl
+    killed "two stages by NCCL, no graph" --parallel.pipeline=2 --parallel.transport=nccl --train.graph=false
 fi
 if part refused; then
     ranks=$(($(nvidia-smi -L | grep -c '^GPU') + 1))

@@ -1,6 +1,6 @@
 /* device_comm: collectives and messages whose data are in GPU memory. They are queued on a CUDA stream, as ops are, and
  * captured into graphs. Data move by peer access (comm/gpu/cuda/p2p_comm.h: kernels or copy engines), else by NCCL
- * (comm/gpu/cuda/device_comm_cuda.c). All other calls go through the host's transport.
+ * (comm/gpu/cuda/device_comm_cuda.c; messages: nccl_mail.h). All other calls go through the host's transport.
  *
  * Waiting: a queued call does not block the host. Each one sets a completion flag in host memory. While the host waits
  * for the stream (dev_sync), device_comm_poll_peers checks the peers; the first call whose flag is not set is the one
@@ -35,9 +35,10 @@ struct device_comm_ops {
     status (*call)(struct comm *c, const struct comm_call *call);   /* sets its flag when done, like `message` */
     status (*sum)(const struct device_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the GPU */
+    bool (*mail_by_nccl)(const struct comm *c);     /* some neighbours do not reach each other: the same on all ranks of c */
     status (*mail_open)(struct comm *c);
     status (*message)(struct comm *c, const struct comm_call *call);
-    void (*mail_settle)(struct comm *c);
+    status (*mail_settle)(struct comm *c, struct stream *s); /* NULL: the capture of the messages was discarded */
 };
 const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CUDA */
 

@@ -1,10 +1,11 @@
 /* Calls between GPUs: with peer access by custom kernels and copies (comm/gpu/cuda/p2p_comm.h), else by NCCL,
  * which is loaded on demand, with a communicator per group. Terms of sums are sent as they are, so the order
- * of sums is ours, not that of NCCL's ring. */
+ * of sums is ours, not that of NCCL's ring. Messages choose for each pair of neighbours (nccl_mail.h). */
 #include "comm/call.h"
 #include "comm/transport.h"
 #include "comm/gpu/cuda/device_comm_cuda.h"
 #include "comm/gpu/cuda/nccl.h"
+#include "comm/gpu/cuda/nccl_mail.h"
 #include "comm/gpu/cuda/p2p_comm.h"
 #include "dev/cuda/cuda_int.h"
 
@@ -15,7 +16,8 @@
 struct device_state {
     ncclComm_t comm;
     char *slots;             /* message slots in P2P memory */
-    unsigned messages[2][2]; /* [send, receive][direction] since the last sync */
+    unsigned messages[2][2]; /* [send, receive][direction] by peer access, since the last sync */
+    struct nccl_mail *mail;  /* NULL: messages go by peer access alone */
     struct p2p_comm *p2p;    /* world only */
     struct nccl *nccl;       /* world only; NULL before it is loaded */
     unsigned char *marks;    /* world only */
@@ -23,16 +25,20 @@ struct device_state {
 
 /* ---- NCCL */
 
+static status need_nccl(struct device_state *first)
+{
+    if (first->nccl) return STATUS_OK;
+    first->nccl = calloc(1, sizeof *first->nccl);
+    if (first->nccl == NULL) return FAIL(STATUS_FIT, "no memory for the description of NCCL");
+    return nccl_load(first->nccl);
+}
+
 /* Creates the NCCL communicator of c. Collective: called when NCCL first carries a call of c. */
 static status join(struct comm *c)
 {
     struct device_state *first = c->world->device;
     unsigned char id[128] = {0}, all[COMM_RANKS_MAX][sizeof id];
-    if (first->nccl == NULL) {
-        first->nccl = calloc(1, sizeof *first->nccl);
-        if (first->nccl == NULL) return FAIL(STATUS_FIT, "no memory for the description of NCCL");
-        TRY(nccl_load(first->nccl));
-    }
+    TRY(need_nccl(first));
     if (c->rank == 0) TRY(nccl_make_id(first->nccl, id));
     TRY(transport_all_gather(c, "meeting of GPUs", id, all, sizeof id));
     return nccl_init(first->nccl, &c->device->comm, all[0], c->ranks, c->rank, NULL);
@@ -172,33 +178,45 @@ static status device_deregister(struct comm *c, void *base)
 
 /* ---- messages */
 
+static bool device_mail_by_nccl(const struct comm *c)
+{
+    return !p2p_comm_all(c->world->device->p2p, c);
+}
+
 static status device_mail_open(struct comm *c)
 {
-    struct p2p_comm *p2p = c->world->device->p2p;
+    struct device_state *first = c->world->device;
     const size_t bytes = 2 * c->mail.depth * c->mail.bytes_max;
-    if (!p2p_comm_all(p2p, c))
-        return FAIL(
-            STATUS_CONFIG,
-            "the stages of a pipeline on GPUs must reach each other's memory so far: put the ranks of "
-            "'%s' on one machine, with parallel.transport: auto",
-            c->name);
+    const int next = (c->rank + 1) % c->ranks, prev = (c->rank + c->ranks - 1) % c->ranks;
     if (c->device == NULL) c->device = calloc(1, sizeof *c->device);
     if (c->device == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
     TRY_CUDA(cudaMalloc((void **)&c->device->slots, device_pages(bytes)));
     c->world->room.device += device_pages(bytes);
-    return p2p_comm_register(p2p, c, c->device->slots, bytes);
+    TRY(p2p_comm_register(first->p2p, c, c->device->slots, bytes));
+    if (!device_mail_by_nccl(c)) return STATUS_OK;
+    TRY(need_nccl(first));
+    const struct nccl_mail_args a = {.nccl = first->nccl,
+                                     .c = c,
+                                     .dev = &first->p2p->dev,
+                                     .slots = c->device->slots,
+                                     .by_nccl = {[COMM_NEXT] = !p2p_comm_reaches(first->p2p, c, next),
+                                                 [COMM_PREV] = !p2p_comm_reaches(first->p2p, c, prev)}};
+    return nccl_mail_open(&c->device->mail, &a);
 }
 
 static status device_message(struct comm *c, const struct comm_call *call)
 {
-    unsigned *number = &c->device->messages[call->op == COMM_SEND ? 0 : 1][call->way];
-    TRY(p2p_comm_message(c->world->device->p2p, c, call, c->device->slots, (*number)++));
+    struct device_state *d = c->device;
+    unsigned *number = &d->messages[call->op == COMM_SEND ? 0 : 1][call->way];
+    if (nccl_mail_carries(d->mail, call)) return nccl_mail_message(d->mail, call);
+    TRY(p2p_comm_message(c->world->device->p2p, c, call, d->slots, (*number)++));
     return call->done_flag ? device_set_flag(call->done_flag, call->stream) : STATUS_OK;
 }
 
-static void device_mail_settle(struct comm *c)
+static status device_mail_settle(struct comm *c, struct stream *s)
 {
     memset(c->device->messages, 0, sizeof c->device->messages);
+    return c->device->mail ? nccl_mail_settle(c->device->mail, s) : STATUS_OK;
 }
 
 /* ---- begin and end */
@@ -226,9 +244,8 @@ static void device_abort(struct comm *world)
     if (first->p2p && first->p2p->abort_flag) *first->p2p->abort_flag = 1;
     for (int i = -1; i < world->group_count; i++) {
         struct device_state *d = i < 0 ? world->device : world->groups[i]->device;
-        if (d == NULL || d->comm == NULL) continue;
-        (void)first->nccl->ncclCommAbort_(d->comm);
-        d->comm = NULL;
+        if (d) nccl_mail_abort(d->mail);
+        if (d && d->comm) nccl_abort(first->nccl, &d->comm);
     }
 }
 
@@ -239,6 +256,7 @@ static void device_stop(struct comm *world)
     for (int i = world->group_count; i >= 0; i--) {
         struct comm *c = i == world->group_count ? world : world->groups[i];
         if (c->device == NULL) continue;
+        nccl_mail_close(c->device->mail);
         if (c->device->comm) (void)first->nccl->ncclCommDestroy_(c->device->comm);
         if (c->device->slots) (void)cudaFree(c->device->slots);
         if (c != world) free(c->device);
@@ -246,8 +264,7 @@ static void device_stop(struct comm *world)
     }
     p2p_comm_close(first->p2p);
     if (first->marks) (void)cudaFreeHost(first->marks);
-    if (first->nccl) nccl_unload(first->nccl);
-    free(first->nccl);
+    if (first->nccl == NULL || nccl_unload(first->nccl)) free(first->nccl);
     free(first);
     world->device = NULL;
 }
@@ -264,6 +281,7 @@ const struct device_comm_ops *cuda_device_comm_ops(void)
         .call = device_collective,
         .sum = device_tree_sum,
         .scalars = device_scalars,
+        .mail_by_nccl = device_mail_by_nccl,
         .mail_open = device_mail_open,
         .message = device_message,
         .mail_settle = device_mail_settle,

@@ -2,7 +2,9 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void find(const struct nccl *n, const char *name, void *entry)
 {
@@ -34,10 +36,43 @@ status nccl_load(struct nccl *n)
     return STATUS_OK;
 }
 
-void nccl_unload(struct nccl *n)
+struct abort_of {
+    __typeof__(&ncclCommAbort) abort;
+    ncclComm_t comm;
+};
+
+static void *abort_comm(void *arg)
 {
+    const struct abort_of a = *(struct abort_of *)arg;
+    free(arg);
+    (void)a.abort(a.comm);
+    return NULL;
+}
+
+void nccl_abort(struct nccl *n, ncclComm_t *comm)
+{
+    struct abort_of *a = *comm && n->abort_count < NCCL_ABORTS_MAX ? malloc(sizeof *a) : NULL;
+    if (a) *a = (struct abort_of){n->ncclCommAbort_, *comm};
+    *comm = NULL;
+    if (a == NULL) return;
+    if (pthread_create(&n->aborts[n->abort_count], NULL, abort_comm, a) == 0)
+        n->abort_count++;
+    else
+        free(a);
+}
+
+bool nccl_unload(struct nccl *n)
+{
+    struct timespec until;
+    bool ended = true;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += NCCL_ABORT_S;
+    for (int i = 0; i < n->abort_count; i++)
+        ended = pthread_timedjoin_np(n->aborts[i], NULL, &until) == 0 && ended;
+    if (!ended) return false;
     if (n->lib) dlclose(n->lib);
     *n = (struct nccl){0};
+    return true;
 }
 
 status nccl_make_id(const struct nccl *n, unsigned char id[128])

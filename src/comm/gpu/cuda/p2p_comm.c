@@ -152,10 +152,15 @@ void p2p_comm_close(struct p2p_comm *n)
     free(n);
 }
 
+bool p2p_comm_reaches(const struct p2p_comm *n, const struct comm *c, int r)
+{
+    return n->count > 0 && n->memory[0].of[c->members[r]];
+}
+
 bool p2p_comm_all(const struct p2p_comm *n, const struct comm *c)
 {
     for (int r = 0; r < c->ranks; r++)
-        if (n->count == 0 || n->memory[0].of[c->members[r]] == NULL) return false;
+        if (!p2p_comm_reaches(n, c, r)) return false;
     return true;
 }
 

@@ -88,6 +88,8 @@ status p2p_comm_register(struct p2p_comm *n, struct comm *c, void *base, size_t 
 /* Collective over the same c, with nothing in flight: base may be freed afterwards. Memory that was not registered is
  * ignored. */
 status p2p_comm_deregister(struct p2p_comm *n, struct comm *c, void *base) WARN_UNUSED;
+/* True if this rank reaches the memory of rank r of c. The other rank says the same. */
+bool p2p_comm_reaches(const struct p2p_comm *n, const struct comm *c, int r);
 /* True if all ranks of c have peer access to each other. */
 bool p2p_comm_all(const struct p2p_comm *n, const struct comm *c);
 /* Queues a collective. *carried is false on all ranks of c if the data of any rank are not registered: NCCL must then
