@@ -23,7 +23,7 @@ struct alert_rules *alert_rules_open(const struct alert_setup *s)
     r->slow_rank = -1;
     r->last_look_s = r->slow_since_s = NAN;
     r->since_s = s->start_s;
-    r->xid_seen_s = s->start_s;
+    r->xid_seen_s = s->start_s - 1e-3; /* an Xid's line has milliseconds, rounded */
     return r;
 }
 

@@ -321,11 +321,6 @@ status mesh_check_hosts(const struct mesh_shape *m, int host)
 {
     const int together = mesh_ep(m) * m->tp;
     if (mesh_ranks(m) <= host) return STATUS_OK;
-    if (m->pp > 1)
-        return FAIL(STATUS_CONFIG,
-                    "the stages of a pipeline on GPUs must be in one host so far: parallel.pipeline %d spans "
-                    "hosts of %d",
-                    m->pp, host);
     if (mesh_ep(m) > 1 && host % together != 0)
         return FAIL(STATUS_CONFIG,
                     "the GPUs of parallel.expert must be in one host so far: parallel.expert %d x "

@@ -58,9 +58,9 @@ status mesh_check(const struct spec *s, const struct mesh_shape *shape) WARN_UNU
 /* Rejects mesh features that are not implemented on GPUs. Ring attention is checked in train/trainer.c. STATUS_CONFIG
  * in one line. */
 status mesh_check_gpu(const struct spec *s, const struct mesh_shape *shape) WARN_UNUSED;
-/* Rejects mesh features that are not implemented between GPUs of several hosts, `host` GPUs each: stages of a pipeline
- * and the ranks of parallel.expert must reach each other's memory (comm/gpu/cuda/device_comm_cuda.c). Ranks fill a host
- * before the next. STATUS_CONFIG in one line. */
+/* Rejects mesh features that are not implemented between GPUs of several hosts, `host` GPUs each: the ranks
+ * of parallel.expert must reach each other's memory (comm/gpu/cuda/device_comm_cuda.c). Ranks fill a host before the
+ * next. STATUS_CONFIG in one line. */
 status mesh_check_hosts(const struct mesh_shape *shape, int host) WARN_UNUSED;
 /* Number of layers of a stage: as parallel.stages says; else divided evenly, and the first stages get one more. */
 int64_t mesh_stage_layers(const struct mesh_shape *shape, int64_t layers, int stage);

@@ -50,7 +50,8 @@ static bool copies(const struct mesh_plan *p)
 
 /* Of the ranks first to first + count - 1, which share a host. Ranks of one host's job share one piece of memory, in
  * pages, with a mark for each (train/save_ranks.c); of several hosts' each has its own (train/save_memory.c). */
-static status host_copies(const struct mesh_plan *p, const struct mesh_result *r, int first, int count, double *bytes)
+static status host_copies(const struct mesh_plan *p, const struct mesh_result *r, int first, int count,
+                          double *bytes)
 {
     const int ranks = mesh_ranks(&r->variant.mesh);
     const bool shared = ranks > 1 && ranks <= host_ranks(p);

@@ -50,7 +50,7 @@ says "wrong.machine:2: a machine has no 'net_rates'"
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1
 check "a mesh with context ranks" grep -q '^dp 1 x cp 2 x tp 8 x pp 4, 1f1b, ZeRO 1 over 2' out
 check "what cp costs" grep -qE '^  cp +2 ranks' out
-check "stages on several hosts: no command" grep -q '^start  *predicted only: the stages of a pipeline on GPUs must be in one host so far: parallel.pipeline 4 spans hosts of 8$' out
+check "stages on several hosts" grep -qE '^start +srun --mpi=pmix --nodes=8 .*--parallel.pipeline=4' out
 check "what train has is not noted" bash -c '! grep -q "alone so far" out'
 run 0 "${seventy[@]}" --machine 64xH100 --parallel.tensor=8 --parallel.pipeline=4 --parallel.context=2 --parallel.zero=1 --parallel.context_kind=ring
 check "what it lacks is" grep -q '^start  *predicted only: .* has parallel.context_kind: ring on CPU ranks alone so far$' out
@@ -63,22 +63,24 @@ run 0 "${seven[@]}" --machine 4x2xH100 --parallel.tensor=2 --parallel.zero=1
 check "tensor ranks on several hosts" grep -qE '^start +srun --mpi=pmix --nodes=4 --ntasks-per-node=2 --gpus-per-node=2 ingot train ' out
 run 0 "${seven[@]}" --machine 8xGB200 --parallel.zero=1
 check "a domain of several hosts" grep -qE '^start +srun --mpi=pmix --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 ingot train ' out
-run 0 plan --model.preset=small --model.vocab_size=32000 --train.batch_tokens=262144 --train.micro_batch=8 --train.steps=1 --machine 64xB200 --predicted
-check "the fastest mesh crosses hosts" grep -q '^start  *predicted only: the stages of a pipeline' out
-check "so the next one is said" grep -qE '^instead +dp [0-9]+ .* x pp 1, .*: \+[0-9.]+ %$' out
-check "with its command" grep -qE '^ +srun --mpi=pmix --nodes=8 --ntasks-per-node=8 --gpus-per-node=8 ingot train ' out
-run 0 plan --model.preset=small --model.vocab_size=32000 --train.batch_tokens=262144 --train.micro_batch=8 --train.steps=1 --machine 64xB200
-check "without --predicted the plan is of a mesh that starts" grep -qE '^start +srun --mpi=pmix --nodes=8 ' out
-check "it has no stages" grep -qE '^dp [0-9]+ .*x pp 1, ' out
-check "the faster one is said" grep -qE '^faster +dp [0-9]+ .* x pp [2-9], .*: -[0-9.]+ %, predicted only \(--predicted plans it\)$' out
-check "rows that start come first" awk '/^ +[0-9]+ .* x [0-9]+ / { if (/predicted only$/) behind++; else if (behind) exit 1; else ahead++ } END { exit !(ahead == 2 && behind == 8) }' out
-check "why the others do not, once" [ "$(grep -c '^predicted only: no command starts these: the stages of a pipeline on GPUs must be in one host so far$' out)" -eq 1 ]
-run 0 plan --model.preset=small --model.vocab_size=32000 --train.batch_tokens=262144 --train.micro_batch=8 --train.steps=1 --machine 64xB200 --json
+across=(plan --model.preset=small --model.layers=gqa/moe --model.moe_experts=64 --model.moe_top_k=4 --model.moe_size=2048 --train.batch_tokens=524288
+    --train.micro_batch=8 --train.steps=1 --machine 64xGB200)
+run 0 "${across[@]}" --predicted
+check "the fastest mesh crosses hosts" grep -q '^start  *predicted only: the GPUs of parallel.expert' out
+check "so the next one is said" grep -qE '^instead +dp [0-9]+ \(ep [24]\) .* x tp 1 .*: \+[0-9.]+ %$' out
+check "with its command" grep -qE '^ +srun --mpi=pmix --nodes=16 --ntasks-per-node=4 --gpus-per-node=4 ingot train ' out
+run 0 "${across[@]}"
+check "without --predicted the plan is of a mesh that starts" grep -qE '^start +srun --mpi=pmix --nodes=16 ' out
+check "its experts are in a host" grep -qE '^dp [0-9]+ \(ep 4\) .*x tp 1 ' out
+check "the faster one is said" grep -qE '^faster +dp [0-9]+ \(ep 16\) .*: -[0-9.]+ %, predicted only \(--predicted plans it\)$' out
+check "rows that start come first" awk '/^ +[0-9]+ .* x [0-9]+ / { if (/predicted only$/) behind++; else if (behind) exit 1; else ahead++ } END { exit !(ahead == 6 && behind == 4) }' out
+check "why the others do not, once" [ "$(grep -c '^predicted only: no command starts these: the GPUs of parallel.expert must be in one host so far$' out)" -eq 1 ]
+run 0 "${across[@]}" --json
 check "JSON says of each mesh whether it starts" python3 -c "
 import json
 r = json.load(open('out'))
 for m in r['meshes'] + [r['mesh']]:
-    assert m['starts'] == (m['pp'] == 1) and ('predicted_only' in m) == (not m['starts']), m
+    assert m['starts'] == (m['ep'] * m['tp'] <= 4 or m['ep'] == 1) and ('predicted_only' in m) == (not m['starts']), m
 assert r['mesh'] == next(m for m in r['meshes'] if m['starts']) and 'command' in r['run']
 assert {m['starts'] for m in r['meshes']} == {True, False}"
 run 2 plan --model.preset=small --model.vocab_size=32000 --train.steps=1 --predicted

@@ -285,7 +285,7 @@ static int rank_run(struct comm *c, const void *arg)
         if (!all[r][0] || (r != comm_rank(c) && memcmp(all[r], mine, sizeof mine) == 0)) return NO_GPU;
     OK(comm_split(c, "reversed", 0, -comm_rank(c), &group));
     if (open_rank(&k, how) != 0) return 1;
-    if (messages(&k, c, how == COMM_DEVICES_NCCL) != 0 || messages(&k, group, how == COMM_DEVICES_NCCL) != 0)
+    if (messages(&k, c, how == GPU_BACKEND_NCCL) != 0 || messages(&k, group, how == GPU_BACKEND_NCCL) != 0)
         return 1;
     for (int beside = 0; beside < 2; beside++) {
         k.s.side = beside;

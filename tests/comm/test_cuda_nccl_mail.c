@@ -59,7 +59,7 @@ static void box_take(struct box *b, void *data, size_t bytes)
 
 /* A communicator of two ranks. */
 struct pair {
-    bool here[2], called[2], sends[2], receives[2];
+    bool here[2], gone[2], called[2], sends[2], receives[2];
     const void *data;
     size_t bytes;
     unsigned sent, wanted, taken;
@@ -97,9 +97,16 @@ static ncclResult_t init(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, 
     return ncclSuccess;
 }
 
+/* Waits for the other end, as NCCL may. */
 static ncclResult_t destroy(ncclComm_t c)
 {
-    (void)c;
+    struct pair *p = c->pair;
+    pthread_mutex_lock(&lock);
+    wrong += p->gone[c->rank];
+    p->gone[c->rank] = true;
+    pthread_cond_broadcast(&changed);
+    while (!p->gone[1 - c->rank]) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
 
@@ -376,7 +383,7 @@ static status host_mail(struct comm *c)
     return STATUS_OK;
 }
 
-static const struct transport transport = {
+static const struct host_transport transport = {
     .collective = gather, .message = host_message, .mail_open = host_mail};
 
 struct rank {

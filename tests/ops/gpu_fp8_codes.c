@@ -243,7 +243,8 @@ static void noise(void *x, dtype dt, int64_t count, double size, uint64_t seed)
 }
 
 /* One tensor, with what of its form is wanted; of its rows the first `exist` are there, negative: all. */
-static void quantize_some(int64_t rows, int64_t n, int64_t stride, size_t shift, dtype dt, int what, int32_t exist)
+static void quantize_some(int64_t rows, int64_t n, int64_t stride, size_t shift, dtype dt, int what,
+                          int32_t exist)
 {
     const size_t each = dtype_bytes(dt), ld = (size_t)quantized_ld(rows);
     const float before = 0.25f, by = 8;

@@ -432,7 +432,7 @@ if part pipeline_nccl; then # messages as between hosts: the first step's throug
         two ppn $nccl --parallel.schedule=$keys
         equal "two stages by NCCL, $keys" runs/bf16 runs/ppn
         told_bubble ppn
-        check "$keys: by NCCL, and as a graph if it may be one" [ "$(grep -c "messages  of 'pp' go by NCCL" runs/ppn/log.txt) $(grep -c 'cannot be captured' runs/ppn/log.txt)" = "1 0" ]
+        check "$keys: by NCCL, and as a graph if it may be one" [ "$(cat out err | grep -c "messages  of 'pp' go by NCCL") $(grep -c 'cannot be captured' runs/ppn/log.txt)" = "1 0" ]
     done
     rm -rf runs/ppn/ckpt/step-00000010
     # shellcheck disable=SC2086

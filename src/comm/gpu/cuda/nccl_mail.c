@@ -91,6 +91,24 @@ static status connect_all(struct nccl_mail *m)
     return st;
 }
 
+static void disconnect(struct nccl_mail *m, ncclComm_t *comm)
+{
+    if (*comm) (void)m->with.nccl->ncclCommDestroy_(*comm);
+    *comm = NULL;
+}
+
+/* NCCL may let an end wait until the other one disconnects, too: all do so in the order in which they connected. */
+static void disconnect_all(struct nccl_mail *m)
+{
+    int edges[2];
+    mail_edges(m->with.c->rank, m->with.c->ranks, edges);
+    for (int k = 0; k < 2; k++) {
+        const bool lower = edges[k] == m->with.c->rank;
+        disconnect(m, lower ? &m->out[COMM_NEXT] : &m->in[COMM_NEXT]);
+        disconnect(m, lower ? &m->in[COMM_PREV] : &m->out[COMM_PREV]);
+    }
+}
+
 /* ---- life */
 
 static status open_sends(struct nccl_mail *m, enum comm_way way)
@@ -126,9 +144,8 @@ status nccl_mail_open(struct nccl_mail **out, const struct nccl_mail_args *a)
 void nccl_mail_close(struct nccl_mail *m)
 {
     if (m == NULL) return;
+    disconnect_all(m);
     for (int way = 0; way < 2; way++) {
-        if (m->out[way]) (void)m->with.nccl->ncclCommDestroy_(m->out[way]);
-        if (m->in[way]) (void)m->with.nccl->ncclCommDestroy_(m->in[way]);
         dev_stream_close(&m->sends[way]);
         dev_event_close(m->with.dev, &m->ready[way]);
     }
