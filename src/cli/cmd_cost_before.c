@@ -31,7 +31,7 @@ struct cost_row {
     struct outlook outlook[THREE];
     struct range speed, power; /* of a step's time; of a device's power */
     status st;
-    char why[160];
+    char why[512];
 };
 
 /* ---- ranges */

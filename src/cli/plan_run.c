@@ -25,16 +25,17 @@ struct plan_run plan_run_default(void)
 /* "15T", "300B" and whatever text_to_int takes. */
 static bool tokens_of(const char *text, double *out)
 {
+    const double most = 1e18; /* as train.tokens */
     const size_t n = strlen(text);
     char head[64];
     int64_t whole;
     if (n > 1 && n < sizeof head && strchr("Tt", text[n - 1])) {
         snprintf(head, sizeof head, "%.*s", (int)(n - 1), text);
-        return text_to_real(head, out) && (*out *= 1e12) >= 1;
+        return text_to_real(head, out) && (*out *= 1e12) >= 1 && *out <= most;
     }
-    if (!text_to_int(text, &whole)) return text_to_real(text, out) && *out >= 1;
+    if (!text_to_int(text, &whole)) return text_to_real(text, out) && *out >= 1 && *out <= most;
     *out = (double)whole;
-    return whole >= 1;
+    return whole >= 1 && *out <= most;
 }
 
 /* "0.1:1.15": percent of the devices, and their factor. */
@@ -131,7 +132,9 @@ static status kinds_of(struct plan_run *o, const char *machine)
         snprintf(kind->machine, sizeof kind->machine, "%s", item);
         if (o->price) TRY(price_of(o->price, kind->machine, &kind->price));
     }
-    return p->count > 0 ? STATUS_OK : FAIL(STATUS_CONFIG, "plan: --compare names no machine");
+    if (p->count > 0) return STATUS_OK;
+    return FAIL(STATUS_CONFIG, "plan: --%s names no machine: a kind such as h100, or 8xh100",
+                o->compare ? "compare" : "machine");
 }
 
 static bool guides(const struct plan_run *o)
@@ -190,7 +193,8 @@ status plan_run_check(struct plan_run *o, const char *machine)
     TRY(check_ranges(o));
     TRY(check_together(o, machine));
     if (o->tokens && !tokens_of(o->tokens, &l->tokens))
-        return FAIL(STATUS_CONFIG, "plan: --tokens %s: a number of tokens, such as 300B or 15T", o->tokens);
+        return FAIL(STATUS_CONFIG, "plan: --tokens %s: a number of tokens up to 1e18, such as 300B or 15T",
+                    o->tokens);
     if (o->deadline) TRY(deadline_of(o->deadline, &p->deadline));
     if (buys(o)) TRY(kinds_of(o, machine));
     o->spread =

@@ -7,7 +7,10 @@
 const char *amount_number(char buf[32], double n)
 {
     if (n >= 100 || n == 0) return text_count(buf, n);
-    snprintf(buf, 32, n >= 10 ? "%.1f" : n >= 0.1 ? "%.2f" : "%.2g", n);
+    if (n < 1e-4)
+        snprintf(buf, 32, "<0.0001");
+    else
+        snprintf(buf, 32, n >= 10 ? "%.1f" : n >= 0.1 ? "%.2f" : "%.2g", n);
     return buf;
 }
 

@@ -26,7 +26,7 @@ static const struct machine *find(const char *word)
     return NULL;
 }
 
-static status unknown(const char *text)
+static status refused(const char *text, const char *why)
 {
     char words[256] = "";
     size_t used = 0;
@@ -37,8 +37,20 @@ static status unknown(const char *text)
         CHECK(used < sizeof words, "the names of machines need more than %zu bytes", sizeof words);
     }
     return FAIL(STATUS_CONFIG,
-                "--machine %.64s: write COUNTxNAME or NODESxCOUNTxNAME, as 8xh200 or 2x8xh100; names: %s",
-                text, words);
+                "--machine %.64s: %swrite COUNTxNAME or NODESxCOUNTxNAME, as 8xh200 or 2x8xh100; names: %s",
+                text, why, words);
+}
+
+static status unknown(const char *text)
+{
+    return refused(text, "");
+}
+
+static status beyond(const char *text)
+{
+    char why[64];
+    snprintf(why, sizeof why, "a plan is for 1 to %d devices: ", (int)DEVICES_MAX);
+    return refused(text, why);
 }
 
 /* The row, or the machine of the file, which the cluster keeps. */
@@ -66,12 +78,12 @@ status cluster_parse(const char *text, struct cluster *c)
         if (at[digits] != 'x' && at[digits] != 'X') return unknown(text);
         at[digits] = 0;
         if (!text_to_int(at, &numbers[count]) || numbers[count] < 1 || numbers[count] > DEVICES_MAX)
-            return unknown(text);
+            return beyond(text);
     }
     TRY(machine_named(text, at, c));
     const struct machine *m = c->machine;
     const int64_t nodes = count == 2 ? numbers[0] : 1, each = count > 0 ? numbers[count - 1] : 1;
-    if (nodes * each > DEVICES_MAX) return unknown(text);
+    if (nodes * each > DEVICES_MAX) return beyond(text);
     if (count == 2 && each > m->node)
         return FAIL(STATUS_CONFIG, "--machine %s: a node of %s has at most %d devices with fast links", text,
                     m->name, m->node);

@@ -216,15 +216,19 @@ static status look_at_all(struct search *s)
             "a step of %lld sequences (train.batch_tokens %lld) cannot occupy %d devices in any mesh of "
             "this model: raise train.batch_tokens",
             (long long)sequences, (long long)s->plan->spec.run.train_batch_tokens, s->plan->cluster.devices);
-    char micro[64] = "";
+    char micro[64] = "", multiple[128] = "";
+    if (sequences % c->devices != 0)
+        snprintf(multiple, sizeof multiple,
+                 "; %d data-parallel ranks need train.batch_tokens of a multiple of %lld", c->devices,
+                 (long long)c->devices * (long long)s->plan->spec.run.train_sequence_length);
     if (s->plan->command.micro_batch)
         snprintf(micro, sizeof micro, " in micro-batches of %lld",
                  (long long)s->plan->spec.run.train_micro_batch);
     return FAIL(STATUS_CONFIG,
-                "no mesh of %d devices is possible for this model and its %lld sequences per step%s; %s%s",
+                "no mesh of %d devices is possible for this model and its %lld sequences per step%s; %s%s%s",
                 s->plan->cluster.devices, (long long)sequences, micro,
                 s->reason[0] ? "the first refused: " : "no number of data-parallel ranks divides them",
-                s->reason);
+                s->reason, multiple);
 }
 
 static status plan_given(struct mesh_plan *p, struct mesh_result *r)

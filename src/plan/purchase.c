@@ -27,6 +27,7 @@ static status offer_of(const struct spec *s, const struct purchase_args *a, cons
     if (st == STATUS_OK) st = outlook_of(p, &o->mesh, o->mesh.step, &looks, &o->outlook);
     mesh_plan_close(p);
     if (*fits) TRY(st);
+    o->impossible = st == STATUS_CONFIG;
     o->in_time = *fits && (a->deadline == 0 || o->outlook.seconds <= a->deadline);
     return STATUS_OK;
 }
@@ -95,6 +96,7 @@ static status ascend(const struct spec *s, const struct purchase_args *a, const 
         bool fits;
         TRY(offer_of(s, a, kind, &c, &o, &fits));
         if (!fits) {
+            if (out->why[0] == 0) out->impossible = o.impossible;
             if (out->why[0] == 0)
                 snprintf(out->why, sizeof out->why, "%d x %s: %s", count, m->name, status_message());
             if (out->count > 0 && ++refused == 3) break;
@@ -127,6 +129,7 @@ status purchase_look(const struct spec *s, const struct purchase_args *a, const 
         bool fits;
         st = offer_of(s, a, kind, &c, &o, &fits);
         if (st == STATUS_OK && fits) st = keep(out, &o);
+        if (st == STATUS_OK && !fits) out->impossible = o.impossible;
         if (st == STATUS_OK && !fits)
             snprintf(out->why, sizeof out->why, "%s: %s", kind->machine, status_message());
     } else {

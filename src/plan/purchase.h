@@ -23,6 +23,7 @@ struct purchase_offer {
     struct outlook outlook;
     double device_bytes;        /* memory that a run can use on a device */
     bool in_time;               /* meets the deadline */
+    bool impossible;            /* no mesh is possible, whatever the memory */
     double faster;              /* seconds per step of a mesh that is predicted only; 0: none is faster */
     char lacks[PLAN_WHY];       /* why no command starts the mesh; "": one does */
 };
@@ -34,6 +35,7 @@ struct purchase_answer {
                                    plan_command.predicted is not set */
     int nearest;                /* index of the fastest; -1: none fits */
     char why[512];              /* why none fits; else "" */
+    bool impossible;            /* of the first that does not fit: no mesh is possible, whatever the memory */
 };
 /* Tries numbers of devices in ascending order. With a deadline: from the fewest whose peak FLOP/s suffice, until a
  * cluster meets it or more devices are no faster. Without: from the smallest that fits, doubling. STATUS_FIT: memory

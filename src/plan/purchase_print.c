@@ -245,7 +245,8 @@ static status verdict(const struct purchase_args *a, const struct purchase_answe
         const struct purchase_offer *o = &x->tried[x->nearest];
         if (nearest == NULL || o->outlook.seconds < nearest->outlook.seconds) nearest = o;
     }
-    if (nearest == NULL) return FAIL(STATUS_FIT, "plan: %s", answers[0].why);
+    if (nearest == NULL)
+        return FAIL(answers[0].impossible ? STATUS_CONFIG : STATUS_FIT, "plan: %s", answers[0].why);
     return FAIL(STATUS_CONFIG,
                 "plan: %s of %s tokens is not met; the nearest is %d x %s in %s. A larger train.batch_tokens "
                 "keeps more "

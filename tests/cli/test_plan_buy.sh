@@ -69,6 +69,25 @@ run 2 "${small[@]}" --machine h100 --tokens 1B --price free
 says "--price free: money per device hour"
 run 2 "${small[@]}" --machine h100 --compare h200 --tokens 1B
 says "without --machine"
+run 2 "${small[@]}" --machine h100 --tokens 99999999T
+says "--tokens 99999999T: a number of tokens up to 1e18"
+run 2 "${small[@]}" --machine h100 --tokens -5
+says "--tokens -5: a number of tokens"
+run 2 "${small[@]}" --machine "" --tokens 1B
+says "plan: --machine names no machine"
+for count in 0 8x0 99999999; do
+    run 2 "${small[@]}" --machine ${count}xh100 --tokens 1B
+    says "--machine ${count}xh100: a plan is for 1 to 1048576 devices: write COUNTxNAME"
+done
+run 2 "${small[@]}" --machine h100 --tokens 1B --deadline -3d
+says "--deadline -3d: a time with its unit"
+flat=(plan --model.preset=gpt2-124m --model.layer_count=1 --model.vocab_size=300 --train.batch_tokens=65536 --train.sequence_length=1024)
+run 2 "${flat[@]}" --machine 3xh100 --tokens 1B
+says "; 3 data-parallel ranks need train.batch_tokens of a multiple of 3072"
+run 2 "${flat[@]}" --machine 8xh100 --why pp8
+says "no more than the 1 layers"
+run 0 "${flat[@]}" --compare h100,b200 --tokens 1 --price 2
+check "next to nothing is no exponent" grep -qE '^  cost +<0.0001 device hours: <0.0001;' out
 run 2 "${small[@]}" --compare h100,h101 --tokens 1B
 says "names: gh200-144"
 run 2 "${small[@]}" --machine 8xh100 --simulate --price 2
