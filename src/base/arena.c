@@ -14,8 +14,9 @@ status arena_reserve(struct arena *a, const char *name, size_t size)
     if (size == 0) return STATUS_OK;
     void *p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return FAIL(STATUS_FIT, "no memory for the %s arena: %.1f MiB; `ingot plan` shows what takes it",
-                    name, (double)size / 1048576);
+        return FAIL(STATUS_OUT_OF_MEMORY,
+                    "no memory for the %s arena: %.1f MiB; `ingot plan` shows what takes it", name,
+                    (double)size / 1048576);
     madvise(p, a->size, MADV_HUGEPAGE); /* a hint: its failure costs speed, not correctness */
     a->base = p;
     return STATUS_OK;

@@ -30,8 +30,8 @@ struct arena {
     void (*release)(void *base, size_t size);
 };
 
-/* Allocates a real arena of `size` zeroed bytes from the system, in huge pages where available. STATUS_FIT without
- * memory. */
+/* Allocates a real arena of `size` zeroed bytes from the system, in huge pages where available. STATUS_OUT_OF_MEMORY
+ * without memory. */
 status arena_reserve(struct arena *a, const char *name, size_t size) WARN_UNUSED;
 /* Makes an arena over memory that the caller allocated, such as a GPU's. arena_free calls `release` to free it. */
 void arena_attach(struct arena *a, const char *name, void *base, size_t size, void (*release)(void *base, size_t size));

@@ -145,7 +145,7 @@ static status join_key(struct args *a, const char *name, const char *between, co
 {
     const size_t bytes = strlen(name) + strlen(between) + strlen(value) + 3;
     char *word = malloc(bytes);
-    if (!word) return FAIL(STATUS_FIT, "no memory for the command line");
+    if (!word) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the command line");
     snprintf(word, bytes, "--%s%s%s", name, between, value);
     a->joined[a->joined_count++] = word;
     a->keys[a->key_count++] = word;
@@ -235,7 +235,7 @@ status args_parse(struct args *a, const struct flag *flags, int count)
     const size_t n = (size_t)a->argc + 1;
     check_flags(a->verb, flags, count);
     a->words = calloc(3 * n, sizeof *a->words);
-    if (!a->words) return FAIL(STATUS_FIT, "no memory for the command line");
+    if (!a->words) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the command line");
     a->keys = a->words + n;
     a->joined = a->words + 2 * n;
     for (; p.at < a->argc && !a->help; p.at++) TRY(take_word(&p));

@@ -347,7 +347,7 @@ status io_read_file(const char *path, size_t bytes_max, char **data, size_t *byt
             buffer = larger;
         }
     }
-    if (!buffer) st = FAIL(STATUS_FIT, "no memory for the %zu bytes of '%s'", size, path);
+    if (!buffer) st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the %zu bytes of '%s'", size, path);
     io_close(&fd);
     if (st != STATUS_OK) {
         free(buffer);

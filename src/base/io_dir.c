@@ -124,10 +124,10 @@ status io_list(const char *path, struct io_list *list)
             if (larger)
                 list->names = larger;
             else
-                st = FAIL(STATUS_FIT, "no memory for the names in '%s'", path);
+                st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names in '%s'", path);
         }
         if (st == STATUS_OK && !(list->names[list->count++] = strdup(e->d_name)))
-            st = FAIL(STATUS_FIT, "no memory for the names in '%s'", path);
+            st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names in '%s'", path);
     }
     closedir(dir);
     if (st != STATUS_OK)

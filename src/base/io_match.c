@@ -19,11 +19,11 @@ static status take(struct match *m, const char *path)
     if (l->count == m->room) {
         m->room = m->room ? 2 * m->room : 64;
         char **larger = realloc(l->names, (size_t)m->room * sizeof *larger);
-        if (!larger) return FAIL(STATUS_FIT, "no memory for %d names", m->room);
+        if (!larger) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d names", m->room);
         l->names = larger;
     }
     l->names[l->count] = strdup(path);
-    if (!l->names[l->count]) return FAIL(STATUS_FIT, "no memory for the name '%s'", path);
+    if (!l->names[l->count]) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the name '%s'", path);
     l->count++;
     return STATUS_OK;
 }

@@ -46,7 +46,7 @@ void memory_refused(const char *fmt, ...)
     va_end(ap);
     log_line(LOG_ERROR, "%s; %s", text, memory_advice(advice));
     fflush(stdout);
-    _exit(STATUS_FIT);
+    _exit(STATUS_OUT_OF_MEMORY);
 }
 
 void *memory_get(size_t bytes)
@@ -131,7 +131,7 @@ static void end_as_documented(int code, void *unused)
     if (code != EXIT_FAILURE) return;
     log_line(LOG_ERROR, "OpenMP got no memory or no thread (its line is above); %s", memory_advice(advice));
     fflush(stdout);
-    _exit(STATUS_FIT);
+    _exit(STATUS_OUT_OF_MEMORY);
 }
 
 void memory_guard_runtime(void)

@@ -33,7 +33,7 @@ const char *status_text(status st)
 
 status status_of_errno(int err)
 {
-    return err == ENOMEM ? STATUS_FIT : STATUS_IO;
+    return err == ENOMEM ? STATUS_OUT_OF_MEMORY : STATUS_IO;
 }
 
 static const char *file_stem(const char *path)

@@ -16,7 +16,7 @@
     X(CONFIG, 2, "usage or configuration")                                                                   \
     X(DATA, 3, "data or tokenizer")                                                                          \
     X(CKPT, 4, "checkpoint or model file")                                                                   \
-    X(FIT, 5, "does not fit in memory")                                                                      \
+    X(OUT_OF_MEMORY, 5, "does not fit in memory")                                                            \
     X(NUMERIC, 6, "numeric: loss or gradient is not finite")                                                 \
     X(COMM, 10, "peer or communication")                                                                     \
     X(DEVICE, 11, "device")                                                                                  \
@@ -53,9 +53,10 @@ void check_file_set(const char *path);
 __attribute__((noreturn)) void check_failed(const char *file, int line, const char *cond, const char *fmt,
                                             ...) PRINTF_LIKE(4, 5);
 
-/* Prints the error line with memory_advice (base/memory.h) and ends the process with STATUS_FIT. Any thread. */
+/* Prints the error line with memory_advice (base/memory.h) and ends the process with STATUS_OUT_OF_MEMORY. Any
+ * thread. */
 __attribute__((noreturn)) void memory_refused(const char *fmt, ...) PRINTF_LIKE(1, 2);
-/* The code of a failed system call: STATUS_FIT for ENOMEM, else STATUS_IO. */
+/* The code of a failed system call: STATUS_OUT_OF_MEMORY for ENOMEM, else STATUS_IO. */
 status status_of_errno(int err);
 
 #define FAIL(code, ...) status_fail((code), __FILE__, __LINE__, __VA_ARGS__)

@@ -27,9 +27,10 @@ status utf8_repair(const char *text, size_t bytes, enum utf8_invalid how, char *
     size_t n = 0;
     *repaired = 0;
     *out = NULL;
-    if (bytes > SIZE_MAX / 3 - 1) return FAIL(STATUS_FIT, "no memory for a text of %zu bytes", bytes);
+    if (bytes > SIZE_MAX / 3 - 1)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a text of %zu bytes", bytes);
     char *to = malloc(3 * bytes + 1); /* unused entries stay unreachable */
-    if (to == NULL) return FAIL(STATUS_FIT, "no memory for a text of %zu bytes", bytes);
+    if (to == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a text of %zu bytes", bytes);
     for (size_t at = 0; at < bytes;) {
         size_t good = utf8_valid(text + at, bytes - at);
         memcpy(to + n, text + at, good);

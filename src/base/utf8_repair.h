@@ -11,7 +11,7 @@
 enum utf8_invalid { UTF8_ERROR, UTF8_REPLACE, UTF8_SKIP };
 
 /* Returns a malloc'd copy with a NUL after *out_bytes; the caller frees it. *repaired counts the repaired places.
- * UTF8_ERROR returns STATUS_DATA with the byte offset of the first one. STATUS_FIT without memory. */
+ * UTF8_ERROR returns STATUS_DATA with the byte offset of the first one. STATUS_OUT_OF_MEMORY without memory. */
 status utf8_repair(const char *text, size_t bytes, enum utf8_invalid how, char **out, size_t *out_bytes,
                    int64_t *repaired) WARN_UNUSED;
 #endif

@@ -41,8 +41,8 @@ static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, do
                                     .rows = rows,
                                     .heads = HEADS,
                                     .heads_kv = HEADS,
-                                    .hd = HD,
-                                    .hd_v = HD,
+                                    .head_dim = HD,
+                                    .head_dim_v = HD,
                                     .scale = 0.125,
                                     .dt = dt};
     const struct attn_bwd_args b = {.q = f.q,
@@ -65,8 +65,8 @@ static status measure(const struct ops *o, char *mem, int64_t rows, dtype dt, do
                                     .rows = rows,
                                     .heads = HEADS,
                                     .heads_kv = HEADS,
-                                    .hd = HD,
-                                    .hd_v = HD,
+                                    .head_dim = HD,
+                                    .head_dim_v = HD,
                                     .scale = 0.125,
                                     .scratch = scratch,
                                     .dt = dt};
@@ -123,8 +123,8 @@ static status on_cpu(int64_t rows, const char *isa, bool json)
                                      .len_max = rows,
                                      .heads = HEADS,
                                      .heads_kv = HEADS,
-                                     .hd = D / HEADS,
-                                     .hd_v = D / HEADS,
+                                     .head_dim = D / HEADS,
+                                     .head_dim_v = D / HEADS,
                                      .dt = DTYPE_F32};
     const size_t bytes = (size_t)rows * (8 * D + HEADS) * sizeof(float) + o.attn_scratch(&shape, ATTN_BWD);
     struct arena arena; /* huge pages, as in training: rows of one head are a page apart */

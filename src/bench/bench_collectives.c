@@ -183,7 +183,7 @@ static status run_all(struct collectives *c, const struct collectives_bench *o)
     if (posix_memalign(&c->scratch, 64, comm_all_reduce_scratch(c->ranks, count, DTYPE_F32)) != 0)
         c->scratch = NULL;
     if (c->in == NULL || c->out == NULL || c->scratch == NULL)
-        return FAIL(STATUS_FIT, "no memory for collectives of %zu bytes", bytes);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for collectives of %zu bytes", bytes);
     for (int64_t i = 0; i < count; i++) c->in[i] = value_at(c->rank, i);
     TRY(comm_mailbox_open(c->comm, bytes, 1, NULL));
     if (c->rank == 0 && !o->json)

@@ -59,7 +59,7 @@ static status open_model(const struct options *o, struct trainer *t)
     TRY(make_spec(o, &s));
     for (int i = 0; i < o->count; i++)
         if (o->batches[i] > most) most = o->batches[i];
-    struct plan_lay_args args = plan_args(&s, NULL);
+    struct plan_layout_args args = plan_args(&s, NULL);
     args.use = PLAN_FORWARD;
     args.tokens = o->context > most ? o->context : most;
     args.docs_max = most;
@@ -170,7 +170,7 @@ static void random_tokens(const struct trainer *t, int32_t *tokens, int64_t coun
 static status run_steps(const struct options *o, struct trainer *t, struct generator *g, int32_t *tokens,
                         double *seconds, struct result *r)
 {
-    const int64_t batch = g->lay.sequences;
+    const int64_t batch = g->layout.sequences;
     random_tokens(t, tokens, batch * o->context, 0);
     double begin = clock_s();
     TRY(generate_append(g, tokens, o->context));
@@ -191,14 +191,14 @@ static status run_steps(const struct options *o, struct trainer *t, struct gener
 static status measure(const struct options *o, struct trainer *t, int64_t batch, struct result *r)
 {
     struct generator g;
-    const struct generate_lay lay = {
+    const struct generate_layout layout = {
         .sequences = batch, .capacity = o->context + WARM + o->tokens, .eager = o->eager, .blind = true};
-    TRY(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
+    TRY(generate_open(&g, &t->decoder, &t->acts, &layout, &t->exec));
     int32_t *tokens = malloc((size_t)(batch * o->context) * sizeof *tokens);
     double *seconds = malloc((size_t)o->tokens * sizeof *seconds);
-    const status st = tokens && seconds
-                          ? run_steps(o, t, &g, tokens, seconds, r)
-                          : FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)(batch * o->context));
+    const status st = tokens && seconds ? run_steps(o, t, &g, tokens, seconds, r)
+                                        : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld tokens",
+                                               (long long)(batch * o->context));
     free(seconds);
     free(tokens);
     generate_close(&g);
@@ -244,7 +244,7 @@ static status bench_model(const struct options *o, struct trainer *t)
         const status st = measure(o, t, o->batches[i], &r);
         if (st == STATUS_OK)
             print_result(o, t, o->batches[i], &r, rate);
-        else if (st == STATUS_FIT)
+        else if (st == STATUS_OUT_OF_MEMORY)
             log_warn("a batch of %lld: %s", (long long)o->batches[i], status_message());
         else
             return st;

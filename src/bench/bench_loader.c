@@ -128,7 +128,7 @@ static status measure_packing(const struct loader_bench *b)
     if (b->documents == 0) return STATUS_OK;
     const int64_t n = b->documents, t = b->sequence ? b->sequence : 2048;
     int64_t *starts = malloc((size_t)(n + 1) * sizeof *starts);
-    if (!starts) return FAIL(STATUS_FIT, "no memory for %lld documents", (long long)n);
+    if (!starts) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld documents", (long long)n);
     starts[0] = 0;
     for (int64_t i = 0; i < n; i++)
         starts[i + 1] =

@@ -122,7 +122,7 @@ static status run_rope_fwd(struct setup *s, dtype dt)
                                                    .rows = ROWS,
                                                    .heads = D / HD - 8,
                                                    .heads_kv = 8,
-                                                   .hd = HD,
+                                                   .head_dim = HD,
                                                    .half = HD / 2,
                                                    .pos_count = ROWS,
                                                    .dt = dt},
@@ -142,7 +142,7 @@ static status run_rope_norm_fwd(struct setup *s, dtype dt)
                                                    .rows = ROWS,
                                                    .heads = D / HD - 8,
                                                    .heads_kv = 8,
-                                                   .hd = HD,
+                                                   .head_dim = HD,
                                                    .half = HD / 2,
                                                    .pos_count = ROWS,
                                                    .eps = 1e-6,
@@ -168,7 +168,7 @@ static status run_rope_norm_bwd(struct setup *s, dtype dt)
                                                    .rows = ROWS,
                                                    .heads = D / HD - 8,
                                                    .heads_kv = 8,
-                                                   .hd = HD,
+                                                   .head_dim = HD,
                                                    .half = HD / 2,
                                                    .pos_count = ROWS,
                                                    .dt = dt},
@@ -358,7 +358,8 @@ static status setup_init(struct setup *s, const char *isa, void **memory)
     const size_t array = sizeof(float) * COUNT, vectors = sizeof(float) * (size_t)ROWS * (7 + HD);
     TRY(ops_cpu(&s->ops, isa));
     char *at = aligned_alloc(64, ARRAYS * array + vectors);
-    if (at == NULL) return FAIL(STATUS_FIT, "no %zu MB for the arrays", (ARRAYS * array + vectors) >> 20);
+    if (at == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no %zu MB for the arrays", (ARRAYS * array + vectors) >> 20);
     *memory = at;
     memset(at, 0, ARRAYS * array + vectors);
     for (int i = 0; i < ARRAYS; i++, at += array) s->x[i] = at, fill(s->x[i]);

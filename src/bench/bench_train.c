@@ -296,7 +296,7 @@ static status bench_rank(struct options *o, struct comm *world)
     struct batch *parts = calloc((size_t)micro, sizeof *parts);
     m.seconds = calloc((size_t)o->steps, sizeof *m.seconds);
     int32_t *tokens = parts && m.seconds ? random_batch(&t, micro, &b, parts) : NULL;
-    status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_FIT, "no memory for the batch");
+    status st = tokens ? trainer_init_weights(&t) : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the batch");
     struct power_meter *meter = NULL;
     if (t.dev.kind == DEV_CUDA && power_open(&meter, &t.dev) != STATUS_OK) log_warn("%s", status_message());
     if (st == STATUS_OK) st = run_steps(o, &t, &b, meter, &m);

@@ -12,11 +12,11 @@
     X(name##_1024, function, 1024, kinds)                                                                    \
     X(name##_2048, function, 2048, kinds)                                                                    \
     X(name##_4096, function, 4096, kinds) X(name##_8192, function, 8192, kinds)
-#define HEADS(X, name, hd)                                                                                   \
-    X(name##_forward_short, attention_forward, hd, BOTH)                                                     \
-    X(name##_backward_short, attention_backward, hd, BOTH)                                                   \
-    X(name##_forward_long, attention_forward, -(hd), BOTH)                                                   \
-    X(name##_backward_long, attention_backward, -(hd), BOTH)
+#define HEADS(X, name, head_dim)                                                                             \
+    X(name##_forward_short, attention_forward, head_dim, BOTH)                                               \
+    X(name##_backward_short, attention_backward, head_dim, BOTH)                                             \
+    X(name##_forward_long, attention_forward, -(head_dim), BOTH)                                             \
+    X(name##_backward_long, attention_backward, -(head_dim), BOTH)
 #define ITEMS(X)                                                                                             \
     X(peak_bf16, peak, DTYPE_BF16, HOST)                                                                     \
     X(peak_fp32, peak, DTYPE_F32, HOST)                                                                      \

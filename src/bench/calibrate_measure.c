@@ -218,7 +218,7 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
     b.k_stride = b.dk_stride = f->k_stride;
     b.v_stride = b.dv_stride = f->v_stride;
     b.cu_seqlens = f->cu_seqlens, b.docs = f->docs, b.rows = f->rows, b.len_max = f->len_max;
-    b.heads = f->heads, b.heads_kv = f->heads_kv, b.hd = f->hd, b.hd_v = f->hd_v;
+    b.heads = f->heads, b.heads_kv = f->heads_kv, b.head_dim = f->head_dim, b.head_dim_v = f->head_dim_v;
     b.scale = f->scale, b.scratch = f->scratch, b.scratch_bytes = scratch, b.dt = f->dt;
     return b;
 }
@@ -226,16 +226,16 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
 /* size: width of a head, below 0 for the long sequences. */
 static status attention_open(struct calibration *b, int size, struct attention_calls *a)
 {
-    const int64_t hd = abs(size), hd_v = hd > 128 ? 128 : hd, length = calibrate_length(b, size < 0),
-                  rows = calibrate_length(b, true), docs = rows / length,
-                  heads = calibrate_on_gpu(b) ? 16 : 4;
+    const int64_t head_dim = abs(size), head_dim_v = head_dim > 128 ? 128 : head_dim,
+                  length = calibrate_length(b, size < 0), rows = calibrate_length(b, true),
+                  docs = rows / length, heads = calibrate_on_gpu(b) ? 16 : 4;
     const struct attn_shape shape = {.rows = rows,
                                      .docs = docs,
                                      .len_max = length,
                                      .heads = heads,
                                      .heads_kv = heads,
-                                     .hd = hd,
-                                     .hd_v = hd_v,
+                                     .head_dim = head_dim,
+                                     .head_dim_v = head_dim_v,
                                      .dt = DTYPE_BF16};
     const size_t scratch[] = {b->ops.attn_scratch(&shape, ATTN_FWD), b->ops.attn_scratch(&shape, ATTN_BWD)};
     int32_t ends[64];
@@ -243,16 +243,17 @@ static status attention_open(struct calibration *b, int size, struct attention_c
     CHECK(docs < 64, "%lld documents", (long long)docs);
     begin(b, rows);
     for (int i = 0; i < 5; i++)
-        TRY(take(b, rows * heads * (i < 2 ? hd : hd_v), DTYPE_BF16, &in[i])); /* q k v o do */
-    for (int i = 0; i < 3; i++) TRY(take(b, rows * heads * (i < 2 ? hd : hd_v), DTYPE_BF16, &out[i]));
+        TRY(take(b, rows * heads * (i < 2 ? head_dim : head_dim_v), DTYPE_BF16, &in[i])); /* q k v o do */
+    for (int i = 0; i < 3; i++)
+        TRY(take(b, rows * heads * (i < 2 ? head_dim : head_dim_v), DTYPE_BF16, &out[i]));
     float *lse = arena_take(&b->memory, (size_t)(heads * rows) * sizeof *lse, "lse");
     int32_t *cu = arena_take(&b->memory, (size_t)(docs + 1) * sizeof *cu, "documents");
     void *place = arena_take(&b->memory, scratch[0] > scratch[1] ? scratch[0] : scratch[1], "scratch");
     for (int i = 0; i <= docs; i++) ends[i] = (int32_t)(i * length);
     TRY(dev_upload(b->s, cu, ends, (size_t)(docs + 1) * sizeof *cu));
     if (b->s) TRY(dev_sync(b->s));
-    const int64_t q = heads * hd, v = heads * hd_v;
-    a->flops = 2 * (double)(hd + hd_v) * (double)(heads * rows) * (double)(length + 1) / 2;
+    const int64_t q = heads * head_dim, v = heads * head_dim_v;
+    a->flops = 2 * (double)(head_dim + head_dim_v) * (double)(heads * rows) * (double)(length + 1) / 2;
     a->forward = (struct attn_fwd_args){.q = in[0],
                                         .k = in[1],
                                         .v = in[2],
@@ -266,10 +267,10 @@ static status attention_open(struct calibration *b, int size, struct attention_c
                                         .rows = rows,
                                         .heads = heads,
                                         .heads_kv = heads,
-                                        .hd = hd,
-                                        .hd_v = hd_v,
+                                        .head_dim = head_dim,
+                                        .head_dim_v = head_dim_v,
                                         .len_max = length,
-                                        .scale = 1 / sqrt((double)hd),
+                                        .scale = 1 / sqrt((double)head_dim),
                                         .scratch = place,
                                         .dt = DTYPE_BF16};
     a->backward = backward_of(&a->forward, in[4], out, scratch[1]);

@@ -146,9 +146,9 @@ static status compare(const struct checkpoint *a, const struct checkpoint *b, st
 {
     int64_t bytes = bytes_of(&t), step = (int64_t)dtype_bytes(t.dt);
     char *x = malloc((size_t)bytes + 1), *y = malloc((size_t)bytes + 1);
-    status st = x && y
-                    ? STATUS_OK
-                    : FAIL(STATUS_FIT, "no memory for tensor '%s' of %lld bytes", t.name, (long long)bytes);
+    status st = x && y ? STATUS_OK
+                       : FAIL(STATUS_OUT_OF_MEMORY, "no memory for tensor '%s' of %lld bytes", t.name,
+                              (long long)bytes);
     t.data = x;
     if (st == STATUS_OK) st = checkpoint_read(a, &t, 1);
     t.data = y;

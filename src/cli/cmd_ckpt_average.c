@@ -128,7 +128,8 @@ static status average(struct average *a, const char *run, bool json)
     const int64_t step = t.step;
     status st = STATUS_OK;
     a->sum = calloc((size_t)p->total, sizeof *a->sum);
-    if (!a->sum) st = FAIL(STATUS_FIT, "no memory for %lld weights in float64", (long long)p->total);
+    if (!a->sum)
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld weights in float64", (long long)p->total);
     if (st == STATUS_OK) st = add_older(a, p);
     if (st == STATUS_OK) add_weights(a, p, a->count - 1);
     float *master = p->master;
@@ -161,7 +162,7 @@ status cmd_ckpt_average(struct args *args)
     if (!(a.decay > 0 && a.decay <= 1)) return FAIL(STATUS_CONFIG, "--decay %g: in (0, 1]", a.decay);
     if (strlen(run) > SPEC_TEXT - 32) return FAIL(STATUS_CONFIG, "the path %.40s... is too long", run);
     a.paths = calloc(CHECKPOINTS_MAX, sizeof *a.paths);
-    if (!a.paths) return FAIL(STATUS_FIT, "no memory for paths");
+    if (!a.paths) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for paths");
     status st = take_words(&a, args, last);
     if (st == STATUS_OK) st = average(&a, run, json);
     free(a.paths);

@@ -291,7 +291,7 @@ static status plan_rows(const struct spec *s, const struct cluster *all, const s
         st = plan_row(s, &c, o, &rows[count++]);
         if (!o->table) TRY(st);
         if (st == STATUS_CONFIG && strncmp(status_message(), "the run has no length", 21) != 0 && o->table)
-            st = STATUS_FIT; /* a number of devices that the batch cannot be divided by */
+            st = STATUS_OUT_OF_MEMORY; /* a number of devices that the batch cannot be divided by */
         if (n >= all->devices) break;
     }
     if (st == STATUS_CONFIG) return st;

@@ -51,7 +51,7 @@ status cmd_data_tokenizer(struct tokenizer **t, const char *named, const struct 
     *t = NULL;
     if (!dir[0]) return STATUS_OK;
     status st = tokenizer_load(t, dir);
-    if (st == STATUS_FIT || (st != STATUS_OK && named)) return st;
+    if (st == STATUS_OUT_OF_MEMORY || (st != STATUS_OK && named)) return st;
     if (st != STATUS_OK) {
         log_warn("tokens are shown as numbers: %s; --tokenizer DIR names another place", status_message());
         *t = NULL;
@@ -103,7 +103,7 @@ static status measure(const struct document_index *d, struct lengths *out)
 {
     *out = (struct lengths){.count = d->count};
     int64_t *exact = calloc(EXACT + 1, sizeof *exact), seen = 0;
-    if (!exact) return FAIL(STATUS_FIT, "no memory for lengths");
+    if (!exact) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for lengths");
     for (int64_t i = 0; i < d->count; i++) {
         int64_t n = d->starts[i + 1] - d->starts[i];
         int k = 63 - __builtin_clzll((uint64_t)n);
@@ -219,7 +219,7 @@ static void put_text(const struct tokenizer *tokenizer, const int32_t *ids, int6
     char *text = NULL;
     size_t bytes = 0;
     const status st = tokenizer ? tokenizer_decode(tokenizer, ids, n, &text, &bytes) : STATUS_OK;
-    MEMORY_CHECK(st != STATUS_FIT, "%s", status_message());
+    MEMORY_CHECK(st != STATUS_OUT_OF_MEMORY, "%s", status_message());
     if (!tokenizer || st != STATUS_OK) {
         for (int64_t i = 0; i < n; i++) cmd_data_put_token(NULL, ids[i], stdout);
         return;
@@ -295,8 +295,8 @@ static void print_survey(const struct inspect_options *o, const struct survey *s
 static int32_t *read_tokens(const struct shard_set *set, int64_t at, int64_t n, status *st)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids + 1);
-    *st =
-        ids ? shard_set_read(set, at, n, set->vocab_size, ids) : FAIL(STATUS_FIT, "no memory for a document");
+    *st = ids ? shard_set_read(set, at, n, set->vocab_size, ids)
+              : FAIL(STATUS_OUT_OF_MEMORY, "no memory for a document");
     if (*st == STATUS_OK) return ids;
     free(ids);
     return NULL;

@@ -264,7 +264,7 @@ static status inspect(struct inspect_step *o)
     for (int i = 0; i < o->data.sources->count; i++)
         if (o->data.sets[i].bounded) TRY(shard_set_documents(&o->data.sets[i], &o->documents[i]));
     o->pieces = malloc((size_t)o->spec.run.train_sequence_length * sizeof *o->pieces);
-    if (!o->pieces) return FAIL(STATUS_FIT, "no memory for one sequence");
+    if (!o->pieces) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for one sequence");
     return show_step(o);
 }
 

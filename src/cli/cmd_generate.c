@@ -207,7 +207,8 @@ static status answer_side_by_side(struct trainer *t, const struct tokenizer *tok
     char rate[32];
     TRY(prompts_open(&in, g->file));
     p.jobs = calloc((size_t)p.room, sizeof *p.jobs);
-    status st = p.jobs ? answer_pending(&p, &in, t, tok, g) : FAIL(STATUS_FIT, "no memory for the prompts");
+    status st =
+        p.jobs ? answer_pending(&p, &in, t, tok, g) : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the prompts");
     if (p.made > 0)
         log_info("rate      %s tokens/s: %lld tokens, up to %lld texts at once",
                  text_count(rate, (double)p.made / p.seconds), (long long)p.made, (long long)g->batch);

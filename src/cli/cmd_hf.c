@@ -136,7 +136,7 @@ static status import_spec(struct spec *spec, const char *dir, const char *run, c
     snprintf(s.run.run_dir, sizeof s.run.run_dir, "%s", run);
     snprintf(s.run.data_tokenizer, sizeof s.run.data_tokenizer, "%s", tokenizer_dir);
     char *text = spec_dump_text(&s);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for the configuration");
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the configuration");
     status st = spec_load_text(spec, dir, text, strlen(text), override_count, overrides, NULL);
     free(text);
     return st;
@@ -269,7 +269,7 @@ static status write_generation_config(const char *dir, struct tokenizer_ends end
     if (ends.eos >= 0) json_object_set_new(j, "eos_token_id", json_integer(ends.eos));
     char *text = json_dumps(j, JSON_INDENT(2));
     json_decref(j);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for generation_config.json");
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for generation_config.json");
     snprintf(path, sizeof path, "%s/generation_config.json", dir);
     status st = io_write_file(path, text, strlen(text));
     free(text);

@@ -131,7 +131,7 @@ static status start_rank(struct job *j, int rank)
     sigset_t later;
     char own[OWN_COUNT][OWN];
     char **env = environment_of(j, rank, own);
-    if (env == NULL) return FAIL(STATUS_FIT, "no memory to start rank %d", rank);
+    if (env == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to start rank %d", rank);
     posix_spawn_file_actions_t files;
     posix_spawnattr_init(&how);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
@@ -343,7 +343,7 @@ static status start(const struct order *o, struct job *j, struct elastic *e, con
     elastic_begin(e);
     if (o->json && ftruncate(j->result, 0) != 0) return FAIL(STATUS_IO, "the result: %s", strerror(errno));
     j->argv = rank_command(o, &e->mesh, go_on);
-    if (j->argv == NULL) return FAIL(STATUS_FIT, "no memory for a rank's command");
+    if (j->argv == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a rank's command");
     status st = run_once(j);
     free(j->argv);
     return st;
@@ -373,7 +373,7 @@ static void how_to_go_on(const struct job *j, status st, char go_on[64])
 /* Whether the start ended because of the rank j->first, and not of what all ranks read or compute. */
 static bool ended_by_itself(const struct job *j, status st)
 {
-    return j->first >= 0 && (st == STATUS_COMM || st == STATUS_FIT || st == STATUS_DEVICE ||
+    return j->first >= 0 && (st == STATUS_COMM || st == STATUS_OUT_OF_MEMORY || st == STATUS_DEVICE ||
                              st == STATUS_CORRUPT || st == STATUS_INTERNAL);
 }
 

@@ -56,7 +56,7 @@ static status tell(const struct order *o, const json_t *record)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const bool whole = json_dumpfd(record, fd, JSON_COMPACT) == 0 && write(fd, "\n", 1) == 1;
     status st = whole ? process_run(argv, path, "/dev/null")
-                      : FAIL(STATUS_FIT, "--alert-exec: no memory for an alert");
+                      : FAIL(STATUS_OUT_OF_MEMORY, "--alert-exec: no memory for an alert");
     close(fd);
     return st;
 }
@@ -99,7 +99,7 @@ static status watch(const struct order *o, const char *run)
 {
     struct monitor m;
     struct told *told = calloc(1, sizeof *told);
-    if (told == NULL) return FAIL(STATUS_FIT, "no memory for the monitor");
+    if (told == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the monitor");
     status st, worst = STATUS_OK;
     for (;;) {
         st = monitor_read(&m, run, clock_wall_s());

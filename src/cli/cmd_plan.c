@@ -26,7 +26,7 @@ status cmd_plan_data(struct spec *spec, bool quiet)
         return FAIL(STATUS_CONFIG,
                     "model.vocab_size is 0 and there is no data.train to take it from; set model.vocab_size");
     status st = data_sources_open(&data, &spec->run);
-    if (st == STATUS_FIT) return st;
+    if (st == STATUS_OUT_OF_MEMORY) return st;
     if (st != STATUS_OK && spec->model.vocab_size == 0)
         return status_wrap(st, "model.vocab_size is 0 and data.train cannot tell it");
     if (st != STATUS_OK) {

@@ -246,7 +246,7 @@ static status copy_text(const char *from, char **text, size_t *bytes)
 {
     *bytes = strlen(from);
     *text = strdup(from);
-    return *text ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the text");
+    return *text ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the text");
 }
 
 /* A file, standard input, or the text itself: what no file is called and has a blank in it. */

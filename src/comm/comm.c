@@ -68,7 +68,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     *out = NULL;
     if (e->ranks == 1) return STATUS_OK;
     struct comm *c = comm_new("", e->rank, e->ranks);
-    if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (c == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     c->world = c;
     c->local_rank = e->local_rank;
     c->local_ranks = e->ranks; /* mpi.c overwrites it */
@@ -77,7 +77,7 @@ status comm_open(struct comm **out, const struct comm_env *e)
     c->calls = calloc(1, sizeof *c->calls);
     if (c->calls == NULL) {
         comm_free(c);
-        return FAIL(STATUS_FIT, "no memory for the description of a rank");
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     }
     c->transport = transport_of(e->by);
     status st = open_world(c, *e);
@@ -100,7 +100,7 @@ void comm_close(struct comm *c, status st)
     c->groups[c->group_count++] = c; /* the world is freed last */
     for (int i = 0, count = c->group_count; i < count; i++) {
         struct comm *g = c->groups[i];
-        if (g->mail.room > 0 && g->mail.memory) t->mail_close(g);
+        if (g->mailbox.room > 0 && g->mailbox.memory) t->mailbox_close(g);
         comm_free(g);
     }
 }
@@ -232,7 +232,7 @@ status comm_barrier(struct comm *c, const char *name)
 /* What each rank contributes to a split of its communicator. */
 struct split_entry {
     int32_t color, key, world_rank;
-    uint32_t planes;
+    uint32_t comm_ids;
 };
 
 /* Moves the entries with this rank's color to the front, sorted by key; returns how many. Equal keys keep the
@@ -256,26 +256,26 @@ static status make_group(struct comm *parent, const char *name, const struct spl
 {
     struct comm *world = parent->world;
     uint32_t used = 0;
-    int plane = 0;
-    for (int r = 0; r < count; r++) used |= all[r].planes;
-    while (plane < COMM_GROUPS && used >> plane & 1) plane++;
-    if (plane == COMM_GROUPS)
+    int comm_id = 0;
+    for (int r = 0; r < count; r++) used |= all[r].comm_ids;
+    while (comm_id < COMM_GROUPS && used >> comm_id & 1) comm_id++;
+    if (comm_id == COMM_GROUPS)
         return FAIL(STATUS_CONFIG, "group '%s': a rank of it is in %d communicators already", name,
                     COMM_GROUPS);
     struct comm *c = comm_new(name, 0, count);
-    if (c == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", name);
+    if (c == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of group '%s'", name);
     for (int r = 0; r < count; r++) {
         c->members[r] = all[r].world_rank;
         if (c->members[r] == world->rank) c->rank = r;
     }
     c->world = world;
-    c->comm_id = plane;
+    c->comm_id = comm_id;
     c->transport = parent->transport;
     c->shm = parent->shm;
     c->mpi = parent->mpi;
-    world->comm_ids |= 1U << plane;
+    world->comm_ids |= 1U << comm_id;
     const struct host_transport *t = world->transport;
-    world->room.host +=
+    world->memory.host +=
         t->bytes(world->ranks, world->local_ranks, 1) - t->bytes(world->ranks, world->local_ranks, 0);
     world->groups[world->group_count++] = c;
     *out = c;
@@ -301,7 +301,7 @@ status comm_split(struct comm *parent, const char *name, int color, int key, str
 status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct stream *s)
 {
     if (c == NULL) return STATUS_OK;
-    CHECK(c->mail.room == 0, "the mail of '%s' is open", c->name);
+    CHECK(c->mailbox.room == 0, "the mail of '%s' is open", c->name);
     CHECK(depth > 0 && bytes_max > 0, "%d messages of %zu bytes", depth, bytes_max);
     const uint64_t mine[2] = {bytes_max, (uint64_t)depth};
     uint64_t all[COMM_RANKS_MAX][2];
@@ -314,10 +314,10 @@ status comm_mailbox_open(struct comm *c, size_t bytes_max, int depth, struct str
                         comm_rank_text(c, r, who), (unsigned long long)all[r][1],
                         (unsigned long long)all[r][0], depth, bytes_max);
     }
-    c->mail = mail_of(bytes_max, depth);
-    c->mail.on_device = s != NULL;
-    status st = s ? c->world->device_ops->mail_open(c) : c->transport->mail_open(c);
-    if (st != STATUS_OK) c->mail.room = 0;
+    c->mailbox = mailbox_of(bytes_max, depth);
+    c->mailbox.on_device = s != NULL;
+    status st = s ? c->world->device_ops->mailbox_open(c) : c->transport->mailbox_open(c);
+    if (st != STATUS_OK) c->mailbox.room = 0;
     return st;
 }
 
@@ -328,16 +328,16 @@ bool comm_mail_by_nccl(const struct comm *c)
 
 status comm_mailbox_settle(struct comm *c, struct stream *s)
 {
-    return c && c->mail.on_device ? c->world->device_ops->mail_settle(c, s) : STATUS_OK;
+    return c && c->mailbox.on_device ? c->world->device_ops->mailbox_settle(c, s) : STATUS_OK;
 }
 
 static status message(struct comm *c, struct comm_call what)
 {
     CHECK(c, "'%s': one rank has nobody to send to", what.name);
-    CHECK(c->mail.on_device == (what.stream != NULL), "'%s': the mail is elsewhere", what.name);
-    CHECK(what.bytes <= c->mail.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
-          what.bytes, c->mail.bytes_max);
-    uint64_t *count = what.op == COMM_SEND ? c->mail.sent : c->mail.taken;
+    CHECK(c->mailbox.on_device == (what.stream != NULL), "'%s': the mail is elsewhere", what.name);
+    CHECK(what.bytes <= c->mailbox.bytes_max, "message '%s' of %zu bytes, there is room for %zu", what.name,
+          what.bytes, c->mailbox.bytes_max);
+    uint64_t *count = what.op == COMM_SEND ? c->mailbox.sent : c->mailbox.taken;
     what.sequence = ++count[what.way];
     if (what.stream) return carry_out(c, &what, c->world->device_ops->message);
     return carry_out(c, &what, c->transport->message);

@@ -77,8 +77,8 @@ struct comm_memory_args {
     struct comm_job job;
     bool devices;
     int groups;         /* number of communicators of the rank, including the world */
-    size_t mail_bytes;  /* arguments of comm_mailbox_open; mail_depth 0: no mailboxes */
-    int mail_depth, mail_ranks;
+    size_t mailbox_bytes; /* arguments of comm_mailbox_open; mailbox_depth 0: no mailboxes */
+    int mailbox_depth, mailbox_ranks;
 };
 struct comm_memory comm_memory(const struct comm_memory_args *a);
 struct comm_memory comm_memory_used(const struct comm *world);

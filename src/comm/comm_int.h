@@ -55,7 +55,7 @@ struct host_transport; /* transport.h */
 struct device_state;    /* device_comm_cuda.c */
 struct shm;   /* shm.c */
 struct mpi;     /* mpi.c */
-struct mail {
+struct mailbox {
     size_t bytes_max, room;     /* maximum bytes of a message; the same with its header, in whole cache lines */
     unsigned depth;
     bool on_device;               /* the mailboxes are in GPU memory */
@@ -65,7 +65,7 @@ struct mail {
     size_t memory_bytes;
     void **requests;            /* mpi.c: [2][depth] */
 };
-struct mail mail_of(size_t bytes_max, int depth);
+struct mailbox mailbox_of(size_t bytes_max, int depth);
 struct comm {
     char name[COMM_NAME];       /* "": the world */
     int rank, ranks;
@@ -78,7 +78,7 @@ struct comm {
     uint64_t sequence;          /* number of collectives so far */
     unsigned barriers;          /* shm.c: number of barriers so far */
     void *handle;               /* mpi.c: its MPI_Comm */
-    struct mail mail;           /* room is 0 before comm_mailbox_open */
+    struct mailbox mailbox;     /* room is 0 before comm_mailbox_open */
     const struct host_transport *transport; /* host transport: shm or mpi; the same in all groups */
     struct shm *shm;            /* state of transport_shm; NULL with mpi */
     struct mpi *mpi;            /* state of transport_mpi; NULL with shm */
@@ -86,7 +86,7 @@ struct comm {
     struct flight_recorder *flight;      /* world only: in heartbeat memory */
     struct call_list *calls;        /* world only: owned */
     int local_rank, local_ranks; /* world only */
-    struct comm_memory room;      /* world only: allocated so far */
+    struct comm_memory memory;    /* world only: allocated so far */
     const struct device_comm_ops *device_ops; /* world only: GPU functions; NULL without GPUs */
     struct device_calls device_calls;/* world only */
     struct device_state *device;        /* GPU state of this communicator; NULL before it is needed */

@@ -10,17 +10,17 @@ struct comm_job comm_job(const struct comm *world)
         .ranks = world->ranks, .here = world->local_ranks, .shares_memory = world->shm != NULL};
 }
 
-struct mail mail_of(size_t bytes_max, int depth)
+struct mailbox mailbox_of(size_t bytes_max, int depth)
 {
-    return (struct mail){.bytes_max = bytes_max,
-                         .depth = (unsigned)depth,
-                         .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
+    return (struct mailbox){.bytes_max = bytes_max,
+                            .depth = (unsigned)depth,
+                            .room = COMM_LINE + (bytes_max + COMM_LINE - 1) / COMM_LINE * (size_t)COMM_LINE};
 }
 
 struct comm_memory comm_memory(const struct comm_memory_args *a)
 {
     const struct comm_job *job = &a->job;
-    const struct mail m = mail_of(a->mail_bytes, a->mail_depth);
+    const struct mailbox m = mailbox_of(a->mailbox_bytes, a->mailbox_depth);
     struct comm_memory r = {0};
     if (job->ranks == 1) return r;
     const struct host_transport *t = job->shares_memory ? &transport_shm : &transport_mpi;
@@ -29,14 +29,14 @@ struct comm_memory comm_memory(const struct comm_memory_args *a)
         r.device = device_pages(sizeof(struct p2p_comm_flags));
         r.host += DEVICE_FLAGS;
     }
-    if (a->mail_depth == 0) return r;
+    if (a->mailbox_depth == 0) return r;
     if (a->devices) r.device += device_pages(2 * m.depth * m.bytes_max);
-    if (!a->devices || job->mail_by_nccl) r.host += t->mail_bytes(&m, a->mail_ranks);
+    if (!a->devices || job->mail_by_nccl) r.host += t->mailbox_bytes(&m, a->mailbox_ranks);
     if (a->devices && job->mail_by_nccl) r.host += m.bytes_max; /* a message between GPU and mailbox */
     return r;
 }
 
 struct comm_memory comm_memory_used(const struct comm *world)
 {
-    return world ? world->room : (struct comm_memory){0};
+    return world ? world->memory : (struct comm_memory){0};
 }

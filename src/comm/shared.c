@@ -50,8 +50,8 @@ status comm_shared_open(struct comm *world, size_t bytes, void **base)
     }
     if (at != MAP_FAILED) munmap(at, bytes);
     TRY(st);
-    return FAIL(STATUS_FIT, "rank %d gets no %zu bytes of memory that ranks share: %s", worst, bytes,
-                strerror(bad[worst]));
+    return FAIL(STATUS_OUT_OF_MEMORY, "rank %d gets no %zu bytes of memory that ranks share: %s", worst,
+                bytes, strerror(bad[worst]));
 }
 
 void comm_shared_close(void *base, size_t bytes)

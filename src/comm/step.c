@@ -22,7 +22,8 @@ void comm_step_begin(struct comm *c, enum comm_step step)
 static status compare_ranks(struct comm *c)
 {
     uint64_t mine[COMM_GROUPS] = {0}, (*all)[COMM_GROUPS] = calloc((size_t)c->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the lists of calls of %d ranks", c->ranks);
+    if (all == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the lists of calls of %d ranks", c->ranks);
     for (int p = 0; p < COMM_GROUPS; p++) mine[p] = call_list_hash(c->calls, p);
     status st = comm_all_gather(c, "list of calls", mine, all, sizeof mine, NULL);
     for (int g = -1; g < c->group_count && st == STATUS_OK; g++) {

@@ -17,12 +17,12 @@ struct host_transport {
     status (*message)(struct comm *c, const struct comm_call *call);
     /* Collective over parent; c: the group of this rank; NULL: this rank is in no group. */
     status (*split)(struct comm *parent, struct comm *c, int key);
-    status (*mail_open)(struct comm *c);
-    void (*mail_close)(struct comm *c);         /* after close: messages may be in flight until then */
+    status (*mailbox_open)(struct comm *c);
+    void (*mailbox_close)(struct comm *c);      /* after close: messages may be in flight until then */
     /* For the planner: transport memory of one rank, given job size, ranks on its host, and its number of
-     * communicators. mail_bytes: the same for the mailboxes. */
+     * communicators. mailbox_bytes: the same for the mailboxes. */
     size_t (*bytes)(int ranks, int here, int groups);
-    size_t (*mail_bytes)(const struct mail *m, int ranks);
+    size_t (*mailbox_bytes)(const struct mailbox *m, int ranks);
 };
 extern const struct host_transport transport_shm, transport_mpi;
 /* Bytes of the shared-memory file that transport_shm needs. */

@@ -1,6 +1,6 @@
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "dev/beside.h"
+#include "dev/copy_thread.h"
 #include "dev/driver_int.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ status dev_pinned_open(const struct dev *d, size_t size, void **out)
 {
     if (d->driver) return d->driver->pinned(size, out);
     *out = malloc(size ? size : 1);
-    return *out ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %zu bytes", size);
+    return *out ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu bytes", size);
 }
 
 void dev_pinned_close(const struct dev *d, void *p)

@@ -2,7 +2,7 @@
  * when it returns) and CUDA (driver.c, in builds with the toolkit).
  *
  * A step only uploads, downloads, launches, and waits once at its end. Memory, events and graphs are made at start.
- * Errors are STATUS_DEVICE (STATUS_FIT for memory) and name the call; the scope path gives the place. */
+ * Errors are STATUS_DEVICE (STATUS_OUT_OF_MEMORY for memory) and name the call; the scope path gives the place. */
 #ifndef INGOT_DEV_DEV_H
 #define INGOT_DEV_DEV_H
 #include "base/arena.h"

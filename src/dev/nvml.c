@@ -28,7 +28,7 @@ status nvml_open_script(struct nvml **out, const char *script, int *code)
 {
     *out = NULL;
     struct nvml *n = calloc(1, sizeof *n);
-    if (n == NULL) return FAIL(STATUS_FIT, "no memory for the stand-in of NVML");
+    if (n == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the stand-in of NVML");
     status st = nvml_standin(n, script);
     if (st == STATUS_OK) return begin(out, n, code);
     free(n);
@@ -52,7 +52,7 @@ status nvml_open(struct nvml **out, int *code)
     if (code) *code = 0;
     if (script) return open_file(out, script, code);
     struct nvml *n = calloc(1, sizeof *n);
-    if (n == NULL) return FAIL(STATUS_FIT, "no memory for NVML");
+    if (n == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for NVML");
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (n->library == NULL) {
         free(n);

@@ -43,7 +43,7 @@ status power_open_at(struct power_meter **out, const char *address)
 {
     *out = NULL;
     struct power_meter *m = calloc(1, sizeof *m);
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for a power meter");
+    if (m == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a power meter");
     status st = nvml_open(&m->nvml, NULL);
     if (st != STATUS_OK) st = status_wrap(st, "no power readings");
     if (st == STATUS_OK) st = device_find(m, address);

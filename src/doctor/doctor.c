@@ -38,7 +38,7 @@ static bool is_asked(const struct doctor *d, const struct doctor_check *c)
 status doctor_run(struct doctor **out, const struct doctor_how *how)
 {
     struct doctor *d = *out = calloc(1, sizeof *d);
-    if (d == NULL) return FAIL(STATUS_FIT, "no memory for the doctor");
+    if (d == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the doctor");
     d->begin_s = clock_s();
     status st = facts_read(d, how);
     if (st != STATUS_OK) {
@@ -92,8 +92,8 @@ enum doctor_verdict doctor_verdict(const struct doctor *d)
 
 status doctor_exit(const struct doctor *d, bool strict)
 {
-    static const status order[] = {STATUS_DEVICE, STATUS_COMM, STATUS_IO,
-                                   STATUS_FIT,    STATUS_DATA, STATUS_CONFIG};
+    static const status order[] = {STATUS_DEVICE,        STATUS_COMM, STATUS_IO,
+                                   STATUS_OUT_OF_MEMORY, STATUS_DATA, STATUS_CONFIG};
     const enum doctor_verdict least = strict ? DOCTOR_WARN : DOCTOR_FAIL;
     for (size_t k = 0; k < sizeof order / sizeof order[0]; k++)
         for (int i = 0; i < d->count; i++)

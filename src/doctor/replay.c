@@ -115,7 +115,7 @@ static status fill(struct doctor *d, const char *path)
 status doctor_replay(struct doctor **out, const char *path, const struct doctor_how *how)
 {
     struct doctor *d = *out = calloc(1, sizeof *d);
-    if (d == NULL) return FAIL(STATUS_FIT, "no memory for the doctor");
+    if (d == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the doctor");
     d->within = how->within;
     status st = fill(d, path);
     if (st == STATUS_OK && how->baseline) {

@@ -30,7 +30,8 @@ static status encode(const struct work *w, const char *text, size_t bytes, struc
     *out = (struct tokens){0};
     TRY(encoder_encode(w->encoder, text, bytes, SPECIALS_PARSE, &ids, &out->count));
     out->ids = malloc((size_t)(out->count + 1) * sizeof *out->ids);
-    if (out->ids == NULL) return FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)out->count);
+    if (out->ids == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)out->count);
     if (out->count) memcpy(out->ids, ids, (size_t)out->count * sizeof *ids);
     return STATUS_OK;
 }

@@ -18,7 +18,7 @@ status continue_prompt(const struct tokenizer *tok, const char *text, int32_t **
         if (*ids)
             memcpy(*ids, found, (size_t)*count * sizeof **ids);
         else
-            st = FAIL(STATUS_FIT, "no memory for the prompt");
+            st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the prompt");
     }
     encoder_close(e);
     return st;
@@ -60,7 +60,7 @@ static status draw_all(const struct continuation *rows, const struct decoder *d,
                        int64_t i, int32_t *next, int64_t *left)
 {
     *left = 0;
-    for (int64_t k = 0; k < g->lay.sequences; k++) {
+    for (int64_t k = 0; k < g->layout.sequences; k++) {
         bool over;
         next[k] = 0;
         if (g->lengths[k] == GENERATE_IDLE) continue;
@@ -74,8 +74,9 @@ static status draw_all(const struct continuation *rows, const struct decoder *d,
 
 status continue_all(const struct continuation *rows, const struct decoder *d, struct generator *g)
 {
-    int32_t *next = calloc((size_t)g->lay.sequences, sizeof *next);
-    if (next == NULL) return FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)g->lay.sequences);
+    int32_t *next = calloc((size_t)g->layout.sequences, sizeof *next);
+    if (next == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)g->layout.sequences);
     status st = STATUS_OK;
     int64_t left = 1;
     for (int64_t i = 0; st == STATUS_OK && left > 0; i++) {

@@ -16,7 +16,7 @@ enum { TOKENS, POSITIONS, LENGTHS, CU_SEQLENS, INPUTS };
 
 static int64_t inputs_width(const struct generator *g)
 {
-    return g->lay.sequences + 1;
+    return g->layout.sequences + 1;
 }
 static int32_t *inputs_row(const struct generator *g, int32_t *base, int row)
 {
@@ -24,17 +24,18 @@ static int32_t *inputs_row(const struct generator *g, int32_t *base, int row)
 }
 
 /* First counts the caches' memory, then allocates. */
-static void lay(struct generator *g, const struct feed_shape *shape)
+static void layout(struct generator *g, const struct feed_shape *shape)
 {
-    const dtype dt = g->acts->lay.dt;
-    const struct cache_lay l = {
-        .sequences = g->lay.sequences, .capacity = g->lay.capacity, .dt = dt, .memory = &g->memory};
+    const dtype dt = g->acts->layout.dt;
+    const struct cache_layout l = {
+        .sequences = g->layout.sequences, .capacity = g->layout.capacity, .dt = dt, .memory = &g->memory};
     struct block_cache *k = g->caches;
     for (int64_t p = 0; p < model_passes(&g->decoder->spec); p++) {
         const struct layer_range at = model_pass(&g->decoder->spec, p);
-        for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], k++, &l);
+        for (int64_t i = at.from; i < at.to; i++) block_cache_layout(&g->decoder->blocks[i], k++, &l);
     }
-    g->last = tensor_take(&g->memory, "logits", dtype_acc(dt), 2, g->lay.sequences, g->decoder->head.width);
+    g->last =
+        tensor_take(&g->memory, "logits", dtype_acc(dt), 2, g->layout.sequences, g->decoder->head.width);
     g->inputs = tensor_take(&g->memory, "input of a step", DTYPE_I32, 2, (int64_t)INPUTS, inputs_width(g));
     g->block = arena_take(&g->memory, feed_bytes(g->run->stream ? DEV_CUDA : DEV_CPU, shape), "batch");
 }
@@ -43,12 +44,12 @@ static void lay(struct generator *g, const struct feed_shape *shape)
 double generate_cache_bytes(const struct generator *g, int64_t length)
 {
     struct arena count = {0};
-    const struct cache_lay l = {
-        .sequences = g->lay.sequences, .capacity = length, .dt = g->acts->lay.dt, .memory = &count};
+    const struct cache_layout l = {
+        .sequences = g->layout.sequences, .capacity = length, .dt = g->acts->layout.dt, .memory = &count};
     for (int64_t p = 0; p < model_passes(&g->decoder->spec); p++) {
         const struct layer_range at = model_pass(&g->decoder->spec, p);
         struct block_cache ignored;
-        for (int64_t i = at.from; i < at.to; i++) block_cache_lay(&g->decoder->blocks[i], &ignored, &l);
+        for (int64_t i = at.from; i < at.to; i++) block_cache_layout(&g->decoder->blocks[i], &ignored, &l);
     }
     return (double)count.peak;
 }
@@ -63,11 +64,11 @@ static status reserve(struct generator *g)
 {
     struct stream *s = g->run->stream;
     const struct dev host = {.kind = DEV_CPU}, *dev = s ? s->dev : &host;
-    const struct feed_shape shape = {.micro_count = 1, .rows = g->acts->lay.n, .docs_max = 1};
+    const struct feed_shape shape = {.micro_count = 1, .rows = g->acts->layout.n, .docs_max = 1};
     void *staged, *logits;
-    lay(g, &shape);
+    layout(g, &shape);
     TRY(dev_arena_reserve(dev, &g->memory, "generation cache", g->memory.peak));
-    lay(g, &shape);
+    layout(g, &shape);
     TRY(feed_open(&g->feed, dev, s, &shape, g->block));
     g->logits = g->last;
     g->staged = g->inputs.data;
@@ -76,7 +77,7 @@ static status reserve(struct generator *g)
     g->staged = NULL;
     TRY(dev_pinned_open(dev, bytes_of(g->inputs), &staged));
     g->staged = staged;
-    if (g->lay.blind) return STATUS_OK;
+    if (g->layout.blind) return STATUS_OK;
     TRY(dev_pinned_open(dev, bytes_of(g->last), &logits));
     g->logits.data = logits;
     return STATUS_OK;
@@ -85,16 +86,18 @@ static status reserve(struct generator *g)
 /* A captured step does not tell hooks which weights it needs (ZeRO). */
 static enum generate_mode first_mode(const struct generator *g)
 {
-    return g->run->stream && !g->lay.eager && g->run->params->hooks == NULL ? GENERATE_FIRST : GENERATE_EAGER;
+    return g->run->stream && !g->layout.eager && g->run->params->hooks == NULL ? GENERATE_FIRST
+                                                                               : GENERATE_EAGER;
 }
 
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts,
-                     const struct generate_lay *given, const struct exec *run)
+                     const struct generate_layout *given, const struct exec *run)
 {
-    *g = (struct generator){.decoder = d, .run = run, .acts = acts, .lay = *given};
-    CHECK(given->sequences > 0 && given->sequences <= acts->lay.n && given->sequences <= acts->lay.docs_max,
+    *g = (struct generator){.decoder = d, .run = run, .acts = acts, .layout = *given};
+    CHECK(given->sequences > 0 && given->sequences <= acts->layout.n &&
+              given->sequences <= acts->layout.docs_max,
           "%lld sequences in a layout for %lld rows in %lld documents", (long long)given->sequences,
-          (long long)acts->lay.n, (long long)acts->lay.docs_max);
+          (long long)acts->layout.n, (long long)acts->layout.docs_max);
     if (given->capacity > generate_limit(d))
         return FAIL(STATUS_CONFIG,
                     "%lld tokens with the prompt, the model has %lld positions: shorten the prompt or ask "
@@ -103,8 +106,8 @@ status generate_open(struct generator *g, const struct decoder *d, struct activa
     g->mode = first_mode(g);
     g->caches = calloc((size_t)decoder_visits(&d->spec), sizeof *g->caches);
     g->lengths = calloc((size_t)given->sequences, sizeof *g->lengths);
-    status st =
-        g->caches && g->lengths ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the cache's description");
+    status st = g->caches && g->lengths ? STATUS_OK
+                                        : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the cache's description");
     if (st == STATUS_OK) st = reserve(g);
     if (st != STATUS_OK) generate_close(g);
     return st;
@@ -137,7 +140,7 @@ static status head(struct generator *g, int64_t first, int64_t count, int64_t se
 
 static status download(struct generator *g)
 {
-    if (g->run->stream == NULL || g->lay.blind) return STATUS_OK;
+    if (g->run->stream == NULL || g->layout.blind) return STATUS_OK;
     return dev_download(g->run->stream, g->logits.data, g->last.data, bytes_of(g->last));
 }
 
@@ -155,7 +158,7 @@ static status prefill(void *ctx, const struct visit *v)
     struct generator *g = b->g;
     const struct block *m = &g->decoder->blocks[v->block];
     struct block_saved *s = &g->acts->blocks[v->block];
-    TRY(block_fwd(m, s, v->mix, v->io, g->run));
+    TRY(block_fwd(m, s, v->ctx, v->io, g->run));
     return block_cache_fill(m, s, &g->caches[v->index], &b->at, g->run);
 }
 
@@ -163,7 +166,7 @@ static status one_token(void *ctx, const struct visit *v)
 {
     const struct at_block *b = ctx;
     struct generator *g = b->g;
-    return block_step(&g->decoder->blocks[v->block], &g->acts->blocks[v->block], &g->caches[v->index], v->mix,
+    return block_step(&g->decoder->blocks[v->block], &g->acts->blocks[v->block], &g->caches[v->index], v->ctx,
                       &b->at, v->io, g->run);
 }
 
@@ -178,8 +181,8 @@ static status prefill_sequence(struct generator *g, const int32_t *tokens, int32
     struct at_block at = {.g = g,
                           .at = {.sequence = sequence,
                                  .rows = rows,
-                                 .sequences = g->lay.sequences,
-                                 .capacity = g->lay.capacity,
+                                 .sequences = g->layout.sequences,
+                                 .capacity = g->layout.capacity,
                                  .batch = &g->feed.micro[0]}};
     const struct visitor by = {.visit = prefill, .ctx = &at};
     TRY(decoder_walk(g->decoder, g->acts, &g->feed.micro[0], &by, g->run));
@@ -201,12 +204,12 @@ static status prefill_all(struct generator *g, const int32_t *const *prompts, co
 {
     SCOPE("generate.prefill", -1);
     int64_t most = 0;
-    for (int64_t b = 0; b < g->lay.sequences; b++) most = counts[b] > most ? counts[b] : most;
+    for (int64_t b = 0; b < g->layout.sequences; b++) most = counts[b] > most ? counts[b] : most;
     int32_t *positions = malloc((size_t)most * sizeof *positions);
-    if (positions == NULL) return FAIL(STATUS_FIT, "no memory for %lld positions", (long long)most);
+    if (positions == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld positions", (long long)most);
     for (int64_t i = 0; i < most; i++) positions[i] = (int32_t)i;
     status st = STATUS_OK;
-    for (int64_t b = 0; b < g->lay.sequences && st == STATUS_OK; b++) {
+    for (int64_t b = 0; b < g->layout.sequences && st == STATUS_OK; b++) {
         st = prefill_sequence(g, prompts[b], positions, counts[b], b);
         g->lengths[b] = counts[b];
     }
@@ -220,10 +223,10 @@ static status prefill_all(struct generator *g, const int32_t *const *prompts, co
 status generate_prompts(struct generator *g, const int32_t *const *prompts, const int64_t *counts)
 {
     CHECK(g->length == 0, "%lld tokens are in the caches", (long long)g->length);
-    for (int64_t b = 0; b < g->lay.sequences; b++) {
-        CHECK(counts[b] > 0 && counts[b] <= g->acts->lay.n && counts[b] <= g->lay.capacity,
+    for (int64_t b = 0; b < g->layout.sequences; b++) {
+        CHECK(counts[b] > 0 && counts[b] <= g->acts->layout.n && counts[b] <= g->layout.capacity,
               "a prompt of %lld tokens for %lld rows and a cache of %lld", (long long)counts[b],
-              (long long)g->acts->lay.n, (long long)g->lay.capacity);
+              (long long)g->acts->layout.n, (long long)g->layout.capacity);
         TRY(check_tokens(g, prompts[b], counts[b]));
     }
     return prefill_all(g, prompts, counts);
@@ -233,7 +236,7 @@ status generate_prompts(struct generator *g, const int32_t *const *prompts, cons
 static void measure(struct generator *g)
 {
     int64_t most = GENERATE_IDLE;
-    for (int64_t i = 0; i < g->lay.sequences; i++) most = g->lengths[i] > most ? g->lengths[i] : most;
+    for (int64_t i = 0; i < g->layout.sequences; i++) most = g->lengths[i] > most ? g->lengths[i] : most;
     if (most != GENERATE_IDLE) g->length = most;
 }
 
@@ -246,10 +249,11 @@ void generate_idle(struct generator *g, int64_t sequence)
 /* The first `rows` tokens of the sequences, whose tokens are `count` apart. */
 static status prefill_even(struct generator *g, const int32_t *tokens, int64_t count, int64_t rows)
 {
-    const int64_t n = g->lay.sequences;
+    const int64_t n = g->layout.sequences;
     const int32_t **prompts = calloc((size_t)n, sizeof *prompts);
     int64_t *counts = calloc((size_t)n, sizeof *counts);
-    status st = prompts && counts ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %lld prompts", (long long)n);
+    status st = prompts && counts ? STATUS_OK
+                                  : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld prompts", (long long)n);
     for (int64_t b = 0; b < n && st == STATUS_OK; b++) prompts[b] = tokens + b * count, counts[b] = rows;
     if (st == STATUS_OK) st = prefill_all(g, prompts, counts);
     free(prompts);
@@ -260,7 +264,7 @@ static status prefill_even(struct generator *g, const int32_t *tokens, int64_t c
 /* Everything that the device does in a step. */
 static status queue_step(struct generator *g)
 {
-    const int64_t n = g->lay.sequences;
+    const int64_t n = g->layout.sequences;
     int32_t *in = g->inputs.data;
     const struct batch b = {.rows = n,
                             .docs = n,
@@ -268,10 +272,11 @@ static status queue_step(struct generator *g)
                             .tokens = inputs_row(g, in, TOKENS),
                             .positions = inputs_row(g, in, POSITIONS),
                             .cu_seqlens = inputs_row(g, in, CU_SEQLENS)};
-    struct at_block at = {
-        .g = g,
-        .at = {
-            .sequences = n, .capacity = g->lay.capacity, .batch = &b, .lengths = inputs_row(g, in, LENGTHS)}};
+    struct at_block at = {.g = g,
+                          .at = {.sequences = n,
+                                 .capacity = g->layout.capacity,
+                                 .batch = &b,
+                                 .lengths = inputs_row(g, in, LENGTHS)}};
     const struct visitor by = {.visit = one_token, .ctx = &at};
     if (g->run->stream) TRY(dev_upload(g->run->stream, in, g->staged, bytes_of(g->inputs)));
     TRY(decoder_walk(g->decoder, g->acts, &b, &by, g->run));
@@ -289,7 +294,7 @@ static status capture_step(struct generator *g)
                  status_message());
     else
         log_detail("generation: a step of %lld sequences is a graph of %lld nodes",
-                   (long long)g->lay.sequences, (long long)g->graph.nodes);
+                   (long long)g->layout.sequences, (long long)g->graph.nodes);
     return STATUS_OK;
 }
 
@@ -297,9 +302,9 @@ static status capture_step(struct generator *g)
 static status step(struct generator *g, const int32_t *tokens, int64_t stride)
 {
     SCOPE("generate.step", -1);
-    for (int64_t i = 0; i <= g->lay.sequences; i++) {
+    for (int64_t i = 0; i <= g->layout.sequences; i++) {
         /* an idle sequence is at its first place, where it costs little */
-        const bool used = i < g->lay.sequences && g->lengths[i] != GENERATE_IDLE;
+        const bool used = i < g->layout.sequences && g->lengths[i] != GENERATE_IDLE;
         const int32_t length = used ? (int32_t)g->lengths[i] : 0;
         inputs_row(g, g->staged, TOKENS)[i] = used ? tokens[i * stride] : 0;
         inputs_row(g, g->staged, POSITIONS)[i] = length;
@@ -313,7 +318,7 @@ static status step(struct generator *g, const int32_t *tokens, int64_t stride)
         TRY(queue_step(g));
     if (g->mode == GENERATE_FIRST) g->mode = GENERATE_CAPTURE;
     TRY(dev_sync(g->run->stream));
-    for (int64_t i = 0; i < g->lay.sequences; i++)
+    for (int64_t i = 0; i < g->layout.sequences; i++)
         if (g->lengths[i] != GENERATE_IDLE) g->lengths[i]++;
     measure(g);
     return STATUS_OK;
@@ -321,13 +326,13 @@ static status step(struct generator *g, const int32_t *tokens, int64_t stride)
 
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count)
 {
-    CHECK(count > 0 && g->length + count <= g->lay.capacity, "%lld + %lld tokens in a cache for %lld",
-          (long long)g->length, (long long)count, (long long)g->lay.capacity);
-    for (int64_t b = 0; b < g->lay.sequences; b++)
+    CHECK(count > 0 && g->length + count <= g->layout.capacity, "%lld + %lld tokens in a cache for %lld",
+          (long long)g->length, (long long)count, (long long)g->layout.capacity);
+    for (int64_t b = 0; b < g->layout.sequences; b++)
         if (g->lengths[b] != GENERATE_IDLE) TRY(check_tokens(g, tokens + b * count, count));
     int64_t done = 0;
     if (g->length == 0) {
-        done = count < g->acts->lay.n ? count : g->acts->lay.n;
+        done = count < g->acts->layout.n ? count : g->acts->layout.n;
         TRY(prefill_even(g, tokens, count, done));
     }
     for (; done < count; done++) TRY(step(g, tokens + done, count));

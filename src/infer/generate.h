@@ -11,8 +11,8 @@
 #include "model/decoder.h"
 #include "model/feed.h"
 
-struct generate_lay {
-    int64_t sequences; /* at most acts->lay.n, and acts->lay.docs_max */
+struct generate_layout {
+    int64_t sequences; /* at most acts->layout.n, and acts->layout.docs_max */
     int64_t capacity;  /* of each: tokens of the prompt and generated ones */
     bool eager;        /* GPU: every step op by op */
     bool blind;        /* g->logits is not filled: for measurements of the forward alone */
@@ -23,7 +23,7 @@ struct generator {
     const struct decoder *decoder;
     const struct exec *run;
     struct activations *acts; /* laid out for at least the prompt's tokens (PLAN_FORWARD or PLAN_TRAIN) */
-    struct generate_lay lay;
+    struct generate_layout layout;
     struct arena memory;      /* memory of the fields below; owned; in the device memory of the op set */
     struct feed feed;         /* of the prompt */
     void *block;              /* memory of the feed */
@@ -44,12 +44,12 @@ struct generator {
 int64_t generate_limit(const struct decoder *d);
 /* STATUS_CONFIG when the capacity exceeds the rows of the rope tables or of the learned positions. */
 status generate_open(struct generator *g, const struct decoder *d, struct activations *acts,
-                     const struct generate_lay *lay, const struct exec *run) WARN_UNUSED;
+                     const struct generate_layout *layout, const struct exec *run) WARN_UNUSED;
 void generate_close(struct generator *g);
 /* Appends `count` tokens to every sequence, tokens [sequences, count]; g->logits are then those after the last ones.
- * Empty caches accept up to acts->lay.n tokens at once; after that, one at a time. */
+ * Empty caches accept up to acts->layout.n tokens at once; after that, one at a time. */
 status generate_append(struct generator *g, const int32_t *tokens, int64_t count) WARN_UNUSED;
-/* The same for empty caches and prompts of different lengths, of at most acts->lay.n tokens each. */
+/* The same for empty caches and prompts of different lengths, of at most acts->layout.n tokens each. */
 status generate_prompts(struct generator *g, const int32_t *const *prompts, const int64_t *counts) WARN_UNUSED;
 /* The sequence takes no more tokens: what generate_append is given for it is not read, its logits mean nothing. */
 void generate_idle(struct generator *g, int64_t sequence);

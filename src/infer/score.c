@@ -31,7 +31,7 @@ static status packed_open(struct packed *p, int64_t rows, size_t real)
                          .hits = malloc(n * real)};
     if (p->tokens && p->targets && p->positions && p->cu && p->loss && p->hits) return STATUS_OK;
     packed_free(p);
-    return FAIL(STATUS_FIT, "no memory for a batch of %lld tokens", (long long)rows);
+    return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a batch of %lld tokens", (long long)rows);
 }
 
 static void packed_end(struct packed *p, int64_t length)
@@ -194,7 +194,7 @@ static status alternatives(const struct scorer *s, struct score_request *q, int6
     c.row = malloc((size_t)c.vocab * sizeof *c.row);
     status st = c.logits && c.row
                     ? STATUS_OK
-                    : FAIL(STATUS_FIT, "no memory for the logits of %lld tokens", (long long)most);
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the logits of %lld tokens", (long long)most);
     for (; c.at < rows && st == STATUS_OK; c.at += most) {
         c.count = rows - c.at < most ? rows - c.at : most;
         st = chunk_logits(s, &c);

@@ -6,7 +6,7 @@
 #include "model/feed.h"
 
 /* What a forward needs; all borrowed. The feed takes documents of any length; rows: tokens of a batch, at most
- * acts->lay.n, at least count - 1 of the longest request, with `next` count. */
+ * acts->layout.n, at least count - 1 of the longest request, with `next` count. */
 struct scorer {
     const struct decoder *decoder;
     struct activations *acts;
@@ -33,7 +33,7 @@ struct score_request {
 struct score_tick { status (*fn)(void *ctx, int64_t done, int64_t count); void *ctx; };
 status score(const struct scorer *s, struct score_request *requests, int64_t count,
              const struct score_tick *tick) WARN_UNUSED;
-/* Of the logits at a place [vocab]: out[0] is `id`, out[1, count] the most likely ids; of equal logits the smaller id is
- * first. count < vocab. Nats are those of a softmax over all, summed in float64. */
+/* Of the logits at a place [vocab]: out[0] is `id`, out[1, count] the most likely ids; of equal logits the smaller id
+ * is first. count < vocab. Nats are those of a softmax over all, summed in float64. */
 void score_likely(const float *logits, int64_t vocab, int32_t id, struct score_likely *out, int64_t count);
 #endif

@@ -127,7 +127,8 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
     params_unit(&d->params);
     d->blocks = calloc((size_t)spec->layer_count, sizeof *d->blocks);
     if (d->blocks == NULL)
-        return FAIL(STATUS_FIT, "no memory for %lld block descriptions", (long long)spec->layer_count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld block descriptions",
+                    (long long)spec->layer_count);
     embed_init(&d->embed, &d->params, spec);
     for (int64_t i = 0; i < spec->layer_count; i++) {
         char name[32];
@@ -155,45 +156,46 @@ void decoder_fini(struct decoder *d)
     *d = (struct decoder){0};
 }
 
-status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a)
+status decoder_layout_params(struct decoder *d, const struct decoder_layout_args *a)
 {
-    params_lay(&d->params, &(struct params_lay_args){.dt = a->dt,
-                                                     .moment_dt = a->moment_dt,
-                                                     .with_grad = a->with_grad,
-                                                     .moments = a->moments,
-                                                     .arenas = a->arenas});
+    params_layout(&d->params, &(struct params_layout_args){.dt = a->dt,
+                                                           .moment_dt = a->moment_dt,
+                                                           .with_grad = a->with_grad,
+                                                           .moments = a->moments,
+                                                           .arenas = a->arenas});
     if (d->spec.engram_fold && d->spec.engram_layers[0])
         d->token_map = tensor_take(a->arenas.param, "map of tokens", DTYPE_I32, 1, d->spec.vocab_size);
     for (int64_t i = 0; i < d->spec.layer_count; i++)
         if (d->blocks[i].has_engram) d->blocks[i].engram.map = d->token_map.data;
-    return rope_lay(&d->rope, &d->spec,
-                    &(struct rope_lay_args){.dims = mixer_rope_dims(&d->spec),
-                                            .positions = a->positions,
-                                            .dt = a->dt,
-                                            .perm = a->arenas.param,
-                                            .stream = a->stream});
+    return rope_layout(&d->rope, &d->spec,
+                       &(struct rope_layout_args){.dims = mixer_rope_dims(&d->spec),
+                                                  .positions = a->positions,
+                                                  .dt = a->dt,
+                                                  .perm = a->arenas.param,
+                                                  .stream = a->stream});
 }
 
 /* Whether a norm writes the codes of its output, for the linear that reads it. With sequence parallelism rows of other
  * ranks come as values. */
-static bool norm_writes_codes(const struct norm_block *norm, const struct linear *reader, const struct lay *l)
+static bool norm_writes_codes(const struct norm_block *norm, const struct linear *reader,
+                              const struct layout *l)
 {
     return l->recipe == RECIPE_FP8 && norm->kind == NORM_RMSNORM && l->tp_size <= 1 && reader &&
            l->params->rows[reader->w].fp8 >= 0;
 }
 
-static struct tensor norm_output_lay(struct quantized *q, const struct norm_block *norm,
-                                     const struct linear *reader, const struct lay *l)
+static struct tensor norm_output_layout(struct quantized *q, const struct norm_block *norm,
+                                        const struct linear *reader, const struct layout *l)
 {
-    const int64_t n = sp_local_lay(l).n, d = norm->d;
+    const int64_t n = sp_local_layout(l).n, d = norm->d;
     const bool codes = norm_writes_codes(norm, reader, l);
-    struct arena *keep = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep = layout_arena(l, RECOMPUTE_SELECTIVE);
     struct tensor y = tensor_take(codes ? l->scratch : keep, "norm output", l->dt, 2, n, d), row,
                   transposed = {0};
     *q = (struct quantized){0};
     if (!codes) return y;
     row = tensor_take(l->scratch, "FP8 codes of a norm's output", DTYPE_U8, 2, n, d);
-    if (l->mode == LAY_TRAIN)
+    if (l->mode == LAYOUT_TRAIN)
         transposed = tensor_take(keep, "FP8 codes of a norm's output", DTYPE_U8, 2, d, quantized_ld(n));
     *q = linear_quantized(reader, FP8_X, row.data, transposed.data, l->params);
     y.q = q;
@@ -201,68 +203,69 @@ static struct tensor norm_output_lay(struct quantized *q, const struct norm_bloc
 }
 
 /* The FP8 form of G for `reader`, the linear that reads it next; empty: that linear makes its own. */
-static struct quantized dout_quantized(const struct linear *reader, const struct lay *l)
+static struct quantized dout_quantized(const struct linear *reader, const struct layout *l)
 {
     if (!l->codes_dout || reader == NULL) return (struct quantized){0};
     return linear_quantized(reader, FP8_DY, l->dout_codes, l->dout_codes_t, l->params);
 }
 
 /* Layout options for a branch: whether its input and its output gradient already carry FP8 codes. */
-static struct lay branch_lay(const struct lay *l, const struct tensor *y, const struct linear *dout_reader)
+static struct layout branch_layout(const struct layout *l, const struct tensor *y,
+                                   const struct linear *dout_reader)
 {
-    struct lay branch = *l;
+    struct layout branch = *l;
     branch.codes_y = y->q != NULL;
     branch.codes_dout = l->codes_dout && dout_reader && l->params->rows[dout_reader->w].fp8 >= 0;
     return branch;
 }
 
-void block_lay(const struct block *m, struct block_saved *s, const struct lay *l)
+void block_layout(const struct block *m, struct block_saved *s, const struct layout *l)
 {
-    const struct lay part = sp_local_lay(l);
+    const struct layout part = sp_local_layout(l);
     const int64_t d = m->norm1.d, n = part.n;
-    struct arena *keep_sum = lay_place(l, RECOMPUTE_FULL);
-    struct lay branch;
-    if (m->has_engram) engram_lay(&m->engram, &s->engram, l); /* first: see engram_lay */
-    s->s1 = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, n, d);
-    s->y1 = norm_output_lay(&s->y1_q, &m->norm1, mixer_in(&m->mixer), l);
+    struct arena *keep_sum = layout_arena(l, RECOMPUTE_FULL);
+    struct layout branch;
+    if (m->has_engram) engram_layout(&m->engram, &s->engram, l); /* first: see engram_layout */
+    s->s1 = tensor_take(l->mode == LAYOUT_TRAIN ? l->act : l->scratch, "block input", l->dt, 2, n, d);
+    s->y1 = norm_output_layout(&s->y1_q, &m->norm1, mixer_in(&m->mixer), l);
     s->mixer_dout_q = dout_quantized(mixer_out(&m->mixer), l);
-    norm_lay(&m->norm1, &s->norm1, &part);
-    branch = branch_lay(l, &s->y1, mixer_out(&m->mixer));
-    mixer_lay(&m->mixer, &s->mixer, &branch);
+    norm_layout(&m->norm1, &s->norm1, &part);
+    branch = branch_layout(l, &s->y1, mixer_out(&m->mixer));
+    mixer_layout(&m->mixer, &s->mixer, &branch);
     s->act_mixer = arena_mark(l->act);
     s->s2 = tensor_take(keep_sum, "sum after the mixer", l->dt, 2, n, d);
-    s->y2 = norm_output_lay(&s->y2_q, &m->norm2, ffn_in(&m->ffn), l);
+    s->y2 = norm_output_layout(&s->y2_q, &m->norm2, ffn_in(&m->ffn), l);
     s->ffn_dout_q = dout_quantized(ffn_out(&m->ffn), l);
-    norm_lay(&m->norm2, &s->norm2, &part);
-    branch = branch_lay(l, &s->y2, ffn_out(&m->ffn));
-    ffn_lay(&m->ffn, &s->ffn, &branch);
-    sp_lay(&s->seq_par, d, l);
+    norm_layout(&m->norm2, &s->norm2, &part);
+    branch = branch_layout(l, &s->y2, ffn_out(&m->ffn));
+    ffn_layout(&m->ffn, &s->ffn, &branch);
+    sp_layout(&s->seq_par, d, l);
     s->act_end = arena_mark(l->act);
 }
 
 /* With `once`, x, y and grad share one buffer: each is written after the last read of the one before it. So
  * does dy, if branch does not need it. MTP modules, segments and pipelines go back and forth, so they cannot
  * share. */
-static void stream_lay(struct activations *a, const struct lay *l, int64_t n, int64_t width, bool once)
+static void stream_layout(struct activations *a, const struct layout *l, int64_t n, int64_t width, bool once)
 {
     a->x = tensor_take(l->act, once ? "stream, then its gradient" : "embedding output", l->dt, 2, n, width);
     a->branch = tensor_take(l->act, "output of a branch", l->dt, 2, n, width);
     a->y = once ? a->x : tensor_take(l->act, "final norm output", l->dt, 2, n, width);
-    if (l->mode != LAY_TRAIN) return;
+    if (l->mode != LAYOUT_TRAIN) return;
     a->grad = once ? a->x : tensor_take(l->act, "stream gradient", l->dt, 2, n, width);
     a->dy = once ? a->branch : tensor_take(l->act, "branch gradient", l->dt, 2, n, width);
 }
 
-bool activations_stream_codes(const struct decoder *d, const struct lay *l)
+bool activations_stream_codes(const struct decoder *d, const struct layout *l)
 {
-    return l->recipe == RECIPE_FP8 && l->mode == LAY_TRAIN && d->norm.kind == NORM_RMSNORM &&
+    return l->recipe == RECIPE_FP8 && l->mode == LAYOUT_TRAIN && d->norm.kind == NORM_RMSNORM &&
            l->tp_size <= 1 && l->sets == 0 && d->hrm == NULL;
 }
 
 /* All layers share one FP8 buffer for the residual-stream gradient G. */
-static struct lay stream_codes_lay(const struct decoder *d, const struct lay *l)
+static struct layout stream_codes_layout(const struct decoder *d, const struct layout *l)
 {
-    struct lay blocks = *l;
+    struct layout blocks = *l;
     blocks.codes_dout = activations_stream_codes(d, l);
     if (!blocks.codes_dout) return blocks;
     const int64_t width = d->spec.hidden_size, ld = quantized_ld(l->n);
@@ -273,38 +276,39 @@ static struct lay stream_codes_lay(const struct decoder *d, const struct lay *l)
     return blocks;
 }
 
-status activations_lay(struct activations *a, const struct decoder *d, const struct lay *given)
+status activations_layout(struct activations *a, const struct decoder *d, const struct layout *given)
 {
-    struct lay with_shares = *given;
+    struct layout with_shares = *given;
     with_shares.tp_size = (int)params_tp_size(&d->params);
     with_shares.params = &d->params;
-    const struct lay *l = &with_shares, part = sp_local_lay(l);
+    const struct layout *l = &with_shares, part = sp_local_layout(l);
     const int64_t width = d->spec.hidden_size, n = part.n;
-    *a = (struct activations){.lay = *l};
+    *a = (struct activations){.layout = *l};
     a->blocks = calloc((size_t)d->spec.layer_count, sizeof *a->blocks);
     if (a->blocks == NULL)
-        return FAIL(STATUS_FIT, "no memory for %lld layers of activations", (long long)d->spec.layer_count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld layers of activations",
+                    (long long)d->spec.layer_count);
     a->workspace =
         tensor_take(l->act, "workspace of the op set", DTYPE_U8, 1, (int64_t)l->ops->workspace(l->n));
-    stream_lay(a, l, n, width, l->mode == LAY_TRAIN && activations_once(&d->spec) && l->sets == 0);
-    const struct lay blocks = stream_codes_lay(d, l);
+    stream_layout(a, l, n, width, l->mode == LAYOUT_TRAIN && activations_once(&d->spec) && l->sets == 0);
+    const struct layout blocks = stream_codes_layout(d, l);
     a->act_front = arena_mark(l->act);
-    if (l->sets > 0) TRY(stages_lay(a, d, l));
+    if (l->sets > 0) TRY(stages_layout(a, d, l));
     for (int64_t i = 0; i < d->spec.layer_count && l->sets == 0; i++) {
         size_t mark = arena_mark(l->scratch);
-        block_lay(&d->blocks[i], &a->blocks[i], &blocks);
+        block_layout(&d->blocks[i], &a->blocks[i], &blocks);
         arena_release(l->scratch, mark);
     }
     if (l->sets == 0) /* behind the blocks: the head's gradients may overwrite their scratch */
         a->s = tensor_take(l->act, "final sum", l->dt, 2, n, width);
-    TRY(mtp_lay(a, d, l));
-    TRY(hrm_lay(a, d, &part));
+    TRY(mtp_layout(a, d, l));
+    TRY(hrm_layout(a, d, &part));
     size_t mark = arena_mark(l->scratch);
-    struct lay final = part;
+    struct layout final = part;
     final.recompute = RECOMPUTE_NONE; /* read at once: nothing to recompute */
-    norm_lay(&d->norm, &a->norm, &final);
-    head_lay(&d->head, &a->head, l);
-    sp_lay(&a->seq_par_embed_head, width, l);
+    norm_layout(&d->norm, &a->norm, &final);
+    head_layout(&d->head, &a->head, l);
+    sp_layout(&a->seq_par_embed_head, width, l);
     arena_release(l->scratch, mark);
     return STATUS_OK;
 }
@@ -333,7 +337,8 @@ void block_rows(const struct block *m, struct block_saved *s, int64_t n)
 }
 static void activations_rows(struct activations *a, const struct decoder *d, int64_t n)
 {
-    CHECK(n > 0 && n <= a->lay.n, "%lld tokens in a layout for %lld", (long long)n, (long long)a->lay.n);
+    CHECK(n > 0 && n <= a->layout.n, "%lld tokens in a layout for %lld", (long long)n,
+          (long long)a->layout.n);
     const int64_t part = n / a->seq_par_embed_head.tp_size;
     CHECK(n % a->seq_par_embed_head.tp_size == 0, "%lld tokens for %d ranks", (long long)n,
           a->seq_par_embed_head.tp_size);
@@ -361,7 +366,7 @@ static struct tensor with_codes(struct tensor g, const struct quantized *q)
 }
 
 /* The first addend of the first norm: the block's input, or engram's output. */
-static status block_enter(const struct block *m, struct block_saved *s, const struct mix *c,
+static status block_enter(const struct block *m, struct block_saved *s, const struct layer_ctx *c,
                           const struct block_io *io, const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
@@ -385,8 +390,8 @@ static enum sp_mode branch_mode(const struct block *m, enum branch which)
     return which == BRANCH_MIXER ? SP_OVERLAP : ffn_how(&m->ffn);
 }
 
-static status branch_fwd(const struct block *m, struct block_saved *s, enum branch which, const struct mix *c,
-                         struct branch_dst out, const struct exec *r)
+static status branch_fwd(const struct block *m, struct block_saved *s, enum branch which,
+                         const struct layer_ctx *c, struct branch_dst out, const struct exec *r)
 {
     const enum sp_mode how = branch_mode(m, which);
     struct tensor y;
@@ -398,8 +403,9 @@ static status branch_fwd(const struct block *m, struct block_saved *s, enum bran
 }
 
 /* From dout, the gradient of the branch's output, to dy, that of its input. */
-static status branch_bwd(const struct block *m, struct block_saved *s, enum branch which, const struct mix *c,
-                         struct tensor dout, struct tensor dy, const struct exec *r)
+static status branch_bwd(const struct block *m, struct block_saved *s, enum branch which,
+                         const struct layer_ctx *c, struct tensor dout, struct tensor dy,
+                         const struct exec *r)
 {
     const enum sp_mode how = branch_mode(m, which);
     struct tensor y, all_dout;
@@ -412,7 +418,7 @@ static status branch_bwd(const struct block *m, struct block_saved *s, enum bran
 }
 
 /* Forward from y1 to s2 and y2: the mixer, and the norm behind it, which also adds the residual. */
-static status block_mix(const struct block *m, struct block_saved *s, const struct mix *c,
+static status block_mix(const struct block *m, struct block_saved *s, const struct layer_ctx *c,
                         struct tensor branch, const struct exec *r)
 {
     const struct tensor none = {0};
@@ -424,7 +430,7 @@ static status block_mix(const struct block *m, struct block_saved *s, const stru
     return norm_fwd(&m->norm2, &s->norm2, s->s1, branch, s->s2, s->y2, r);
 }
 
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
+status block_fwd(const struct block *m, struct block_saved *s, const struct layer_ctx *c, struct block_io *io,
                  const struct exec *r)
 {
     leave_values(m, s, r);
@@ -449,10 +455,10 @@ struct tensor block_next(const struct decoder *d, const struct block_saved *bloc
     return d->blocks[i + 1].has_engram ? none : blocks[i + 1].s1;
 }
 
-void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l)
+void block_cache_layout(const struct block *m, struct block_cache *k, const struct cache_layout *l)
 {
-    mixer_cache_lay(&m->mixer, &k->mixer, l);
-    if (m->has_engram) engram_cache_lay(&m->engram, &k->engram, l);
+    mixer_cache_layout(&m->mixer, &k->mixer, l);
+    if (m->has_engram) engram_cache_layout(&m->engram, &k->engram, l);
 }
 
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
@@ -463,7 +469,8 @@ status block_cache_fill(const struct block *m, const struct block_saved *s, stru
 }
 
 status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache,
-                  const struct mix *c, const struct cache_at *at, struct block_io *io, const struct exec *r)
+                  const struct layer_ctx *c, const struct cache_at *at, struct block_io *io,
+                  const struct exec *r)
 {
     struct tensor x = io->x, branch = io->branch;
     if (m->has_engram) {
@@ -487,7 +494,7 @@ static status recompute_values(const struct block *m, struct block_saved *s, con
 }
 
 status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy,
-                       const struct mix *c, struct tensor branch, const struct exec *r)
+                       const struct layer_ctx *c, struct tensor branch, const struct exec *r)
 {
     const struct tensor none = {0};
     leave_values(m, s, r);
@@ -503,7 +510,7 @@ status block_recompute(const struct block *m, struct block_saved *s, enum recomp
     return ffn_recompute(&m->ffn, &s->ffn, policy, y, r);
 }
 
-status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g,
+status block_bwd(const struct block *m, struct block_saved *s, const struct layer_ctx *c, struct tensor g,
                  struct tensor dy, const struct quantized *next, const struct exec *r)
 {
     const struct tensor g_ffn = with_codes(g, &s->ffn_dout_q), g_mixer = with_codes(g, &s->mixer_dout_q);
@@ -576,7 +583,7 @@ int64_t decoder_visits(const struct model_spec *m)
 static status walk_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
                         const struct visitor *by, int64_t *index, const struct exec *r)
 {
-    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct layer_ctx c = {.rope = &d->rope, .batch = b};
     const struct layer_range at = model_pass(&d->spec, k);
     const bool end = at.to == d->spec.layer_count;
     struct block_io io;
@@ -586,7 +593,7 @@ static status walk_pass(const struct decoder *d, struct activations *a, const st
         TRY(params_unshard(r->params, i + 1, UNIT_FORWARD));
         io.next = block_next(d, a->blocks, i, at.to, end ? a->s : (struct tensor){0});
         if (by)
-            TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .mix = &c, .io = &io}));
+            TRY(by->visit(by->ctx, &(struct visit){.block = i, .index = (*index)++, .ctx = &c, .io = &io}));
         else
             TRY(block_fwd(&d->blocks[i], &a->blocks[i], &c, &io, r));
     }
@@ -653,13 +660,13 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
                      with_codes(a->grad, &a->blocks[d->spec.layer_count - 1].ffn_dout_q), r));
     }
     if (!d->hrm) TRY(params_reshard(r->params, end));
-    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct layer_ctx c = {.rope = &d->rope, .batch = b};
     const int64_t low = d->hrm ? model_pass(&d->spec, 0).to : -1;
     for (int64_t i = d->spec.layer_count - 1; i >= 0; i--) {
         SCOPE("block.bwd", i);
         if (i == low - 1) TRY(hrm_low_bwd(d, a, r));
         TRY(params_unshard(r->params, i + 1, UNIT_BACKWARD));
-        TRY(block_recompute(&d->blocks[i], &a->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_recompute(&d->blocks[i], &a->blocks[i], a->layout.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &a->blocks[i], &c, a->grad, a->dy,
                       i > 0 ? &a->blocks[i - 1].ffn_dout_q : NULL, r));
         TRY(params_reshard(r->params, i + 1));
@@ -675,7 +682,7 @@ static status decoder_bwd(const struct decoder *d, struct activations *a, const 
 status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b, double z_loss,
                        const struct exec *r)
 {
-    CHECK(a->lay.mode == LAY_TRAIN, "backward without saved activations");
+    CHECK(a->layout.mode == LAYOUT_TRAIN, "backward without saved activations");
     const int64_t segments = model_segments(&d->spec), passes = model_passes(&d->spec) / segments;
     struct exec run = *r;
     TRY(decoder_begin(d, a, b, r));

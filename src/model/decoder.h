@@ -81,7 +81,7 @@ struct decoder {
 };
 /* Memory for one micro-batch of `n` tokens. */
 struct activations {
-    struct lay lay;             /* as passed to activations_lay; do not use its arenas afterwards */
+    struct layout layout;       /* as passed to activations_layout; do not use its arenas afterwards */
     struct block_saved *blocks; /* [layer_count], owned */
     struct tensor x, branch; /* [N, D]: embedding output; output of a branch, and gradient of a branch's input. With
                                 activations_once x, y and grad share memory, and branch and dy share memory */
@@ -91,7 +91,7 @@ struct activations {
     struct head_saved head;
     struct sp seq_par_embed_head; /* sequence parallelism of embedding and head */
     struct mtp_saved *mtp;   /* [mtp_depth], owned; training only */
-    struct stages *stages;   /* owned, with lay.sets: replaces blocks */
+    struct stages *stages;   /* owned, with layout.sets: replaces blocks */
     struct hrm_saved *hrm;   /* owned; NULL: no HRM */
     struct tensor workspace; /* the op set's workspace */
     size_t act_front;        /* offset in the activation arena where the tensors before the blocks end; these are live
@@ -104,20 +104,20 @@ status decoder_init(struct decoder *d, const struct model_spec *spec, const stru
 void decoder_fini(struct decoder *d);
 
 /* Allocates weights (and gradients, moments) and the RoPE tables for `positions`, from counting or real arenas. */
-struct decoder_lay_args {
+struct decoder_layout_args {
     dtype dt, moment_dt;
     int with_grad, moments;
     int64_t positions;
     struct stream *stream; /* a stream of the arenas' device; NULL: the host */
     struct params_arenas arenas;
 };
-status decoder_lay_params(struct decoder *d, const struct decoder_lay_args *a) WARN_UNUSED;
+status decoder_layout_params(struct decoder *d, const struct decoder_layout_args *a) WARN_UNUSED;
 
 /* True if each block runs once forward and once backward, and only norm and head follow the blocks. */
 static inline bool activations_once(const struct model_spec *m) { return m->mtp_depth == 0 && m->hrm_cycles == 0; }
-status activations_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
+status activations_layout(struct activations *a, const struct decoder *d, const struct layout *l) WARN_UNUSED;
 void activations_fini(struct activations *a);
-bool activations_stream_codes(const struct decoder *d, const struct lay *l); /* FP8: norms write the codes of G */
+bool activations_stream_codes(const struct decoder *d, const struct layout *l); /* FP8: norms write the codes of G */
 
 /* Embedding and head, which use the rows of all ranks: from tokens to a->x; from a->grad to the table's gradient; from
  * args.y to the loss. This rank holds its own rows of args.y and args.dy. */
@@ -145,8 +145,8 @@ status decoder_fwd_bwd(const struct decoder *d, struct activations *a, const str
                        double z_loss, const struct exec *r) WARN_UNUSED;
 
 /* The residual stream x + branch (data NULL: x) before and after a block. After the block, x is `next` if the block
- * computes the residual add itself, else s2, and branch is `out`. LAY_FORWARD: all layers share the memory of s2; the
- * next norm reads each row before it is overwritten. */
+ * computes the residual add itself, else s2, and branch is `out`. LAYOUT_FORWARD: all layers share the memory of s2;
+ * the next norm reads each row before it is overwritten. */
 struct block_io {
     struct tensor x, branch;
     struct tensor out;  /* memory for the output of a branch */
@@ -157,7 +157,7 @@ struct block_io {
  * the block visits of a forward from 0; with model.hrm_cycles a block is visited more than once. */
 struct visit {
     int64_t block, index;
-    const struct mix *mix;
+    const struct layer_ctx *ctx;
     struct block_io *io;
 };
 struct visitor { status (*visit)(void *ctx, const struct visit *v); void *ctx; };
@@ -170,7 +170,7 @@ status decoder_begin(const struct decoder *d, struct activations *a, const struc
                      const struct exec *r) WARN_UNUSED;
 status decoder_pass(const struct decoder *d, struct activations *a, const struct batch *b, int64_t k,
                     const struct exec *r) WARN_UNUSED;
-status block_fwd(const struct block *m, struct block_saved *s, const struct mix *c, struct block_io *io,
+status block_fwd(const struct block *m, struct block_saved *s, const struct layer_ctx *c, struct block_io *io,
                  const struct exec *r) WARN_UNUSED;
 /* block_io.next of layer i in a range of layers that ends at `end`; `last` is the sum of the norm after the range. */
 struct tensor block_next(const struct decoder *d, const struct block_saved *blocks, int64_t i, int64_t end,
@@ -180,20 +180,21 @@ struct tensor block_next(const struct decoder *d, const struct block_saved *bloc
 void stream_norm_init(struct norm_block *m, struct params *p, const char *name, const struct model_spec *spec);
 void block_init(struct block *m, struct params *p, const struct model_spec *spec, const char *layer_name,
                 int64_t layer);
-void block_lay(const struct block *m, struct block_saved *s, const struct lay *l);
+void block_layout(const struct block *m, struct block_saved *s, const struct layout *l);
 void block_rows(const struct block *m, struct block_saved *s, int64_t rows);
 /* Recomputes from s1 what the policy did not keep: the same ops on the same inputs give the same bits. */
-status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct mix *c,
+status block_recompute(const struct block *m, struct block_saved *s, enum recompute policy, const struct layer_ctx *c,
                        struct tensor branch, const struct exec *r) WARN_UNUSED;
 /* g: on input the gradient of (s2 + b), on output that of (x + b_previous). dy: memory for a branch's input
  * gradient. `next`: the FP8 form of g on output, for the linear that reads it next; NULL: none. */
-status block_bwd(const struct block *m, struct block_saved *s, const struct mix *c, struct tensor g, struct tensor dy,
-                 const struct quantized *next, const struct exec *r) WARN_UNUSED;
-/* block_cache_lay counts or allocates; call block_cache_fill after block_fwd of a sequence's first rows (nn/mix.h). */
-void block_cache_lay(const struct block *m, struct block_cache *k, const struct cache_lay *l);
+status block_bwd(const struct block *m, struct block_saved *s, const struct layer_ctx *c, struct tensor g,
+                 struct tensor dy, const struct quantized *next, const struct exec *r) WARN_UNUSED;
+/* block_cache_layout counts or allocates; call block_cache_fill after block_fwd of a sequence's first rows
+ * (nn/layer_ctx.h). */
+void block_cache_layout(const struct block *m, struct block_cache *k, const struct cache_layout *l);
 status block_cache_fill(const struct block *m, const struct block_saved *s, struct block_cache *k,
                         const struct cache_at *at, const struct exec *r) WARN_UNUSED;
 /* One more token of every sequence in `cache`, instead of block_fwd. */
-status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct mix *c,
+status block_step(const struct block *m, struct block_saved *s, struct block_cache *cache, const struct layer_ctx *c,
                   const struct cache_at *at, struct block_io *io, const struct exec *r) WARN_UNUSED;
 #endif

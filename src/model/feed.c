@@ -58,7 +58,7 @@ status feed_open(struct feed *f, const struct dev *dev, struct stream *s, const 
     f->parts = calloc((size_t)shape->micro_count, sizeof *f->parts);
     if (f->micro == NULL || f->parts == NULL) {
         feed_close(f);
-        return FAIL(STATUS_FIT, "no memory to describe %d micro-batches", shape->micro_count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory to describe %d micro-batches", shape->micro_count);
     }
     f->scalars = s ? (struct step_scalars *)f->device : &f->own;
     if (s == NULL) return STATUS_OK;
@@ -122,24 +122,24 @@ static status put_part(struct feed *f, const struct context_batch *c, const stru
     const struct feed_shape *s = &f->shape;
     const struct place whole = whole_of(s);
     const size_t first = place_bytes(own_of(s)), second = first + place_bytes(whole);
-    const int64_t docs = s->documents ? whole.docs : c->whole->docs,
+    const int64_t docs = s->documents ? whole.docs : c->full->docs,
                   listed = s->documents ? s->docs_max : c->count;
     char *host = micro_at(f, f->host, i), *device = micro_at(f, f->device, i);
-    TRY(check_docs(c->whole->docs, whole.docs));
+    TRY(check_docs(c->full->docs, whole.docs));
     TRY(check_docs(c->count, s->docs_max));
-    stage(c->whole, whole, docs, host + first);
+    stage(c->full, whole, docs, host + first);
     struct attn_doc *list = (struct attn_doc *)(host + second);
     memcpy(list, c->docs, (size_t)c->count * sizeof *list);
     for (int64_t k = c->count; k < listed; k++) {
-        list[k] = (struct attn_doc){.key = (int32_t)c->whole->rows};
+        list[k] = (struct attn_doc){.key = (int32_t)c->full->rows};
         list[k].part[1].row = (int32_t)own->rows;
     }
     struct feed_part *part = &f->parts[i];
-    part->whole = view_of(c->whole, whole, docs, device + first);
+    part->whole = view_of(c->full, whole, docs, device + first);
     part->of = (struct context_batch){.docs = (const struct attn_doc *)(device + second),
                                       .count = listed,
                                       .length = c->length,
-                                      .whole = &part->whole};
+                                      .full = &part->whole};
     f->micro[i].context = &part->of;
     return STATUS_OK;
 }

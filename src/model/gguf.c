@@ -141,7 +141,8 @@ static status write_tensor(struct writing *w, const struct decoder *d, const str
     const size_t room = (size_t)(step * columns);
     w->values = realloc(w->values, room * sizeof *w->values);
     w->bytes = realloc(w->bytes, room * sizeof *w->values);
-    if (!w->values || !w->bytes) return FAIL(STATUS_FIT, "no memory to convert %zu weights at once", room);
+    if (!w->values || !w->bytes)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory to convert %zu weights at once", room);
     for (int64_t row = 0; row < rows; row += step) {
         const int64_t n = rows - row < step ? rows - row : step;
         for (int64_t i = 0; i < n; i++) load_row(d, t, row + i, columns, w->values + i * columns);

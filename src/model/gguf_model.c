@@ -89,27 +89,27 @@ static void real_of(struct gguf_head *h, const char *arch, const char *name, dou
 }
 
 /* GGUF's factor on cos and sin is attn_factor (0.1 ln factor + 1), and attn_factor is 1 where no key says it. */
-static void put_yarn(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t hd)
+static void put_yarn(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t head_dim)
 {
-    double *inv = malloc((size_t)hd / 2 * sizeof *inv);
-    MEMORY_CHECK(inv != NULL, "no memory for %lld frequencies", (long long)hd / 2);
-    const double ours = rope_frequencies(m, inv, hd / 2), theirs = 0.1 * log(m->rope_factor) + 1;
+    double *inv = malloc((size_t)head_dim / 2 * sizeof *inv);
+    MEMORY_CHECK(inv != NULL, "no memory for %lld frequencies", (long long)head_dim / 2);
+    const double ours = rope_frequencies(m, inv, head_dim / 2), theirs = 0.1 * log(m->rope_factor) + 1;
     free(inv);
     key_of(h, arch, "rope.scaling.original_context_length", m->rope_original);
     if (ours != theirs) real_of(h, arch, "rope.scaling.attn_factor", ours / theirs);
 }
 
-static void put_rope(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t hd)
+static void put_rope(struct gguf_head *h, const struct model_spec *m, const char *arch, int64_t head_dim)
 {
     char key[96];
-    key_of(h, arch, "rope.dimension_count", hd);
+    key_of(h, arch, "rope.dimension_count", head_dim);
     real_of(h, arch, "rope.freq_base", m->rope_theta);
     if (m->rope_scaling != SCALING_LINEAR && m->rope_scaling != SCALING_YARN)
         return; /* llama3: rope_freqs.weight */
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
     gguf_key_text(h, key, m->rope_scaling == SCALING_YARN ? "yarn" : "linear");
     real_of(h, arch, "rope.scaling.factor", m->rope_factor);
-    if (m->rope_scaling == SCALING_YARN) put_yarn(h, m, arch, hd);
+    if (m->rope_scaling == SCALING_YARN) put_yarn(h, m, arch, head_dim);
 }
 
 void gguf_put_model(struct gguf_head *h, const struct gguf_source *s, const char *arch)
@@ -136,9 +136,9 @@ void gguf_put_model(struct gguf_head *h, const struct gguf_source *s, const char
     key_of(h, arch, "attention.head_count_kv", a->heads_kv);
     real_of(h, arch, gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", m->norm_eps);
     if (gpt2) return;
-    key_of(h, arch, "attention.key_length", a->hd);
-    key_of(h, arch, "attention.value_length", a->hd);
-    put_rope(h, m, arch, a->hd);
+    key_of(h, arch, "attention.key_length", a->head_dim);
+    key_of(h, arch, "attention.value_length", a->head_dim);
+    put_rope(h, m, arch, a->head_dim);
     if (!moe) return;
     key_of(h, arch, "expert_count", m->moe_experts);
     key_of(h, arch, "expert_used_count", m->moe_top_k);
@@ -215,7 +215,7 @@ static bool name_of(const char *hf, char out[64])
 static int64_t rotated_head(const struct decoder *d, const struct gguf_tensor *t, const char *arch)
 {
     const bool q_or_k = strstr(t->name, ".attn_q.") || strstr(t->name, ".attn_k.");
-    return q_or_k && strcmp(arch, "llama") == 0 ? d->blocks[0].mixer.attn.hd : 0;
+    return q_or_k && strcmp(arch, "llama") == 0 ? d->blocks[0].mixer.attn.head_dim : 0;
 }
 
 static enum gguf_type type_of(const struct gguf_tensor *t, enum gguf_type wanted)
@@ -246,7 +246,7 @@ static void add(struct gguf_tensors *out, const struct gguf_source *s, const str
 /* llama3: what each frequency is divided by. */
 static void add_rope(struct gguf_tensors *out, const struct decoder *d)
 {
-    const int64_t half = d->blocks[0].mixer.attn.hd / 2;
+    const int64_t half = d->blocks[0].mixer.attn.head_dim / 2;
     struct model_spec plain = d->spec;
     plain.rope_scaling = SCALING_NONE;
     double *scaled = malloc((size_t)half * sizeof *scaled);
@@ -265,7 +265,7 @@ status gguf_tensors_list(struct gguf_tensors *out, const struct gguf_source *s, 
     int count;
     TRY(hf_map(s->d, &out->from, &count));
     out->list = calloc((size_t)count + 1, sizeof *out->list);
-    if (!out->list) return FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
+    if (!out->list) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensor descriptions", count);
     int64_t covered = 0;
     for (int i = 0; i < count; i++) add(out, s, &out->from[i], arch);
     for (int i = 0; i < out->count; i++) covered += out->list[i].pieces;

@@ -160,7 +160,7 @@ status hf_config_format(char **text, const struct model_spec *m, dtype dt, int32
     TRY(hf_family_find(m, &f));
     model_spec_canonical(&canonical);
     *text = format(f, &canonical, dt, (struct ends){bos, eos}, NULL);
-    return *text ? STATUS_OK : FAIL(STATUS_FIT, "no memory for config.json");
+    return *text ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for config.json");
 }
 
 static status write_text(const char *dir, char *text)
@@ -189,5 +189,5 @@ status hf_config_write_fp8(const struct decoder *d, const char *dir, int32_t bos
     model_spec_canonical(&canonical);
     char *text = format(f, &canonical, DTYPE_BF16, (struct ends){bos, eos}, kept);
     json_decref(kept);
-    return text ? write_text(dir, text) : FAIL(STATUS_FIT, "no memory for config.json");
+    return text ? write_text(dir, text) : FAIL(STATUS_OUT_OF_MEMORY, "no memory for config.json");
 }

@@ -61,20 +61,20 @@ static bool rows_q(const struct hf_layer *l, struct hf_tensor *t)
 {
     const struct attn *a = attn_of(l);
     t->groups = a->heads;
-    hf_rows(t, 0, a->hd);
-    if (a->gate) hf_rows(t, (a->heads + 2 * a->heads_kv) * a->hd, a->hd);
+    hf_rows(t, 0, a->head_dim);
+    if (a->gate) hf_rows(t, (a->heads + 2 * a->heads_kv) * a->head_dim, a->head_dim);
     return true;
 }
 static bool rows_k(const struct hf_layer *l, struct hf_tensor *t)
 {
     const struct attn *a = attn_of(l);
-    hf_rows(t, a->heads * a->hd, a->heads_kv * a->hd);
+    hf_rows(t, a->heads * a->head_dim, a->heads_kv * a->head_dim);
     return true;
 }
 static bool rows_v(const struct hf_layer *l, struct hf_tensor *t)
 {
     const struct attn *a = attn_of(l);
-    hf_rows(t, (a->heads + a->heads_kv) * a->hd, a->heads_kv * a->hd);
+    hf_rows(t, (a->heads + a->heads_kv) * a->head_dim, a->heads_kv * a->head_dim);
     return true;
 }
 static const struct hf_entry attention[] = {

@@ -267,7 +267,8 @@ status hf_weights_write(const struct decoder *d, const char *dir, dtype dt, int6
     TRY(hf_map(d, &list, &count));
     struct safetensors_source *sources = calloc(2 * (size_t)count, sizeof *sources);
     struct export_tensor *ctx = calloc((size_t)count, sizeof *ctx);
-    status st = sources && ctx ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensor descriptions", count);
+    status st = sources && ctx ? STATUS_OK
+                               : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensor descriptions", count);
     for (int i = 0; i < count && st == STATUS_OK; i++) {
         ctx[i] = (struct export_tensor){.d = d, .h = &list[i], .dt = type_of(d, &list[i], dt)};
         sources[n++] = source_of(&ctx[i]);

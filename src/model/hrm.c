@@ -6,7 +6,8 @@ status hrm_init(struct decoder *d)
 {
     if (d->spec.hrm_cycles == 0) return STATUS_OK;
     d->hrm = calloc(1, sizeof *d->hrm);
-    if (d->hrm == NULL) return FAIL(STATUS_FIT, "no memory for the description of hierarchical reasoning");
+    if (d->hrm == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of hierarchical reasoning");
     stream_norm_init(&d->hrm->input, &d->params, "hrm.input_norm", &d->spec);
     stream_norm_init(&d->hrm->low, &d->params, "hrm.low_norm", &d->spec);
     d->hrm->halt = d->hrm->halt_bias = -1;
@@ -17,21 +18,22 @@ status hrm_init(struct decoder *d)
     return STATUS_OK;
 }
 
-status hrm_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+status hrm_layout(struct activations *a, const struct decoder *d, const struct layout *l)
 {
     const int64_t width = d->spec.hidden_size;
-    struct lay kept = *l;
+    struct layout kept = *l;
     kept.recompute = RECOMPUTE_NONE; /* keep the norms' outputs and statistics */
     if (d->hrm == NULL) return STATUS_OK;
     a->hrm = calloc(1, sizeof *a->hrm);
-    if (a->hrm == NULL) return FAIL(STATUS_FIT, "no memory for the states of hierarchical reasoning");
+    if (a->hrm == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the states of hierarchical reasoning");
     a->hrm->x = tensor_take(l->act, "normed embedding", l->dt, 2, l->n, width);
     a->hrm->in = tensor_take(l->act, "embedding and high-level state", l->dt, 2, l->n, width);
     a->hrm->sum = tensor_take(l->act, "low-level sum", l->dt, 2, l->n, width);
     a->hrm->low = tensor_take(l->act, "low-level state", l->dt, 2, l->n, width);
-    norm_lay(&d->hrm->input, &a->hrm->input_norm, &kept);
-    norm_lay(&d->hrm->low, &a->hrm->low_norm, &kept);
-    if (!hrm_halts(d) || l->mode != LAY_TRAIN) return STATUS_OK;
+    norm_layout(&d->hrm->input, &a->hrm->input_norm, &kept);
+    norm_layout(&d->hrm->low, &a->hrm->low_norm, &kept);
+    if (!hrm_halts(d) || l->mode != LAYOUT_TRAIN) return STATUS_OK;
     const int64_t segments = model_segments(&d->spec);
     a->hrm->q = tensor_take(l->act, "what the halting head says", dtype_acc(l->dt), 2,
                             (segments + 1) * l->docs_max, (int64_t)2);

@@ -49,7 +49,7 @@ struct hrm_saved {
 
 /* For a model without HRM these functions do nothing. */
 status hrm_init(struct decoder *d) WARN_UNUSED;
-status hrm_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
+status hrm_layout(struct activations *a, const struct decoder *d, const struct layout *l) WARN_UNUSED;
 void hrm_rows(struct activations *a, int64_t rows);
 /* Computes x from a->x, once per forward. */
 status hrm_begin(const struct decoder *d, struct activations *a, const struct exec *r) WARN_UNUSED;

@@ -56,7 +56,8 @@ static status fill(const struct params *p, const struct stretch *part, uint64_t 
     const dtype acc = dtype_acc(p->dt);
     const size_t bytes = (size_t)(part->to - part->from) * dtype_bytes(acc);
     void *values = malloc(bytes);
-    if (values == NULL) return FAIL(STATUS_FIT, "no memory for the initial values of %s", row->name);
+    if (values == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the initial values of %s", row->name);
     const uint64_t key = name_key(row);
     for (int64_t k = part->from; k < part->to; k++)
         dtype_store(values, k - part->from, acc,

@@ -18,7 +18,7 @@ static status pieces_open(struct pieces *b, int64_t count)
 {
     const size_t n = (size_t)(count < PIECE ? count : PIECE);
     b->upper = malloc(2 * n * sizeof *b->upper);
-    if (b->upper == NULL && n > 0) return FAIL(STATUS_FIT, "no memory for weights on their way");
+    if (b->upper == NULL && n > 0) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for weights on their way");
     b->low = n > 0 ? b->upper + n : NULL;
     return STATUS_OK;
 }
@@ -242,5 +242,5 @@ status master_weights_join(const struct exec *r, float *to)
         }
         free(spare);
     }
-    return refused ? FAIL(STATUS_FIT, "no memory to put weights together") : STATUS_OK;
+    return refused ? FAIL(STATUS_OUT_OF_MEMORY, "no memory to put weights together") : STATUS_OK;
 }

@@ -33,43 +33,45 @@ status mtp_init(struct decoder *d)
     const int64_t depth = d->spec.mtp_depth;
     if (depth == 0) return STATUS_OK;
     d->mtp = calloc((size_t)depth, sizeof *d->mtp);
-    if (d->mtp == NULL) return FAIL(STATUS_FIT, "no memory for the modules of multi-token prediction");
+    if (d->mtp == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the modules of multi-token prediction");
     for (int64_t i = 0; i < depth; i++) module_init(&d->mtp[i], &d->params, &d->spec, i);
     return STATUS_OK;
 }
 
-static void module_lay(const struct mtp *m, struct mtp_saved *s, const struct lay *l)
+static void module_layout(const struct mtp *m, struct mtp_saved *s, const struct layout *l)
 {
-    const struct lay part = sp_local_lay(l);
+    const struct layout part = sp_local_layout(l);
     const int64_t d = m->norm.d, n = part.n;
-    struct arena *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
-    struct lay kept = part;
+    struct arena *cheap = layout_arena(l, RECOMPUTE_SELECTIVE);
+    struct layout kept = part;
     kept.recompute = RECOMPUTE_NONE; /* keep the last norm's output and statistics */
     s->tokens = tensor_take(l->act, "tokens ahead", DTYPE_I32, 1, l->n);
     s->targets = tensor_take(l->act, "targets ahead", DTYPE_I32, 1, l->n);
     if (l->cp_size > 1) s->ahead = tensor_take(l->scratch, "ids ahead", DTYPE_I32, 1, l->n * l->cp_size);
     s->s = tensor_take(l->act, "extra prediction's sum", l->dt, 2, n, d);
     s->y = tensor_take(l->act, "extra prediction's norm output", l->dt, 2, n, d);
-    norm_lay(&m->norm, &s->norm, &kept);
+    norm_layout(&m->norm, &s->norm, &kept);
     s->embedded = tensor_take(cheap, "embedding ahead", l->dt, 2, n, d);
     s->e = tensor_take(cheap, "norm of the embedding ahead", l->dt, 2, n, d);
     s->h = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
-    linear_lay(&m->e, &s->e_saved, LINEAR_NONE, &part);
-    linear_lay(&m->h, &s->h_saved, LINEAR_NONE, &part);
-    norm_lay(&m->enorm, &s->enorm, &part);
-    norm_lay(&m->hnorm, &s->hnorm, &part);
-    block_lay(&m->block, &s->block, l);
+    linear_layout(&m->e, &s->e_saved, LINEAR_NONE, &part);
+    linear_layout(&m->h, &s->h_saved, LINEAR_NONE, &part);
+    norm_layout(&m->enorm, &s->enorm, &part);
+    norm_layout(&m->hnorm, &s->hnorm, &part);
+    block_layout(&m->block, &s->block, l);
 }
 
-status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+status mtp_layout(struct activations *a, const struct decoder *d, const struct layout *l)
 {
     const int64_t depth = d->spec.mtp_depth;
-    if (depth == 0 || l->mode != LAY_TRAIN || !d->part.last) return STATUS_OK;
+    if (depth == 0 || l->mode != LAYOUT_TRAIN || !d->part.last) return STATUS_OK;
     a->mtp = calloc((size_t)depth, sizeof *a->mtp);
-    if (a->mtp == NULL) return FAIL(STATUS_FIT, "no memory for the modules of multi-token prediction");
+    if (a->mtp == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the modules of multi-token prediction");
     for (int64_t i = 0; i < depth; i++) {
         size_t mark = arena_mark(l->scratch);
-        module_lay(&d->mtp[i], &a->mtp[i], l);
+        module_layout(&d->mtp[i], &a->mtp[i], l);
         arena_release(l->scratch, mark);
     }
     return STATUS_OK;
@@ -125,23 +127,23 @@ static status ids_ahead(const struct mtp_saved *s, const struct batch *b, int64_
     TRY(r->ops->shift_tokens(&(struct shift_tokens_args){.in = ids,
                                                          .out = b->context ? s->ahead.data : to.data,
                                                          .none = none,
-                                                         .cu_seqlens = context_whole(b)->cu_seqlens,
+                                                         .cu_seqlens = context_full_batch(b)->cu_seqlens,
                                                          .k = k,
-                                                         .docs = context_whole(b)->docs,
-                                                         .rows = context_whole(b)->rows},
+                                                         .docs = context_full_batch(b)->docs,
+                                                         .rows = context_full_batch(b)->rows},
                              r->stream));
     return b->context ? context_rows_take(to, s->ahead, b->context, r) : STATUS_OK;
 }
 
 static status look_ahead(const struct mtp_saved *s, const struct batch *b, int64_t k, const struct exec *r)
 {
-    const struct batch *whole = context_whole(b);
+    const struct batch *whole = context_full_batch(b);
     TRY(ids_ahead(s, b, k, whole->tokens, TOKEN_NONE, s->tokens, r));
     return ids_ahead(s, b, k, whole->targets, TARGET_IGNORE, s->targets, r);
 }
 
 /* `stream`: the residual stream that the first module reads. */
-static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
+static status module_fwd(const struct decoder *d, struct activations *a, int64_t i, const struct layer_ctx *c,
                          struct tensor stream, const struct exec *r)
 {
     SCOPE("mtp.fwd", i);
@@ -159,7 +161,7 @@ static status module_fwd(const struct decoder *d, struct activations *a, int64_t
 
 /* a->grad: the gradient of s->s from the next module, if there is one. out: the gradient of the residual
  * stream that this module read. */
-static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct mix *c,
+static status module_bwd(const struct decoder *d, struct activations *a, int64_t i, const struct layer_ctx *c,
                          struct tensor stream, const struct exec *r)
 {
     SCOPE("mtp.bwd", i);
@@ -177,9 +179,9 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
                                               .accum = last ? r->accum : ACCUM_ADD},
                      r));
     TRY(norm_bwd(&m->norm, &s->norm, s->s, a->dy, last ? none : a->grad, a->grad, r));
-    TRY(block_recompute(&m->block, &s->block, a->lay.recompute, c, a->branch, r));
+    TRY(block_recompute(&m->block, &s->block, a->layout.recompute, c, a->branch, r));
     TRY(block_bwd(&m->block, &s->block, c, a->grad, a->dy, NULL, r));
-    if (a->lay.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
+    if (a->layout.recompute != RECOMPUTE_NONE) TRY(inputs(d, m, s, c->batch, h, r));
     TRY(linear_wgrad(&m->e, &s->e_saved, s->e, a->grad, r));
     TRY(linear_dgrad(&m->e, &s->e_saved, a->grad, a->dy, r));
     TRY(norm_bwd(&m->enorm, &s->enorm, s->embedded, a->dy, none, a->dy, r));
@@ -197,7 +199,7 @@ static status module_bwd(const struct decoder *d, struct activations *a, int64_t
 status mtp_fwd_bwd(const struct decoder *d, struct activations *a, const struct batch *b,
                    struct tensor stream, const struct exec *r)
 {
-    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct layer_ctx c = {.rope = &d->rope, .batch = b};
     for (int64_t i = 0; i < d->spec.mtp_depth; i++) TRY(module_fwd(d, a, i, &c, stream, r));
     for (int64_t i = d->spec.mtp_depth - 1; i >= 0; i--) TRY(module_bwd(d, a, i, &c, stream, r));
     return STATUS_OK;

@@ -40,7 +40,7 @@ struct mtp_saved {
 
 /* Declares d->spec.mtp_depth modules in d->mtp. */
 status mtp_init(struct decoder *d) WARN_UNUSED;
-status mtp_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
+status mtp_layout(struct activations *a, const struct decoder *d, const struct layout *l) WARN_UNUSED;
 void mtp_rows(struct activations *a, const struct decoder *d, int64_t rows);
 /* Forward and backward of all modules. Call it after decoder_fwd and before the head's loss, with the units of
  * embedding and head entered for backward. `stream`: the last block's sum. exec.scalars->mtp_loss_sum +=; parameter

@@ -77,7 +77,7 @@ static status parse_entry(struct entry *e, const char *name, const json_t *o, in
 {
     struct safetensor *t = &e->t;
     t->name = strdup(name);
-    if (!t->name) return FAIL(STATUS_FIT, "%s: no memory for its names", what);
+    if (!t->name) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for its names", what);
     const char *type = json_string_value(json_object_get(o, "dtype"));
     if (!type || !type_bits(type))
         return FAIL(STATUS_CKPT, "%s: tensor '%s' has the unknown dtype '%.20s'", what, name,
@@ -135,7 +135,7 @@ static status add_header(struct safetensors *s, const json_t *root, int64_t data
     size_t members = json_object_size(root) - (meta ? 1 : 0);
     if (members > (size_t)(INT_MAX - s->count)) return FAIL(STATUS_CKPT, "%s: too many tensors", what);
     struct entry *larger = realloc(s->entries, ((size_t)s->count + members + 1) * sizeof *larger);
-    if (!larger) return FAIL(STATUS_FIT, "%s: no memory for %zu tensors", what, members);
+    if (!larger) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %zu tensors", what, members);
     s->entries = larger;
     int first = s->count;
     const char *name;
@@ -207,10 +207,11 @@ static status map_file(struct safetensors *s, const char *path)
     TRY_OUT(header_length(prefix, bytes, path, &n));
     json = malloc((size_t)n + 1);
     if (!json)
-        TRY_OUT(FAIL(STATUS_FIT, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n));
+        TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for a header of %llu bytes", path,
+                     (unsigned long long)n));
     TRY_OUT(io_pread(fd, path, json, (size_t)n, 8));
     struct mapping *larger = realloc(s->maps, ((size_t)s->map_count + 1) * sizeof *larger);
-    if (!larger) TRY_OUT(FAIL(STATUS_FIT, "%s: no memory", path));
+    if (!larger) TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory", path));
     s->maps = larger;
     void *base = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (base == MAP_FAILED)
@@ -237,7 +238,7 @@ static status open_indexed(struct safetensors *s, const char *index, const json_
 {
     const char *name, *slash = strrchr(index, '/');
     json_t *value, *seen = json_object();
-    status st = seen ? STATUS_OK : FAIL(STATUS_FIT, "%s: no memory", index);
+    status st = seen ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory", index);
     json_object_foreach((json_t *)(uintptr_t)map, name, value)
     {
         const char *file = json_string_value(value);
@@ -248,7 +249,7 @@ static status open_indexed(struct safetensors *s, const char *index, const json_
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
         if (json_object_set_new(seen, file, json_integer(s->map_count)) != 0)
-            TRY_OUT(FAIL(STATUS_FIT, "%s: no memory", index));
+            TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory", index));
         TRY_OUT(map_file(s, path));
     }
     if (s->count) qsort(s->entries, (size_t)s->count, sizeof *s->entries, by_name);
@@ -308,7 +309,7 @@ static status open_path(struct safetensors *s, const char *path)
 static status begin(struct safetensors **s)
 {
     *s = calloc(1, sizeof **s);
-    return *s ? STATUS_OK : FAIL(STATUS_FIT, "no memory to open a safetensors file");
+    return *s ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory to open a safetensors file");
 }
 
 static status end(struct safetensors **s, status st)

@@ -82,7 +82,8 @@ static status write_tensor(struct io_file *f, const struct safetensors_source *s
     size_t bytes = (size_t)source_bytes(s);
     if (s->data || bytes == 0) return io_write(f, s->data, bytes);
     void *made = malloc(bytes);
-    if (!made) return FAIL(STATUS_FIT, "no memory for the %zu bytes of tensor '%s'", bytes, s->name);
+    if (!made)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the %zu bytes of tensor '%s'", bytes, s->name);
     status st = s->fill(s->ctx, made);
     if (st == STATUS_OK) st = io_write(f, made, bytes);
     free(made);
@@ -125,7 +126,7 @@ static status write_index(const char *dir, json_t *map, int64_t total)
     json_t *root = json_pack("{s:{s:I},s:O}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(root);
-    if (!text) return FAIL(STATUS_FIT, "no memory for the index of '%s'", dir);
+    if (!text) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the index of '%s'", dir);
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
     status st = io_write_file(path, text, strlen(text));
@@ -137,7 +138,7 @@ static status write_shards(const char *dir, const struct safetensors_source *sou
                            int64_t bytes_max, int shards, int64_t total)
 {
     json_t *map = json_object();
-    status st = map ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the index of '%s'", dir);
+    status st = map ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the index of '%s'", dir);
     for (int shard = 1, first = 0; shard <= shards && st == STATUS_OK; shard++) {
         int end = shard_end(sources, count, first, bytes_max);
         char name[64], path[PATH_MAX];
@@ -146,7 +147,7 @@ static status write_shards(const char *dir, const struct safetensors_source *sou
         st = write_file(path, sources + first, end - first);
         for (int i = first; i < end && st == STATUS_OK; i++)
             if (json_object_set_new(map, sources[i].name, json_string(name)) != 0)
-                st = FAIL(STATUS_FIT, "no memory for the index of '%s'", dir);
+                st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the index of '%s'", dir);
         first = end;
     }
     if (st == STATUS_OK) st = write_index(dir, map, total);

@@ -6,30 +6,30 @@
 
 /* Deferred weight gradients of the rank's blocks: their rows of the parameter table are consecutive (one
  * chunk). */
-static status store_lay(struct deferred *q, const struct decoder *d, const struct lay *l)
+static status store_layout(struct deferred *q, const struct decoder *d, const struct layout *l)
 {
     const struct param_unit *units = d->params.units;
     CHECK(d->part.chunks == 1, "weight gradients are deferred in %d chunks", d->part.chunks);
-    return deferred_lay(q, &(struct deferred_lay){.params = &d->params,
-                                                  .first = units[d->part.layers[0].begin + 1].first,
-                                                  .last = units[d->part.layers[0].end].last,
-                                                  .context = l->cp_size,
-                                                  .n = l->n,
-                                                  .dt = l->dt,
-                                                  .a = l->act});
+    return deferred_layout(q, &(struct deferred_layout){.params = &d->params,
+                                                        .first = units[d->part.layers[0].begin + 1].first,
+                                                        .last = units[d->part.layers[0].end].last,
+                                                        .context = l->cp_size,
+                                                        .n = l->n,
+                                                        .dt = l->dt,
+                                                        .a = l->act});
 }
 
 /* One set of activations. Every chunk starts at the same address: a set holds one chunk at a time. */
-static void set_lay(struct stage_set *set, const struct decoder *d, const struct lay *l)
+static void set_layout(struct stage_set *set, const struct decoder *d, const struct layout *l)
 {
     const size_t begin = arena_mark(l->act);
-    const struct lay part = sp_local_lay(l);
+    const struct layout part = sp_local_layout(l);
     size_t end = begin;
     for (int c = 0; c < d->part.chunks; c++) {
         arena_release(l->act, begin);
         for (int64_t i = d->part.layers[c].begin; i < d->part.layers[c].end; i++) {
             const size_t mark = arena_mark(l->scratch);
-            block_lay(&d->blocks[i], &set->blocks[i], l);
+            block_layout(&d->blocks[i], &set->blocks[i], l);
             arena_release(l->scratch, mark);
         }
         if (d->part.last && c == d->part.chunks - 1)
@@ -39,24 +39,24 @@ static void set_lay(struct stage_set *set, const struct decoder *d, const struct
     arena_take(l->act, end - arena_mark(l->act), "a longer chunk's activations");
 }
 
-status stages_lay(struct activations *a, const struct decoder *d, const struct lay *l)
+status stages_layout(struct activations *a, const struct decoder *d, const struct layout *l)
 {
     struct stages *s = calloc(1, sizeof *s);
-    if (s == NULL) return FAIL(STATUS_FIT, "no memory for a stage's description");
+    if (s == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a stage's description");
     a->stages = s;
     s->sets = calloc((size_t)l->sets, sizeof *s->sets);
     s->stores = calloc((size_t)l->stores + 1, sizeof *s->stores);
     if (s->sets == NULL || s->stores == NULL)
-        return FAIL(STATUS_FIT, "no memory for %d sets of activations", l->sets);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d sets of activations", l->sets);
     for (; s->set_count < l->sets; s->set_count++) {
         struct stage_set *set = &s->sets[s->set_count];
         set->blocks = calloc((size_t)d->spec.layer_count, sizeof *set->blocks);
         if (set->blocks == NULL)
-            return FAIL(STATUS_FIT, "no memory for %lld layers of activations",
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld layers of activations",
                         (long long)d->spec.layer_count);
-        set_lay(set, d, l);
+        set_layout(set, d, l);
     }
-    for (; s->store_count < l->stores; s->store_count++) TRY(store_lay(&s->stores[s->store_count], d, l));
+    for (; s->store_count < l->stores; s->store_count++) TRY(store_layout(&s->stores[s->store_count], d, l));
     return STATUS_OK;
 }
 
@@ -87,9 +87,10 @@ status stage_fwd(const struct stage_at *s, const struct batch *b, const struct e
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
     struct stage_set *set = &a->stages->sets[s->set];
-    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct layer_ctx c = {.rope = &d->rope, .batch = b};
     const int64_t begin = d->part.layers[s->chunk].begin, end = d->part.layers[s->chunk].end;
-    CHECK(b->rows == a->lay.n, "%lld tokens in a pipeline for %lld", (long long)b->rows, (long long)a->lay.n);
+    CHECK(b->rows == a->layout.n, "%lld tokens in a pipeline for %lld", (long long)b->rows,
+          (long long)a->layout.n);
     if (stage_first(s)) {
         SCOPE("embed.fwd", -1);
         TRY(params_unshard(r->params, 0, UNIT_FORWARD));
@@ -161,12 +162,12 @@ status stage_bwd(const struct stage_at *s, const struct batch *b, const struct s
     const struct decoder *d = s->decoder;
     struct activations *a = s->acts;
     struct stage_set *set = &a->stages->sets[s->set];
-    const struct mix c = {.rope = &d->rope, .batch = b};
+    const struct layer_ctx c = {.rope = &d->rope, .batch = b};
     if (stage_last(s)) TRY(loss_bwd(s, b, how, r));
     for (int64_t i = d->part.layers[s->chunk].end - 1; i >= d->part.layers[s->chunk].begin; i--) {
         SCOPE("block.bwd", i);
         TRY(params_unshard(r->params, i + 1, UNIT_BACKWARD));
-        TRY(block_recompute(&d->blocks[i], &set->blocks[i], a->lay.recompute, &c, a->branch, r));
+        TRY(block_recompute(&d->blocks[i], &set->blocks[i], a->layout.recompute, &c, a->branch, r));
         TRY(block_bwd(&d->blocks[i], &set->blocks[i], &c, a->grad, a->dy, NULL, r));
         TRY(params_reshard(r->params, i + 1));
     }

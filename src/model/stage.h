@@ -22,8 +22,8 @@ struct stages {
     int set_count, store_count;
 };
 
-/* activations_lay calls it if lay.sets > 0. */
-status stages_lay(struct activations *a, const struct decoder *d, const struct lay *l) WARN_UNUSED;
+/* activations_layout calls it if layout.sets > 0. */
+status stages_layout(struct activations *a, const struct decoder *d, const struct layout *l) WARN_UNUSED;
 void stages_fini(struct activations *a);
 
 /* The last stage has the embedding, too: a tied head or MTP modules read it. */

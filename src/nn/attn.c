@@ -6,11 +6,11 @@
 
 static int64_t q_width(const struct attn *m)
 {
-    return m->heads * m->hd;
+    return m->heads * m->head_dim;
 }
 static int64_t kv_width(const struct attn *m)
 {
-    return m->heads_kv * m->hd;
+    return m->heads_kv * m->head_dim;
 }
 /* Columns of `qkv` and of its gradient. */
 static int64_t v_at(const struct attn *m)
@@ -34,7 +34,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     char full[96];
     *m = (struct attn){.heads = spec->head_count,
                        .heads_kv = spec->head_count_kv ? spec->head_count_kv : spec->head_count,
-                       .hd = spec->head_dim ? spec->head_dim : spec->hidden_size / spec->head_count,
+                       .head_dim = spec->head_dim ? spec->head_dim : spec->hidden_size / spec->head_count,
                        .window = model_layer_window(spec, layer) ? spec->window : 0,
                        .gate = spec->attention_gate,
                        .eps = spec->norm_eps,
@@ -42,7 +42,7 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
                        .rope_alone = rope_alone(spec),
                        .q_norm = -1,
                        .k_norm = -1};
-    m->scale = 1 / sqrt((double)m->hd);
+    m->scale = 1 / sqrt((double)m->head_dim);
     snprintf(full, sizeof full, "%s.qkv", name);
     linear_init(&m->qkv, p, full, ROLE_MATRIX, gate_at(m) + (m->gate ? q_width(m) : 0), spec->hidden_size,
                 spec->qkv_bias ? BIAS_ADD : BIAS_NONE);
@@ -50,8 +50,8 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     linear_split(&m->qkv, p, SPLIT_COLUMN_PARALLEL, parts, m->gate ? 4 : 3);
     if (spec->qk_norm) {
         const float init = spec->norm_zero_centered ? 0 : 1;
-        m->q_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.q_norm.weight", name);
-        m->k_norm = params_add(p, ROLE_NORM, init, m->hd, 0, "%s.k_norm.weight", name);
+        m->q_norm = params_add(p, ROLE_NORM, init, m->head_dim, 0, "%s.q_norm.weight", name);
+        m->k_norm = params_add(p, ROLE_NORM, init, m->head_dim, 0, "%s.k_norm.weight", name);
         params_split(p, m->q_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
         params_split(p, m->k_norm, SPLIT_PARTIAL_GRAD, NULL, 0);
     }
@@ -63,21 +63,21 @@ void attn_init(struct attn *m, struct params *p, const char *name, const struct 
     m->heads_kv /= params_tp_size(p);
 }
 
-static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
+static struct tensor scratch_of(const struct layout *l, const struct attn_shape *shape, enum attn_pass pass)
 {
     return tensor_take(l->scratch,
                        pass == ATTN_FWD ? "attention forward scratch" : "attention backward scratch",
                        DTYPE_U8, 1, (int64_t)l->ops->attn_scratch(shape, pass));
 }
 
-void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
+void attn_layout(const struct attn *m, struct attn_saved *s, const struct layout *l)
 {
-    struct arena *place = lay_place(l, RECOMPUTE_FULL);
+    struct arena *place = layout_arena(l, RECOMPUTE_FULL);
     dtype acc = dtype_acc(l->dt);
     int64_t qk = v_at(m), all = m->qkv.out;
     *s = (struct attn_saved){.qkv = tensor_take(place, "qkv", l->dt, 2, l->n, all)};
-    linear_lay(&m->qkv, &s->qkv_saved, linear_given_y(l), l);
-    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
+    linear_layout(&m->qkv, &s->qkv_saved, linear_given_y(l), l);
+    linear_layout(&m->out, &s->out_saved, linear_given_dout(l), l);
     s->rot = s->qkv;
     if (m->q_norm >= 0) {
         s->rot = tensor_take(place, "normed q and k", l->dt, 2, l->n, qk);
@@ -86,12 +86,12 @@ void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
     s->o = tensor_take(place, "attention output", l->dt, 2, l->n, q_width(m));
     s->lse = tensor_take(place, "attention lse", acc, 2, m->heads, l->n);
     s->gated = s->o;
-    if (m->gate && l->mode == LAY_TRAIN)
+    if (m->gate && l->mode == LAYOUT_TRAIN)
         s->gated = tensor_take(l->scratch, "gated attention output", l->dt, 2, l->n, q_width(m));
     const struct attn_shape shape = attn_context_shape(m, l);
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
-    attn_context_lay(m, s, l);
-    if (l->mode != LAY_TRAIN) return;
+    attn_context_layout(m, s, l);
+    if (l->mode != LAYOUT_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
     s->dqkv = tensor_take(l->scratch, "dqkv", l->dt, 2, l->n, all);
     s->do_ = tensor_take(l->scratch, "attention output gradient", l->dt, 2, l->n, q_width(m));
@@ -107,15 +107,15 @@ struct attn_heads attn_heads(const struct attn *m, const struct attn_saved *s)
                                .v_stride = s->qkv.shape[1]};
 }
 
-static struct rotation rotation_of(const struct mix *c)
+static struct rotation rotation_of(const struct layer_ctx *c)
 {
     return (struct rotation){c->batch->positions, c->rope->heads.cos.data, c->rope->heads.sin.data};
 }
 
 /* Tries RoPE as the epilogue of the projection: the set must support it and nothing else may be in between.
  * *done: it was fused. */
-static status project_fused(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
-                            const struct exec *r, bool *done)
+static status project_fused(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c,
+                            struct tensor y, const struct exec *r, bool *done)
 {
     *done = false;
     if (!m->rope_alone || m->qkv.b >= 0 || m->gate || params_tp_size(r->params) > 1) return STATUS_OK;
@@ -124,12 +124,13 @@ static status project_fused(const struct attn *m, struct attn_saved *s, const st
     struct gemm_args g = linear_gemm(&m->qkv, GEMM_FWD, y, s->qkv, r);
     g.epilogue = (struct epilogue){
         .kind = EPILOGUE_ROPE,
-        .rope = {.rotation = rotation_of(c), .heads = m->heads, .heads_kv = m->heads_kv, .hd = m->hd}};
+        .rope = {
+            .rotation = rotation_of(c), .heads = m->heads, .heads_kv = m->heads_kv, .head_dim = m->head_dim}};
     *done = r->ops->gemm_supports(&g, r->stream);
     return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;
 }
 
-status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+status attn_project(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
                     const struct exec *r)
 {
     const struct rope *rope = c->rope;
@@ -152,7 +153,7 @@ status attn_project(const struct attn *m, struct attn_saved *s, const struct mix
                                                     .rows = y.shape[0],
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads_kv,
-                                                    .hd = m->hd,
+                                                    .head_dim = m->head_dim,
                                                     .half = rope->heads.half,
                                                     .pos_count = rope->positions,
                                                     .eps = m->eps,
@@ -201,7 +202,7 @@ static status output_bwd(const struct attn *m, struct attn_saved *s, struct tens
     return linear_wgrad(&m->out, &s->out_saved, s->gated, dout, r);
 }
 
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
                 struct branch_dst out, const struct exec *r)
 {
     TRY(attn_project(m, s, c, y, r));
@@ -210,7 +211,7 @@ status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c,
 }
 
 /* From gradients of the rotated heads to those of the projection, in place in dqkv. */
-static status rotate_back(const struct attn *m, struct attn_saved *s, const struct mix *c,
+static status rotate_back(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c,
                           const struct exec *r)
 {
     const struct rope *rope = c->rope;
@@ -234,7 +235,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                                                     .rows = c->batch->rows,
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads_kv,
-                                                    .hd = m->hd,
+                                                    .head_dim = m->head_dim,
                                                     .half = rope->heads.half,
                                                     .pos_count = rope->positions,
                                                     .shift = m->shift,
@@ -242,7 +243,7 @@ static status rotate_back(const struct attn *m, struct attn_saved *s, const stru
                             r->stream);
 }
 
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
                 struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const struct rotation rope = rotation_of(c);

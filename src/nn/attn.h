@@ -21,12 +21,12 @@
 #include "nn/context_heads.h"
 #include "nn/context_rows.h"
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 struct attn {
     struct linear qkv, out;
     int q_norm, k_norm;             /* parameter rows; -1: no QK-norm */
-    int64_t heads, heads_kv, hd, window;
+    int64_t heads, heads_kv, head_dim, window;
     bool gate;
     bool rope_alone;                /* nothing but RoPE of whole heads is between projection and attention */
     double eps, scale, shift;       /* shift: added to the weights of the QK-norm */
@@ -46,25 +46,25 @@ struct attn_saved {
 extern const struct layer_traits attn_traits; /* spec/layer_traits.h */
 void attn_init(struct attn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 static inline const struct linear *attn_in(const struct attn *m) { return &m->qkv; }
-void attn_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
+void attn_layout(const struct attn *m, struct attn_saved *s, const struct layout *l);
 void attn_rows(struct attn_saved *s, int64_t rows);
-status attn_fwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
-                const struct exec *r) WARN_UNUSED;
-status attn_bwd(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
-                struct tensor dy, const struct exec *r) WARN_UNUSED;
+status attn_fwd(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
+                struct branch_dst out, const struct exec *r) WARN_UNUSED;
+status attn_bwd(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
+                struct tensor dout, struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* Generation (attn_cache.c): keys after RoPE, and values, [sequences x capacity, K hd]. */
 struct attn_cache {
     struct tensor k, v;
 };
-void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l);
+void attn_cache_layout(const struct attn *m, struct attn_cache *k, const struct cache_layout *l);
 status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct attn_cache *k,
                        const struct cache_at *at, const struct exec *r) WARN_UNUSED;
-status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
+status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct layer_ctx *c,
                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* Projection and RoPE only: fills s->qkv and s->rot. */
-status attn_project(const struct attn *m, struct attn_saved *s, const struct mix *c, struct tensor y,
+status attn_project(const struct attn *m, struct attn_saved *s, const struct layer_ctx *c, struct tensor y,
                     const struct exec *r) WARN_UNUSED;
 /* Gate and output projection, from s->o. */
 status attn_output(const struct attn *m, struct attn_saved *s, struct branch_dst out, const struct exec *r) WARN_UNUSED;

@@ -1,9 +1,9 @@
 #include "dev/dev.h"
 #include "nn/attn.h"
 
-void attn_cache_lay(const struct attn *m, struct attn_cache *k, const struct cache_lay *l)
+void attn_cache_layout(const struct attn *m, struct attn_cache *k, const struct cache_layout *l)
 {
-    const int64_t rows = l->sequences * l->capacity, width = m->heads_kv * m->hd;
+    const int64_t rows = l->sequences * l->capacity, width = m->heads_kv * m->head_dim;
     k->k = tensor_take(l->memory, "key cache", l->dt, 2, rows, width);
     k->v = tensor_take(l->memory, "value cache", l->dt, 2, rows, width);
 }
@@ -12,7 +12,7 @@ status attn_cache_fill(const struct attn *m, const struct attn_saved *s, struct 
                        const struct cache_at *at, const struct exec *r)
 {
     const struct attn_heads h = attn_heads(m, s);
-    const size_t element = dtype_bytes(k->k.dt), width = (size_t)(m->heads_kv * m->hd) * element;
+    const size_t element = dtype_bytes(k->k.dt), width = (size_t)(m->heads_kv * m->head_dim) * element;
     const struct dev_lines keys = {.to = cache_of(k->k, at->sequences, at->sequence).data,
                                    .from = h.k,
                                    .to_stride = width,
@@ -32,7 +32,7 @@ static status extend(const struct attn *m, const struct attn_saved *s, const str
                      const struct cache_at *at, const struct exec *r)
 {
     const struct attn_heads h = attn_heads(m, s);
-    const int64_t width = m->heads_kv * m->hd;
+    const int64_t width = m->heads_kv * m->head_dim;
     const struct kv_cache_append_args put = {
         .part = {{.x = h.k, .cache = k->k.data, .x_stride = h.k_stride, .stride = width, .width = width},
                  {.x = h.v, .cache = k->v.data, .x_stride = h.v_stride, .stride = width, .width = width}},
@@ -43,7 +43,7 @@ static status extend(const struct attn *m, const struct attn_saved *s, const str
     return r->ops->kv_cache_append(&put, r->stream);
 }
 
-status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct mix *c,
+status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *k, const struct layer_ctx *c,
                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     TRY(attn_project(m, s, c, y, r));
@@ -53,15 +53,15 @@ status attn_step(const struct attn *m, struct attn_saved *s, struct attn_cache *
                                                        .v_cache = k->v.data,
                                                        .o = s->o.data,
                                                        .q_stride = s->rot.shape[1],
-                                                       .k_stride = m->heads_kv * m->hd,
-                                                       .v_stride = m->heads_kv * m->hd,
+                                                       .k_stride = m->heads_kv * m->head_dim,
+                                                       .v_stride = m->heads_kv * m->head_dim,
                                                        .lengths = at->lengths,
                                                        .batch = at->sequences,
                                                        .capacity = at->capacity,
                                                        .heads = m->heads,
                                                        .heads_kv = m->heads_kv,
-                                                       .hd = m->hd,
-                                                       .hd_v = m->hd,
+                                                       .head_dim = m->head_dim,
+                                                       .head_dim_v = m->head_dim,
                                                        .window = m->window,
                                                        .scale = m->scale,
                                                        .dt = s->rot.dt},

@@ -17,19 +17,19 @@ struct attn_place {
 
 static int64_t q_width(const struct attn *m)
 {
-    return m->heads * m->hd;
+    return m->heads * m->head_dim;
 }
 static int64_t kv_width(const struct attn *m)
 {
-    return m->heads_kv * m->hd;
+    return m->heads_kv * m->head_dim;
 }
 
-static bool ulysses(const struct lay *l)
+static bool ulysses(const struct layout *l)
 {
     return l->cp_size > 1 && l->context_kind == CONTEXT_ULYSSES;
 }
 
-struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l)
+struct attn_shape attn_context_shape(const struct attn *m, const struct layout *l)
 {
     const int64_t ranks = ulysses(l) ? l->cp_size : 1;
     return (struct attn_shape){.rows = l->n * ranks,
@@ -37,38 +37,38 @@ struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l)
                                .len_max = l->len_max * ranks,
                                .heads = m->heads / ranks,
                                .heads_kv = m->heads_kv / ranks,
-                               .hd = m->hd,
-                               .hd_v = m->hd,
+                               .head_dim = m->head_dim,
+                               .head_dim_v = m->head_dim,
                                .window = m->window,
                                .dt = l->dt,
                                .keys = l->cp_size > 1 && !ulysses(l) ? l->n * l->cp_size : 0};
 }
 
-static void ring_lay(struct attn_saved *s, int64_t width, const struct lay *l)
+static void ring_layout(struct attn_saved *s, int64_t width, const struct layout *l)
 {
     s->kv = (struct context_rows){
         .own = tensor_take(l->scratch, "k and v for other ranks", l->dt, 2, l->n, width)};
     s->ring_kv = tensor_take(l->scratch, "k and v of another rank", l->dt, 2, l->n, width);
-    if (l->mode != LAY_TRAIN) return;
+    if (l->mode != LAYOUT_TRAIN) return;
     s->ring_dkv = tensor_take(l->scratch, "gradients of k and v of a rank", l->dt, 2, l->n, width);
     s->ring_terms =
         tensor_take(l->scratch, "gradients of k and v by rank", l->dt, 2, l->n * l->cp_size, width);
 }
 
-void attn_context_lay(const struct attn *m, struct attn_saved *s, const struct lay *l)
+void attn_context_layout(const struct attn *m, struct attn_saved *s, const struct layout *l)
 {
     if (l->cp_size <= 1) return;
     const int64_t q = q_width(m), kv = kv_width(m), n = l->n * l->cp_size, ranks = l->cp_size;
-    const bool train = l->mode == LAY_TRAIN;
+    const bool train = l->mode == LAYOUT_TRAIN;
     if (l->context_kind == CONTEXT_RING) {
-        ring_lay(s, 2 * kv, l);
+        ring_layout(s, 2 * kv, l);
         return;
     }
     if (!ulysses(l)) {
-        context_rows_lay(&s->kv, 2 * kv, l);
+        context_rows_layout(&s->kv, 2 * kv, l);
         return;
     }
-    context_heads_lay(&s->exchange, train ? 3 * q + 2 * kv : q + 2 * kv, l);
+    context_heads_layout(&s->exchange, train ? 3 * q + 2 * kv : q + 2 * kv, l);
     s->heads_qkv = tensor_take(l->scratch, "q, k, v of this rank's heads", l->dt, 2, n, (q + 2 * kv) / ranks);
     s->heads_o = tensor_take(l->scratch, "output of this rank's heads", l->dt, 2, n, q / ranks);
     if (!train) return;
@@ -94,7 +94,7 @@ static void place_keys(const struct attn *m, const struct attn_saved *s, const s
     at->split = b->context->docs, at->docs = b->context->count;
     at->h.k = s->kv.all.data, at->h.v = tensor_column(s->kv.all, kv);
     at->h.k_stride = at->h.v_stride = s->kv.all.shape[1];
-    at->keys = b->context->whole->rows;
+    at->keys = b->context->full->rows;
 }
 
 /* ---- exchange of rows against heads */
@@ -115,7 +115,7 @@ static void place_heads(const struct attn *m, const struct attn_saved *s, const 
 {
     const int64_t ranks = comm_ranks(r->cp), q = q_width(m) / ranks, kv = kv_width(m) / ranks,
                   stride = s->heads_qkv.shape[1];
-    const struct batch *whole = b->context->whole;
+    const struct batch *whole = b->context->full;
     *at = (struct attn_place){.h = {.q = s->heads_qkv.data,
                                     .k = tensor_column(s->heads_qkv, q),
                                     .v = tensor_column(s->heads_qkv, q + kv),
@@ -181,8 +181,8 @@ static status attend(const struct attn *m, const struct attn_saved *s, const str
                                                     .rows = at->batch->rows,
                                                     .heads = at->heads,
                                                     .heads_kv = at->heads_kv,
-                                                    .hd = m->hd,
-                                                    .hd_v = m->hd,
+                                                    .head_dim = m->head_dim,
+                                                    .head_dim_v = m->head_dim,
                                                     .window = m->window,
                                                     .len_max = at->batch->len_max,
                                                     .scale = m->scale,
@@ -218,8 +218,8 @@ static status attend_bwd(const struct attn *m, const struct attn_saved *s, const
                               .rows = at->batch->rows,
                               .heads = at->heads,
                               .heads_kv = at->heads_kv,
-                              .hd = m->hd,
-                              .hd_v = m->hd,
+                              .head_dim = m->head_dim,
+                              .head_dim_v = m->head_dim,
                               .window = m->window,
                               .scale = m->scale,
                               .len_max = at->batch->len_max,

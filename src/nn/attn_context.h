@@ -10,9 +10,9 @@
 #define INGOT_NN_ATTN_CONTEXT_H
 #include "nn/attn.h"
 
-void attn_context_lay(const struct attn *m, struct attn_saved *s, const struct lay *l);
+void attn_context_layout(const struct attn *m, struct attn_saved *s, const struct layout *l);
 /* The largest shape that attention computes in one call: it determines the op set's scratch. */
-struct attn_shape attn_context_shape(const struct attn *m, const struct lay *l);
+struct attn_shape attn_context_shape(const struct attn *m, const struct layout *l);
 /* Fills s->o and s->lse. */
 status attn_context_fwd(const struct attn *m, struct attn_saved *s, const struct batch *b,
                         const struct exec *r) WARN_UNUSED;

@@ -1,7 +1,7 @@
 #include "nn/context_heads.h"
 #include "dev/dev.h"
 
-void context_heads_lay(struct context_heads *w, int64_t width, const struct lay *l)
+void context_heads_layout(struct context_heads *w, int64_t width, const struct layout *l)
 {
     *w = (struct context_heads){
         .sent = tensor_take(l->scratch, "heads for other ranks", l->dt, 2, l->n, width),

@@ -25,7 +25,7 @@ struct context_part {
 enum context_way { CONTEXT_TO_HEADS, CONTEXT_TO_ROWS };
 
 /* `width`: W of the widest exchange. */
-void context_heads_lay(struct context_heads *w, int64_t width, const struct lay *l);
+void context_heads_layout(struct context_heads *w, int64_t width, const struct layout *l);
 status context_heads_exchange(const struct context_heads *w, const struct context_part *parts, int count,
                               enum context_way way, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
 #endif

@@ -1,10 +1,10 @@
 #include "nn/context_rows.h"
 #include "dev/dev.h"
 
-void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l)
+void context_rows_layout(struct context_rows *w, int64_t width, const struct layout *l)
 {
     const int64_t rows = l->n * l->cp_size;
-    const bool train = l->mode == LAY_TRAIN;
+    const bool train = l->mode == LAYOUT_TRAIN;
     *w = (struct context_rows){
         .name = "keys and values",
         .own = tensor_take(l->scratch, "rows for other ranks", l->dt, 2, l->n, width),

@@ -17,7 +17,7 @@ struct context_rows {
     struct tensor all, dall;    /* [N, W] */
     struct tensor sum;          /* scratch of the reduction, in bytes */
 };
-void context_rows_lay(struct context_rows *w, int64_t width, const struct lay *l);
+void context_rows_layout(struct context_rows *w, int64_t width, const struct layout *l);
 /* Fills `all` from `own`. Overwrites dall. */
 status context_rows_gather(struct context_rows *w, const struct context_batch *b, const struct exec *r) WARN_UNUSED;
 /* Fills `own` from every rank's dall. Overwrites all. */

@@ -2,7 +2,7 @@
  * before [sequences x rows, channels]. `in`: the new rows, `stride` elements apart. */
 #ifndef INGOT_NN_CONV_CACHE_H
 #define INGOT_NN_CONV_CACHE_H
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 /* Stores the last of a sequence's first at->rows rows; zeros stand for rows before its start. */
 status conv_cache_fill(struct tensor before, const void *in, int64_t stride, const struct cache_at *at,

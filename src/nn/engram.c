@@ -68,33 +68,33 @@ void engram_table_init(struct engram *m, struct params *p, const char *name, con
 }
 
 /* What context parallelism needs. */
-static void context_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
+static void context_layout(const struct engram *m, struct engram_saved *s, const struct layout *l)
 {
     if (l->cp_size <= 1) return;
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, rows = l->n * l->cp_size,
                   own = m->d / l->cp_size;
-    const bool train = l->mode == LAY_TRAIN;
+    const bool train = l->mode == LAYOUT_TRAIN;
     s->all_ids = tensor_take(l->scratch, "n-gram rows of all ranks", DTYPE_I32, 2, rows, per_token);
     s->all_x = tensor_take(l->scratch, "channels of all rows", l->dt, 2, rows, own);
     s->all_y = tensor_take(l->scratch, "convolution of all rows", l->dt, 2, rows, own);
     if (train) s->all_dx = tensor_take(l->scratch, "channels' gradient", l->dt, 2, rows, own);
-    context_heads_lay(&s->exchange, train ? 2 * m->d : m->d, l);
+    context_heads_layout(&s->exchange, train ? 2 * m->d : m->d, l);
 }
 
-void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l)
+void engram_layout(const struct engram *m, struct engram_saved *s, const struct layout *l)
 {
     *s = (struct engram_saved){0};
-    linear_lay(&m->k, &s->k_saved, LINEAR_NONE, l);
-    linear_lay(&m->v, &s->v_saved, LINEAR_NONE, l);
-    struct arena *kept = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
-    const struct lay part = sp_local_lay(l);
+    linear_layout(&m->k, &s->k_saved, LINEAR_NONE, l);
+    linear_layout(&m->v, &s->v_saved, LINEAR_NONE, l);
+    struct arena *kept = layout_arena(l, RECOMPUTE_FULL), *cheap = layout_arena(l, RECOMPUTE_SELECTIVE);
+    const struct layout part = sp_local_layout(l);
     const int64_t per_token = (m->hash.order - 1) * m->hash.heads, n = part.n, d = m->d;
     const dtype acc = dtype_acc(l->dt);
-    /* The residual stream may be in scratch that all layers share (s2 of block_lay, two rows' width further
+    /* The residual stream may be in scratch that all layers share (s2 of block_layout, two rows' width further
      * on) while h and nh are computed from it. So h and nh are laid out first. */
-    s->h = tensor_take(l->mode == LAY_TRAIN ? l->act : l->scratch, "stream before engram", l->dt, 2, n, d);
+    s->h = tensor_take(l->mode == LAYOUT_TRAIN ? l->act : l->scratch, "stream before engram", l->dt, 2, n, d);
     s->nh = tensor_take(cheap, "norm of the stream", l->dt, 2, n, d);
-    norm_lay(&m->h_norm, &s->h_norm, &part);
+    norm_layout(&m->h_norm, &s->h_norm, &part);
     s->ids = tensor_take(cheap, "n-gram rows", DTYPE_I32, 2, l->n, per_token);
     s->e = tensor_take(cheap, "n-gram embeddings", l->dt, 2, l->n, per_token * m->width);
     s->k = tensor_take(kept, "engram keys", l->dt, 2, n, d);
@@ -105,10 +105,10 @@ void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay
     s->delta = tensor_take(kept, "engram scores", acc, 1, n);
     s->sum = tensor_take(l->scratch, "stream and gated values", l->dt, 2, n, d);
     s->out = tensor_take(l->scratch, "engram convolution", l->dt, 2, n, d);
-    norm_lay(&m->k_norm, &s->k_norm, &part);
-    norm_lay(&m->u_norm, &s->u_norm, &part);
-    context_lay(m, s, l);
-    if (l->mode != LAY_TRAIN) return;
+    norm_layout(&m->k_norm, &s->k_norm, &part);
+    norm_layout(&m->u_norm, &s->u_norm, &part);
+    context_layout(m, s, l);
+    if (l->mode != LAYOUT_TRAIN) return;
     s->dx = tensor_take(l->scratch, "engram gradient", l->dt, 2, l->n, d);
     s->dk = tensor_take(l->scratch, "key gradient", l->dt, 2, n, d);
     s->dh = tensor_take(l->scratch, "stream norm gradient", l->dt, 2, n, d);
@@ -131,7 +131,7 @@ void engram_rows(struct engram_saved *s, int64_t rows, int64_t part)
 static status look_up(const struct engram *m, struct engram_saved *s, const struct batch *b,
                       const int32_t *before, const struct exec *r)
 {
-    const struct batch *whole = context_whole(b);
+    const struct batch *whole = context_full_batch(b);
     TRY(r->ops->ngram(&(struct ngram_args){.tokens = whole->tokens,
                                            .before = before,
                                            .map = m->map,
@@ -194,7 +194,7 @@ static struct conv_fwd_args conv_args(const struct engram *m, const struct engra
                                       const struct batch *b, struct tensor x, struct tensor y,
                                       const struct exec *r)
 {
-    const struct batch *whole = context_whole(b);
+    const struct batch *whole = context_full_batch(b);
     const struct channels own = channels_of(m, b, x.dt, r);
     return (struct conv_fwd_args){.x = b->context ? s->all_x.data : x.data,
                                   .w = (const char *)params_weight(r->params, m->conv) + own.weights,
@@ -240,7 +240,7 @@ status engram_core(const struct engram *m, struct engram_saved *s, const struct 
     return sp_keep_local(w, s->out, r);
 }
 
-status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x,
+status engram_fwd(const struct engram *m, struct engram_saved *s, const struct layer_ctx *c, struct tensor x,
                   struct tensor branch, const struct sp *w, const struct exec *r)
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
@@ -248,7 +248,7 @@ status engram_fwd(const struct engram *m, struct engram_saved *s, const struct m
 }
 
 status engram_recompute(const struct engram *m, struct engram_saved *s, enum recompute policy,
-                        const struct mix *c, const struct sp *w, const struct exec *r)
+                        const struct layer_ctx *c, const struct sp *w, const struct exec *r)
 {
     const struct tensor none = {0};
     if (policy == RECOMPUTE_NONE) return STATUS_OK;
@@ -339,7 +339,7 @@ static status conv_grads(const struct engram *m, struct engram_saved *s, const s
     return parts ? context_heads_exchange(&s->exchange, &out, 1, CONTEXT_TO_ROWS, b->context, r) : STATUS_OK;
 }
 
-status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
+status engram_bwd(const struct engram *m, struct engram_saved *s, const struct layer_ctx *c, struct tensor g,
                   const struct sp *w, const struct exec *r)
 {
     const struct batch *b = c->batch;

@@ -30,7 +30,7 @@
 #define INGOT_NN_ENGRAM_H
 #include "nn/context_heads.h"
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 #include "nn/norm.h"
 #include "nn/sequence_parallel.h"
 
@@ -57,18 +57,18 @@ struct engram_saved {
 void engram_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 /* Declares the table, in a unit of its own: call it after all other units. `block`: the unit of engram_init. */
 void engram_table_init(struct engram *m, struct params *p, const char *name, const struct model_spec *spec, int block);
-void engram_lay(const struct engram *m, struct engram_saved *s, const struct lay *l);
+void engram_layout(const struct engram *m, struct engram_saved *s, const struct layout *l);
 /* Sets the number of rows: `rows` of all ranks, `part` of this rank's part of the residual stream. */
 void engram_rows(struct engram_saved *s, int64_t rows, int64_t part);
 /* Adds the memory to the residual stream x + branch (data NULL: x). The result is s->sum + s->out; the next norm adds
  * them. w: buffers of the sequence-parallel collectives. */
-status engram_fwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor x,
+status engram_fwd(const struct engram *m, struct engram_saved *s, const struct layer_ctx *c, struct tensor x,
                   struct tensor branch, const struct sp *w, const struct exec *r) WARN_UNUSED;
 /* Recomputes what `policy` did not keep; call it before engram_bwd. */
-status engram_recompute(const struct engram *m, struct engram_saved *s, enum recompute policy, const struct mix *c,
-                        const struct sp *w, const struct exec *r) WARN_UNUSED;
+status engram_recompute(const struct engram *m, struct engram_saved *s, enum recompute policy,
+                        const struct layer_ctx *c, const struct sp *w, const struct exec *r) WARN_UNUSED;
 /* g: on input the gradient of s->sum + s->out, on output that of the residual stream. */
-status engram_bwd(const struct engram *m, struct engram_saved *s, const struct mix *c, struct tensor g,
+status engram_bwd(const struct engram *m, struct engram_saved *s, const struct layer_ctx *c, struct tensor g,
                   const struct sp *w, const struct exec *r) WARN_UNUSED;
 
 /* Number of rows before the current one that the convolution reads. */
@@ -79,11 +79,11 @@ static inline int64_t engram_look_back(const struct engram *m) { return (ENGRAM_
 struct engram_cache {
     struct tensor tokens, before;
 };
-void engram_cache_lay(const struct engram *m, struct engram_cache *k, const struct cache_lay *l);
+void engram_cache_layout(const struct engram *m, struct engram_cache *k, const struct cache_layout *l);
 status engram_cache_fill(const struct engram *m, const struct engram_saved *s, struct engram_cache *k,
                          const struct cache_at *at, const struct exec *r) WARN_UNUSED;
 /* As engram_fwd, for one more row of every sequence. */
-status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k, const struct mix *c,
+status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k, const struct layer_ctx *c,
                    const struct cache_at *at, struct tensor x, struct tensor branch, const struct exec *r) WARN_UNUSED;
 
 /* engram_fwd with the cached tokens and rows of generation. */

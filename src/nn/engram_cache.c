@@ -2,7 +2,7 @@
 #include "nn/conv_cache.h"
 #include "nn/engram.h"
 
-void engram_cache_lay(const struct engram *m, struct engram_cache *k, const struct cache_lay *l)
+void engram_cache_layout(const struct engram *m, struct engram_cache *k, const struct cache_layout *l)
 {
     k->tokens =
         tensor_take(l->memory, "last tokens", DTYPE_I32, 2, l->sequences * (m->hash.order - 1), (int64_t)1);
@@ -23,8 +23,8 @@ status engram_cache_fill(const struct engram *m, const struct engram_saved *s, s
 }
 
 status engram_step(const struct engram *m, struct engram_saved *s, struct engram_cache *k,
-                   const struct mix *c, const struct cache_at *at, struct tensor x, struct tensor branch,
-                   const struct exec *r)
+                   const struct layer_ctx *c, const struct cache_at *at, struct tensor x,
+                   struct tensor branch, const struct exec *r)
 {
     TRY(norm_fwd(&m->h_norm, &s->h_norm, x, branch, s->h, s->nh, r));
     TRY(engram_core(m, s, c->batch,

@@ -42,10 +42,10 @@ void ffn_experts_init(struct ffn_block *m, struct params *p, const char *layer_n
     moe_experts_init(&m->moe, p, name, of);
 }
 
-void ffn_lay(const struct ffn_block *m, struct ffn_saved *s, const struct lay *l)
+void ffn_layout(const struct ffn_block *m, struct ffn_saved *s, const struct layout *l)
 {
 #define CALL(value, type)                                                                                    \
-    case FFN_##value: type##_lay(&m->type, &s->type, l); break;
+    case FFN_##value: type##_layout(&m->type, &s->type, l); break;
     DISPATCH(m, CALL)
 #undef CALL
 }
@@ -58,7 +58,7 @@ void ffn_rows(const struct ffn_block *m, struct ffn_saved *s, int64_t rows)
 #undef CALL
 }
 
-status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
+status ffn_fwd(const struct ffn_block *m, struct ffn_saved *s, const struct layer_ctx *c, struct tensor y,
                struct branch_dst out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
@@ -78,7 +78,7 @@ status ffn_recompute(const struct ffn_block *m, struct ffn_saved *s, enum recomp
     CHECK(false, "feed-forward part %d", (int)m->kind);
 }
 
-status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct mix *c, struct tensor y,
+status ffn_bwd(const struct ffn_block *m, struct ffn_saved *s, const struct layer_ctx *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \

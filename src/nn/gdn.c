@@ -144,26 +144,26 @@ static struct delta_shape shape_of(const struct gdn *m, int64_t docs, int64_t ro
 }
 
 /* Tensors of this rank's rows, beside those of its heads. */
-static void rows_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
+static void rows_layout(const struct gdn *whole, struct gdn_saved *s, const struct layout *l)
 {
     const int64_t wide = value_width(whole);
     s->rows_in = s->in, s->rows_din = s->din, s->rows_do = s->do_, s->all_gated = s->gated;
     if (s->ranks == 1) return;
-    context_heads_lay(&s->heads, whole->in.out, l);
+    context_heads_layout(&s->heads, whole->in.out, l);
     s->rows_in = s->rows_din =
         tensor_take(l->scratch, "gdn projections by row", l->dt, 2, l->n, whole->in.out);
     s->all_gated =
         tensor_take(l->scratch, "gdn gated output by head", l->dt, 2, l->n * s->ranks, wide / s->ranks);
-    if (l->mode == LAY_TRAIN)
+    if (l->mode == LAYOUT_TRAIN)
         s->rows_do = tensor_take(l->scratch, "gdn output gradient by row", l->dt, 2, l->n, wide);
 }
 
-void gdn_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
+void gdn_layout(const struct gdn *whole, struct gdn_saved *s, const struct layout *l)
 {
     const int ranks = l->cp_size > 1 ? l->cp_size : 1;
     const int64_t n = l->n * ranks;
     const struct gdn part = gdn_part(whole, 0, ranks), *m = &part;
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep = layout_arena(l, RECOMPUTE_FULL), *cheap = layout_arena(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
     const struct delta_shape shape = shape_of(m, l->docs_max * ranks, n, l->dt);
     *s = (struct gdn_saved){.in = tensor_take(keep, "gdn projections", l->dt, 2, n, m->in.out),
@@ -174,17 +174,17 @@ void gdn_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
                             .rstd = tensor_take(keep, "gdn rstd", acc, 2, n, m->heads),
                             .gated =
                                 tensor_take(cheap, "gdn gated output", l->dt, 2, l->n, value_width(whole)),
-                            .conv_kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
+                            .conv_kept = l->mode == LAYOUT_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
                             .ranks = ranks};
-    linear_lay(&whole->in, &s->in_saved, linear_given_y(l), l);
-    linear_lay(&whole->out, &s->out_saved, linear_given_dout(l), l);
-    if (l->mode == LAY_TRAIN)
+    linear_layout(&whole->in, &s->in_saved, linear_given_y(l), l);
+    linear_layout(&whole->out, &s->out_saved, linear_given_dout(l), l);
+    if (l->mode == LAYOUT_TRAIN)
         s->saved =
             tensor_take(keep, "gdn states", DTYPE_U8, 1, (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
     s->scratch_fwd = tensor_take(l->scratch, "gdn forward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
-    if (l->mode != LAY_TRAIN) {
-        rows_lay(whole, s, l);
+    if (l->mode != LAYOUT_TRAIN) {
+        rows_layout(whole, s, l);
         return;
     }
     s->scratch_bwd = tensor_take(l->scratch, "gdn backward scratch", DTYPE_U8, 1,
@@ -194,7 +194,7 @@ void gdn_lay(const struct gdn *whole, struct gdn_saved *s, const struct lay *l)
     s->do_ = tensor_take(l->scratch, "gdn output gradient", l->dt, 2, n, value_width(m));
     s->dg = tensor_take(l->scratch, "gdn decay gradient", acc, 2, n, m->heads);
     s->dbeta = tensor_take(l->scratch, "gdn beta gradient", acc, 2, n, m->heads);
-    rows_lay(whole, s, l);
+    rows_layout(whole, s, l);
 }
 
 void gdn_rows(struct gdn_saved *s, int64_t rows)
@@ -284,13 +284,13 @@ status gdn_core(const struct gdn *m, const struct gdn_saved *s, const struct bat
     return gate(m, s, b, r);
 }
 
-status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct layer_ctx *c, struct tensor y,
                struct branch_dst out, const struct exec *r)
 {
     const struct gdn here = heads_here(m, c->batch, r);
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));
     TRY(exchange(m, s, PROJECTIONS, c->batch, r));
-    TRY(gdn_core(&here, s, context_whole(c->batch), &(struct gdn_carry){0}, r));
+    TRY(gdn_core(&here, s, context_full_batch(c->batch), &(struct gdn_carry){0}, r));
     TRY(exchange(m, s, GATED, c->batch, r));
     return linear_last(&m->out, &s->out_saved, s->gated, out, r);
 }
@@ -397,10 +397,10 @@ static status gate_bwd(const struct gdn *m, const struct gdn_saved *s, const str
                                   r->stream);
 }
 
-status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y,
+status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct layer_ctx *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch, *whole = context_whole(b);
+    const struct batch *b = c->batch, *whole = context_full_batch(b);
     const struct gdn here = heads_here(m, b, r);
     if (!s->conv_kept) {
         TRY(convolve(&here, s, whole, NULL, r));

@@ -20,7 +20,7 @@
 #define INGOT_NN_GDN_H
 #include "nn/context_heads.h"
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 struct gdn {
     struct linear in, out;
@@ -46,11 +46,11 @@ struct gdn_saved {
 extern const struct layer_traits gdn_traits; /* spec/layer_traits.h */
 void gdn_init(struct gdn *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 static inline const struct linear *gdn_in(const struct gdn *m) { return &m->in; }
-void gdn_lay(const struct gdn *m, struct gdn_saved *s, const struct lay *l);
+void gdn_layout(const struct gdn *m, struct gdn_saved *s, const struct layout *l);
 void gdn_rows(struct gdn_saved *s, int64_t rows);
-status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
-               const struct exec *r) WARN_UNUSED;
-status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+status gdn_fwd(const struct gdn *m, struct gdn_saved *s, const struct layer_ctx *c, struct tensor y,
+               struct branch_dst out, const struct exec *r) WARN_UNUSED;
+status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct layer_ctx *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* Generation (gdn_cache.c): of each sequence the last rows before the convolution [K-1, C], and the state
@@ -58,10 +58,10 @@ status gdn_bwd(const struct gdn *m, struct gdn_saved *s, const struct mix *c, st
 struct gdn_cache {
     struct tensor before, state;
 };
-void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l);
+void gdn_cache_layout(const struct gdn *m, struct gdn_cache *k, const struct cache_layout *l);
 status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn_cache *k, const struct cache_at *at,
                       const struct exec *r) WARN_UNUSED;
-status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
+status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct layer_ctx *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The part of forward that generation shares. For each document: `before`: rows before the first row of the

@@ -1,7 +1,7 @@
 #include "nn/conv_cache.h"
 #include "nn/gdn.h"
 
-void gdn_cache_lay(const struct gdn *m, struct gdn_cache *k, const struct cache_lay *l)
+void gdn_cache_layout(const struct gdn *m, struct gdn_cache *k, const struct cache_layout *l)
 {
     const int64_t channels = 2 * m->heads_k * m->dk + m->heads * m->dv;
     k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, l->sequences * (m->width - 1),
@@ -19,7 +19,7 @@ status gdn_cache_fill(const struct gdn *m, const struct gdn_saved *s, struct gdn
     return conv_cache_fill(k->before, s->in.data, m->in.out, at, r);
 }
 
-status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct mix *c,
+status gdn_step(const struct gdn *m, struct gdn_saved *s, struct gdn_cache *k, const struct layer_ctx *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->in, r));

@@ -28,7 +28,7 @@ void head_init(struct head *m, struct params *p, const struct model_spec *spec, 
         true; /* a tied table, too: the head's backward comes before the embedding's */
 }
 
-void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
+void head_layout(const struct head *m, struct head_saved *s, const struct layout *l)
 {
     int64_t chunk = chunk_tokens(m->width, l->ops->logits_max), rows = l->n < chunk ? l->n : chunk;
     dtype acc = dtype_acc(l->dt), ldt = l->ops->logits_dt(l->dt);
@@ -37,7 +37,7 @@ void head_lay(const struct head *m, struct head_saved *s, const struct lay *l)
     s->dlogits = s->logits;
     s->hits = tensor_take(l->scratch, "token hits", acc, 1, l->n);
     if (l->z_loss) s->z = m->halts ? tensor_take(l->scratch, "token z-losses", acc, 1, l->n) : s->hits;
-    if (l->dt != ldt && l->mode == LAY_TRAIN)
+    if (l->dt != ldt && l->mode == LAYOUT_TRAIN)
         s->dlogits = tensor_take(l->scratch, "logits gradient chunk", l->dt, 2, rows, m->width);
     if (m->slices > 1)
         s->parts =

@@ -10,7 +10,7 @@
  *   loss     [N]                  A      scratch: per token, 0 if the target is TARGET_IGNORE
  *   hits     [N]                  A      scratch: 1 if the target is the argmax
  *   z        [N]                  A      scratch: per token, the z-loss term; in training with a z-loss only
- *                                          (lay.z_loss). Shares memory with hits if training does not count them
+ *                                          (layout.z_loss). Shares memory with hits if training does not count them
  *   parts    [t, chunk, XENT_PARTS]  A   scratch, on t ranks: each rank's partial row sums (ops_vocab.h)
  *
  * With model.logit_softcap the logits are capped in place after their GEMM: cap tanh(logits / cap).
@@ -44,7 +44,7 @@ struct head_saved {
 
 /* tied_to: row of the embedding table; -1: a separate weight. */
 void head_init(struct head *m, struct params *p, const struct model_spec *spec, int tied_to);
-void head_lay(const struct head *m, struct head_saved *s, const struct lay *l);
+void head_layout(const struct head *m, struct head_saved *s, const struct layout *l);
 
 /* loss_sum += sum over valid targets of the cross-entropy, z_sum += sum of the z-loss; without z_sum, or without memory
  * for z, loss_sum gets both. With dy: dy =, and dW = or += (accum), the gradients of (loss_sum + z_sum) *

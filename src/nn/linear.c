@@ -39,7 +39,7 @@ static int64_t rows_through(const struct param *row, int64_t n, int context)
     return row->all_rows && context > 1 ? n * context : n;
 }
 
-void linear_lay(const struct linear *m, struct linear_saved *s, int given, const struct lay *l)
+void linear_layout(const struct linear *m, struct linear_saved *s, int given, const struct layout *l)
 {
     *s = (struct linear_saved){0};
     switch (l->recipe) {
@@ -49,7 +49,7 @@ void linear_lay(const struct linear *m, struct linear_saved *s, int given, const
     }
     if (fp8_of(m, l->params) < 0) return;
     const int64_t n = rows_through(&l->params->rows[m->w], l->n, l->cp_size), ld = quantized_ld(n);
-    const bool trains = l->mode == LAY_TRAIN;
+    const bool trains = l->mode == LAYOUT_TRAIN;
     if (!(given & LINEAR_X))
         s->x = tensor_take(l->scratch, "FP8 codes of an input", DTYPE_U8, 2, m->in, ld).data;
     if (given & LINEAR_DY || !trains) return;
@@ -389,7 +389,7 @@ static void borrowed(void *base, size_t size)
     (void)size;
 }
 
-status deferred_lay(struct deferred *q, const struct deferred_lay *l)
+status deferred_layout(struct deferred *q, const struct deferred_layout *l)
 {
     struct arena bytes = {.name = "deferred weight gradients"};
     *q = (struct deferred){0};
@@ -402,7 +402,8 @@ status deferred_lay(struct deferred *q, const struct deferred_lay *l)
         (void)take_copy(&bytes, n, row->shape[0], l->dt, false);
     }
     q->items = calloc((size_t)q->capacity, sizeof *q->items);
-    if (q->items == NULL) return FAIL(STATUS_FIT, "no memory to defer %d weight gradients", q->capacity);
+    if (q->items == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory to defer %d weight gradients", q->capacity);
     void *base = arena_take(l->a, bytes.used, "deferred weight gradients");
     q->copies = (struct arena){.name = "deferred weight gradients",
                                .base = base,

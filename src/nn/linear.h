@@ -49,11 +49,11 @@ void linear_init(struct linear *m, struct params *p, const char *name, enum role
  * sharded with the weight's rows. If the weight is sharded by columns, every rank holds the full bias and computes
  * the same gradient from the full dy. */
 void linear_split(struct linear *m, struct params *p, enum split split, const int64_t *parts, int part_count);
-static inline int linear_given_y(const struct lay *l) { return l->codes_y ? LINEAR_X : LINEAR_NONE; }
-static inline int linear_given_dout(const struct lay *l) { return l->codes_dout ? LINEAR_DY : LINEAR_NONE; }
-/* Allocates the memory that the recipe needs for this linear; the planner counts it like every X_lay. `given`: bits of
- * enum linear_given. */
-void linear_lay(const struct linear *m, struct linear_saved *s, int given, const struct lay *l);
+static inline int linear_given_y(const struct layout *l) { return l->codes_y ? LINEAR_X : LINEAR_NONE; }
+static inline int linear_given_dout(const struct layout *l) { return l->codes_dout ? LINEAR_DY : LINEAR_NONE; }
+/* Allocates the memory that the recipe needs for this linear; the planner counts it like every X_layout. `given`: bits
+ * of enum linear_given. */
+void linear_layout(const struct linear *m, struct linear_saved *s, int given, const struct layout *l);
 /* linear_fp8: true if forward and dgrad read codes when there are so many rows. linear_fp8_all: true if all three GEMMs
  * do; then nothing reads the values of x. */
 bool linear_fp8(const struct linear *m, int64_t rows, const struct exec *r);
@@ -96,8 +96,8 @@ struct deferred {
 };
 /* Allocates from `a` (counting or real) for all linears of the parameter rows [first, last) with `n` rows of x.
  * deferred_fini frees. */
-struct deferred_lay { const struct params *params; int first, last, context; int64_t n; dtype dt; struct arena *a; };
-status deferred_lay(struct deferred *q, const struct deferred_lay *l) WARN_UNUSED;
+struct deferred_layout { const struct params *params; int first, last, context; int64_t n; dtype dt; struct arena *a; };
+status deferred_layout(struct deferred *q, const struct deferred_layout *l) WARN_UNUSED;
 void deferred_fini(struct deferred *q);
 /* Computes the deferred gradients of the parameter rows [first, last). deferred_empty drops all. */
 status deferred_flush(const struct deferred *q, int first, int last, const struct exec *r) WARN_UNUSED;

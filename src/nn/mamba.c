@@ -150,26 +150,26 @@ static struct delta_shape shape_of(const struct mamba *m, int64_t docs, int64_t 
 }
 
 /* Tensors of this rank's rows, beside those of its heads. */
-static void rows_lay(const struct mamba *whole, struct mamba_saved *s, const struct lay *l)
+static void rows_layout(const struct mamba *whole, struct mamba_saved *s, const struct layout *l)
 {
     const int64_t wide = inner(whole);
     s->rows_in = s->in, s->rows_din = s->din, s->rows_ds = s->ds, s->all_normed = s->normed;
     if (s->ranks == 1) return;
-    context_heads_lay(&s->heads_moved, whole->in.out, l);
+    context_heads_layout(&s->heads_moved, whole->in.out, l);
     s->rows_in = s->rows_din =
         tensor_take(l->scratch, "mamba2 projections by row", l->dt, 2, l->n, whole->in.out);
     s->all_normed =
         tensor_take(l->scratch, "mamba2 normed output by head", l->dt, 2, l->n * s->ranks, wide / s->ranks);
-    if (l->mode == LAY_TRAIN)
+    if (l->mode == LAYOUT_TRAIN)
         s->rows_ds = tensor_take(l->scratch, "mamba2 output gradient by row", l->dt, 2, l->n, wide);
 }
 
-void mamba_lay(const struct mamba *whole, struct mamba_saved *s, const struct lay *l)
+void mamba_layout(const struct mamba *whole, struct mamba_saved *s, const struct layout *l)
 {
     const int ranks = l->cp_size > 1 ? l->cp_size : 1;
     const int64_t n = l->n * ranks;
     const struct mamba part = mamba_part(whole, 0, ranks), *m = &part;
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *cheap = lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep = layout_arena(l, RECOMPUTE_FULL), *cheap = layout_arena(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
     const struct delta_shape shape = shape_of(m, l->docs_max * ranks, n, l->dt);
     const int64_t wide = inner(m), channels = mamba_channels(m);
@@ -183,17 +183,17 @@ void mamba_lay(const struct mamba *whole, struct mamba_saved *s, const struct la
                               .rstd = tensor_take(keep, "mamba2 rstd", acc, 2, n, m->groups),
                               .normed =
                                   tensor_take(cheap, "mamba2 normed output", l->dt, 2, l->n, inner(whole)),
-                              .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
+                              .kept = l->mode == LAYOUT_TRAIN && l->recompute < RECOMPUTE_SELECTIVE,
                               .ranks = ranks};
-    linear_lay(&whole->in, &s->in_saved, linear_given_y(l), l);
-    linear_lay(&whole->out, &s->out_saved, linear_given_dout(l), l);
-    if (l->mode == LAY_TRAIN)
+    linear_layout(&whole->in, &s->in_saved, linear_given_y(l), l);
+    linear_layout(&whole->out, &s->out_saved, linear_given_dout(l), l);
+    if (l->mode == LAYOUT_TRAIN)
         s->saved = tensor_take(keep, "mamba2 states", DTYPE_U8, 1,
                                (int64_t)l->ops->delta_bytes(&shape, DELTA_SAVED));
     s->scratch_fwd = tensor_take(l->scratch, "mamba2 forward scratch", DTYPE_U8, 1,
                                  (int64_t)l->ops->delta_bytes(&shape, DELTA_FWD));
-    if (l->mode != LAY_TRAIN) {
-        rows_lay(whole, s, l);
+    if (l->mode != LAYOUT_TRAIN) {
+        rows_layout(whole, s, l);
         return;
     }
     s->scratch_bwd = tensor_take(l->scratch, "mamba2 backward scratch", DTYPE_U8, 1,
@@ -203,7 +203,7 @@ void mamba_lay(const struct mamba *whole, struct mamba_saved *s, const struct la
     s->ds = tensor_take(l->scratch, "mamba2 output gradient", l->dt, 2, n, wide);
     s->dv = tensor_take(l->scratch, "mamba2 value gradient", l->dt, 2, n, wide);
     s->dg = tensor_take(l->scratch, "mamba2 decay gradient", acc, 2, n, m->heads);
-    rows_lay(whole, s, l);
+    rows_layout(whole, s, l);
 }
 
 void mamba_rows(struct mamba_saved *s, int64_t rows)
@@ -360,13 +360,13 @@ status mamba_core(const struct mamba *m, const struct mamba_saved *s, const stru
     return outputs(m, s, b, r);
 }
 
-status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct layer_ctx *c, struct tensor y,
                  struct branch_dst out, const struct exec *r)
 {
     const struct mamba here = heads_here(m, c->batch, r);
     TRY(linear_fwd(&m->in, &s->in_saved, y, s->rows_in, r));
     TRY(exchange(m, s, PROJECTIONS, c->batch, r));
-    TRY(mamba_core(&here, s, context_whole(c->batch), &(struct mamba_carry){0}, r));
+    TRY(mamba_core(&here, s, context_full_batch(c->batch), &(struct mamba_carry){0}, r));
     TRY(exchange(m, s, NORMED, c->batch, r));
     return linear_last(&m->out, &s->out_saved, s->normed, out, r);
 }
@@ -480,10 +480,10 @@ static status inputs_bwd(const struct mamba *m, const struct mamba_saved *s, con
     return convolve_bwd(m, s, b, r);
 }
 
-status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct layer_ctx *c, struct tensor y,
                  struct tensor dout, struct tensor dy, const struct exec *r)
 {
-    const struct batch *b = c->batch, *whole = context_whole(b);
+    const struct batch *b = c->batch, *whole = context_full_batch(b);
     const struct mamba here = heads_here(m, b, r);
     if (!s->kept) {
         TRY(inputs(&here, s, whole, NULL, r));

@@ -24,7 +24,7 @@
 #define INGOT_NN_MAMBA_H
 #include "nn/context_heads.h"
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 struct mamba {
     struct linear in, out;
@@ -51,22 +51,22 @@ struct mamba_saved {
 extern const struct layer_traits mamba_traits; /* spec/layer_traits.h */
 void mamba_init(struct mamba *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 static inline const struct linear *mamba_in(const struct mamba *m) { return &m->in; }
-void mamba_lay(const struct mamba *m, struct mamba_saved *s, const struct lay *l);
+void mamba_layout(const struct mamba *m, struct mamba_saved *s, const struct layout *l);
 void mamba_rows(struct mamba_saved *s, int64_t rows);
-status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y,
+status mamba_fwd(const struct mamba *m, struct mamba_saved *s, const struct layer_ctx *c, struct tensor y,
                  struct branch_dst out, const struct exec *r) WARN_UNUSED;
-status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
-                 struct tensor dy, const struct exec *r) WARN_UNUSED;
+status mamba_bwd(const struct mamba *m, struct mamba_saved *s, const struct layer_ctx *c, struct tensor y,
+                 struct tensor dout, struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* Generation (mamba_cache.c): of each sequence the last rows before the convolution [K-1, C], and the state
  * [H, S, P]. */
 struct mamba_cache {
     struct tensor before, state;
 };
-void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct cache_lay *l);
+void mamba_cache_layout(const struct mamba *m, struct mamba_cache *k, const struct cache_layout *l);
 status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, struct mamba_cache *k,
                         const struct cache_at *at, const struct exec *r) WARN_UNUSED;
-status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
+status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct layer_ctx *c,
                   const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* Computes `normed` from `in`; shared with generation. For each document: `before`: rows before the first row of the

@@ -1,7 +1,7 @@
 #include "nn/conv_cache.h"
 #include "nn/mamba.h"
 
-void mamba_cache_lay(const struct mamba *m, struct mamba_cache *k, const struct cache_lay *l)
+void mamba_cache_layout(const struct mamba *m, struct mamba_cache *k, const struct cache_layout *l)
 {
     k->before = tensor_take(l->memory, "rows before the convolution", l->dt, 2, l->sequences * (m->width - 1),
                             mamba_channels(m));
@@ -24,8 +24,9 @@ status mamba_cache_fill(const struct mamba *m, const struct mamba_saved *s, stru
     return conv_cache_fill(k->before, conv_in(m, s), m->in.out, at, r);
 }
 
-status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k, const struct mix *c,
-                  const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
+status mamba_step(const struct mamba *m, struct mamba_saved *s, struct mamba_cache *k,
+                  const struct layer_ctx *c, const struct cache_at *at, struct tensor y, struct tensor out,
+                  const struct exec *r)
 {
     const struct mamba_carry carry = {
         .before = k->before.data, .state_in = k->state.data, .state_out = k->state.data};

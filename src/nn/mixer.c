@@ -45,10 +45,10 @@ void mixer_init(struct mixer_block *m, struct params *p, const char *layer_name,
 #undef CALL
 }
 
-void mixer_lay(const struct mixer_block *m, struct mixer_saved *s, const struct lay *l)
+void mixer_layout(const struct mixer_block *m, struct mixer_saved *s, const struct layout *l)
 {
 #define CALL(value, type)                                                                                    \
-    case MIXER_##value: type##_lay(&m->type, &s->type, l); break;
+    case MIXER_##value: type##_layout(&m->type, &s->type, l); break;
     DISPATCH(m, CALL)
 #undef CALL
 }
@@ -61,8 +61,8 @@ void mixer_rows(const struct mixer_block *m, struct mixer_saved *s, int64_t rows
 #undef CALL
 }
 
-status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct branch_dst out, const struct exec *r)
+status mixer_fwd(const struct mixer_block *m, struct mixer_saved *s, const struct layer_ctx *c,
+                 struct tensor y, struct branch_dst out, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_fwd(&m->type, &s->type, c, y, out, r);
@@ -98,8 +98,8 @@ bool mixer_adds(const struct mixer_block *m, const struct exec *r)
     CHECK(false, "mixer %d", (int)m->kind);
 }
 
-status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct mix *c, struct tensor y,
-                 struct tensor dout, struct tensor dy, const struct exec *r)
+status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struct layer_ctx *c,
+                 struct tensor y, struct tensor dout, struct tensor dy, const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \
     case MIXER_##value: return type##_bwd(&m->type, &s->type, c, y, dout, dy, r);
@@ -108,10 +108,10 @@ status mixer_bwd(const struct mixer_block *m, struct mixer_saved *s, const struc
     CHECK(false, "mixer %d", (int)m->kind);
 }
 
-void mixer_cache_lay(const struct mixer_block *m, struct mixer_cache *k, const struct cache_lay *l)
+void mixer_cache_layout(const struct mixer_block *m, struct mixer_cache *k, const struct cache_layout *l)
 {
 #define CALL(value, type)                                                                                    \
-    case MIXER_##value: type##_cache_lay(&m->type, &k->type, l); break;
+    case MIXER_##value: type##_cache_layout(&m->type, &k->type, l); break;
     DISPATCH(m, CALL)
 #undef CALL
 }
@@ -127,7 +127,7 @@ status mixer_cache_fill(const struct mixer_block *m, const struct mixer_saved *s
 }
 
 status mixer_step(const struct mixer_block *m, struct mixer_saved *s, struct mixer_cache *k,
-                  const struct mix *c, const struct cache_at *at, struct tensor y, struct tensor out,
+                  const struct layer_ctx *c, const struct cache_at *at, struct tensor y, struct tensor out,
                   const struct exec *r)
 {
 #define CALL(value, type)                                                                                    \

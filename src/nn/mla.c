@@ -71,7 +71,7 @@ void mla_init(struct mla *m, struct params *p, const char *name, const struct mo
     m->heads /= params_tp_size(p); /* from here on: heads of this rank */
 }
 
-static struct tensor scratch_of(const struct lay *l, const struct attn_shape *shape, enum attn_pass pass)
+static struct tensor scratch_of(const struct layout *l, const struct attn_shape *shape, enum attn_pass pass)
 {
     return tensor_take(l->scratch,
                        pass == ATTN_FWD ? "attention forward scratch" : "attention backward scratch",
@@ -79,12 +79,12 @@ static struct tensor scratch_of(const struct lay *l, const struct attn_shape *sh
 }
 
 /* Rows of keys and values. */
-static int64_t key_rows(const struct lay *l)
+static int64_t key_rows(const struct layout *l)
 {
     return l->cp_size > 1 ? l->n * l->cp_size : l->n;
 }
 
-static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+static void gradients_layout(const struct mla *m, struct mla_saved *s, const struct layout *l)
 {
     s->din = tensor_take(l->scratch, "mla projection gradients", l->dt, 2, l->n, m->in.out);
     s->dk = tensor_take(l->scratch, "mla key gradients", l->dt, 2, key_rows(l), query_width(m));
@@ -99,17 +99,17 @@ static void gradients_lay(const struct mla *m, struct mla_saved *s, const struct
     s->dq_normed = tensor_take(l->scratch, "mla query latent gradient", l->dt, 2, l->n, m->q_rank);
 }
 
-static void exchange_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+static void exchange_layout(const struct mla *m, struct mla_saved *s, const struct layout *l)
 {
     if (l->cp_size <= 1) return;
-    context_rows_lay(&s->exchange, m->rank + m->rope, l);
+    context_rows_layout(&s->exchange, m->rank + m->rope, l);
     s->latents = tensor_take(l->scratch, "mla latents of all ranks", l->dt, 2, key_rows(l), m->rank);
 }
 
-void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
+void mla_layout(const struct mla *m, struct mla_saved *s, const struct layout *l)
 {
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL),
-                 *cheap = l->cp_size > 1 ? l->scratch : lay_place(l, RECOMPUTE_SELECTIVE);
+    struct arena *keep = layout_arena(l, RECOMPUTE_FULL),
+                 *cheap = l->cp_size > 1 ? l->scratch : layout_arena(l, RECOMPUTE_SELECTIVE);
     const dtype acc = dtype_acc(l->dt);
     *s = (struct mla_saved){.in = tensor_take(keep, "mla projections", l->dt, 2, l->n, m->in.out),
                             .c_rstd = tensor_take(keep, "mla latent rstd", acc, 1, l->n),
@@ -118,14 +118,14 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                             .k = tensor_take(cheap, "mla keys", l->dt, 2, key_rows(l), query_width(m)),
                             .o = tensor_take(keep, "attention output", l->dt, 2, l->n, m->out.in),
                             .lse = tensor_take(keep, "attention lse", acc, 2, m->heads, l->n),
-                            .kept = l->mode == LAY_TRAIN && l->recompute < RECOMPUTE_SELECTIVE &&
+                            .kept = l->mode == LAYOUT_TRAIN && l->recompute < RECOMPUTE_SELECTIVE &&
                                     l->cp_size <= 1};
     s->latents = s->c_normed;
-    exchange_lay(m, s, l);
-    linear_lay(&m->in, &s->in_saved, linear_given_y(l), l);
-    linear_lay(&m->q, &s->q_saved, LINEAR_NONE, l);
-    linear_lay(&m->kv, &s->kv_saved, LINEAR_NONE, l);
-    linear_lay(&m->out, &s->out_saved, linear_given_dout(l), l);
+    exchange_layout(m, s, l);
+    linear_layout(&m->in, &s->in_saved, linear_given_y(l), l);
+    linear_layout(&m->q, &s->q_saved, LINEAR_NONE, l);
+    linear_layout(&m->kv, &s->kv_saved, LINEAR_NONE, l);
+    linear_layout(&m->out, &s->out_saved, linear_given_dout(l), l);
     if (m->q_rank) {
         s->q_rstd = tensor_take(keep, "mla query latent rstd", acc, 1, l->n);
         s->q_normed = tensor_take(cheap, "mla query latent", l->dt, 2, l->n, m->q_rank);
@@ -136,14 +136,14 @@ void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l)
                                      .len_max = l->len_max,
                                      .heads = m->heads,
                                      .heads_kv = m->heads,
-                                     .hd = head_width(m),
-                                     .hd_v = m->value,
+                                     .head_dim = head_width(m),
+                                     .head_dim_v = m->value,
                                      .dt = l->dt,
                                      .keys = l->cp_size > 1 ? l->n * l->cp_size : 0};
     s->scratch_fwd = scratch_of(l, &shape, ATTN_FWD);
-    if (l->mode != LAY_TRAIN) return;
+    if (l->mode != LAYOUT_TRAIN) return;
     s->scratch_bwd = scratch_of(l, &shape, ATTN_BWD);
-    gradients_lay(m, s, l);
+    gradients_layout(m, s, l);
 }
 
 void mla_rows(struct mla_saved *s, int64_t rows)
@@ -240,7 +240,7 @@ static status reduce_latents(const struct mla *m, struct mla_saved *s, const str
 
 /* What mla_rope_fwd reads but the heads: all of it is of the rows of `b`. */
 static struct mla_rope_fwd_args latent_args(const struct mla *m, const struct mla_saved *s,
-                                            const struct mix *c, const struct batch *b)
+                                            const struct layer_ctx *c, const struct batch *b)
 {
     return (struct mla_rope_fwd_args){.positions = b->positions,
                                       .cos = c->rope->tails.cos.data,
@@ -256,7 +256,7 @@ static struct mla_rope_fwd_args latent_args(const struct mla *m, const struct ml
 /* q, k and v of all heads from `in`. `again`: recompute in backward, where queries without a rank are rotated
  * already. */
 enum form { FORM_FIRST, FORM_AGAIN };
-static status form_heads(const struct mla *m, struct mla_saved *s, const struct mix *c, enum form form,
+static status form_heads(const struct mla *m, struct mla_saved *s, const struct layer_ctx *c, enum form form,
                          const struct exec *r)
 {
     const struct mla_view q = mla_queries(m, s);
@@ -269,7 +269,8 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
     TRY(mla_norm_c(m, s, s->c_normed.data, r));
     TRY(gather_latents(m, s, b, r));
     TRY(linear_fwd(&m->kv, &s->kv_saved, s->latents, s->kv, r));
-    struct mla_rope_fwd_args queries = latent_args(m, s, c, b), keys = latent_args(m, s, c, context_whole(b));
+    struct mla_rope_fwd_args queries = latent_args(m, s, c, b),
+                             keys = latent_args(m, s, c, context_full_batch(b));
     queries.q = q.data, queries.q_stride = q.stride;
     keys.k_nope = s->kv.data, keys.k_nope_stride = m->kv.out;
     keys.k_rope = tail.data, keys.k_rope_stride = tail.stride;
@@ -279,7 +280,7 @@ static status form_heads(const struct mla *m, struct mla_saved *s, const struct 
     return r->ops->mla_rope_fwd(&keys, r->stream);
 }
 
-status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
+status mla_fwd(const struct mla *m, struct mla_saved *s, const struct layer_ctx *c, struct tensor y,
                struct branch_dst out, const struct exec *r)
 {
     const struct batch *b = c->batch;
@@ -296,13 +297,13 @@ status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, st
                                                  .v_stride = m->kv.out,
                                                  .cu_seqlens = b->cu_seqlens,
                                                  .cp_docs = b->context ? b->context->docs : NULL,
-                                                 .keys = b->context ? b->context->whole->rows : 0,
+                                                 .keys = b->context ? b->context->full->rows : 0,
                                                  .docs = b->context ? b->context->count : b->docs,
                                                  .rows = b->rows,
                                                  .heads = m->heads,
                                                  .heads_kv = m->heads,
-                                                 .hd = head_width(m),
-                                                 .hd_v = m->value,
+                                                 .head_dim = head_width(m),
+                                                 .head_dim_v = m->value,
                                                  .len_max = b->len_max,
                                                  .scale = m->scale,
                                                  .scratch = s->scratch_fwd.data,
@@ -338,13 +339,13 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
                                                     .dv_stride = m->kv.out,
                                                     .cu_seqlens = b->cu_seqlens,
                                                     .cp_docs = b->context ? b->context->docs : NULL,
-                                                    .keys = b->context ? b->context->whole->rows : 0,
+                                                    .keys = b->context ? b->context->full->rows : 0,
                                                     .docs = b->context ? b->context->count : b->docs,
                                                     .rows = b->rows,
                                                     .heads = m->heads,
                                                     .heads_kv = m->heads,
-                                                    .hd = head_width(m),
-                                                    .hd_v = m->value,
+                                                    .head_dim = head_width(m),
+                                                    .head_dim_v = m->value,
                                                     .len_max = b->len_max,
                                                     .scale = m->scale,
                                                     .scratch = s->scratch_bwd.data,
@@ -354,12 +355,12 @@ static status attention_bwd(const struct mla *m, const struct mla_saved *s, cons
 }
 
 /* From gradients of q and k to those of k's parts. q's rope columns are rotated back in place. */
-static status heads_bwd(const struct mla *m, const struct mla_saved *s, const struct mix *c,
+static status heads_bwd(const struct mla *m, const struct mla_saved *s, const struct layer_ctx *c,
                         const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view dq = query_gradients(m, s);
-    const struct batch *b = c->batch, *whole = context_whole(b);
+    const struct batch *b = c->batch, *whole = context_full_batch(b);
     const bool split = b->context != NULL;
     struct mla_rope_bwd_args a = {.dk = s->dk.data,
                                   .dk_nope = s->dkv.data,
@@ -391,7 +392,7 @@ static status clear_keys(const struct mla_saved *s, const struct batch *b, const
     return dev_zero(r->stream, s->dkv.data, (size_t)tensor_count(s->dkv) * element);
 }
 
-status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y,
+status mla_bwd(const struct mla *m, struct mla_saved *s, const struct layer_ctx *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
     TRY(linear_dgrad(&m->out, &s->out_saved, dout, s->do_, r));

@@ -27,7 +27,7 @@
 #define INGOT_NN_MLA_H
 #include "nn/context_rows.h"
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 struct mla {
     struct linear in, q, kv, out;   /* q: only with a q rank */
@@ -51,11 +51,11 @@ struct mla_saved {
 extern const struct layer_traits mla_traits; /* spec/layer_traits.h */
 void mla_init(struct mla *m, struct params *p, const char *name, const struct model_spec *spec, int64_t layer);
 static inline const struct linear *mla_in(const struct mla *m) { return &m->in; }
-void mla_lay(const struct mla *m, struct mla_saved *s, const struct lay *l);
+void mla_layout(const struct mla *m, struct mla_saved *s, const struct layout *l);
 void mla_rows(struct mla_saved *s, int64_t rows);
-status mla_fwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
-               const struct exec *r) WARN_UNUSED;
-status mla_bwd(const struct mla *m, struct mla_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+status mla_fwd(const struct mla *m, struct mla_saved *s, const struct layer_ctx *c, struct tensor y,
+               struct branch_dst out, const struct exec *r) WARN_UNUSED;
+status mla_bwd(const struct mla *m, struct mla_saved *s, const struct layer_ctx *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
 
 /* Generation (mla_cache.c) caches only c and the rotated tail, [capacity, R + dr], and absorbs the up-projection.
@@ -66,10 +66,10 @@ struct mla_cache {
     struct tensor rows; /* [sequences x capacity, R + dr]: c after its norm, k_rope after RoPE */
     struct tensor q, o; /* of one step: [sequences x H, R + dr], [sequences x H, R] */
 };
-void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_lay *l);
+void mla_cache_layout(const struct mla *m, struct mla_cache *k, const struct cache_layout *l);
 status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla_cache *k, const struct cache_at *at,
                       const struct exec *r) WARN_UNUSED;
-status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c,
+status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct layer_ctx *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r) WARN_UNUSED;
 
 /* The parts of forward that generation shares: mla_form_queries computes the queries of the rows of `in`, with rotated

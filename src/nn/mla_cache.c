@@ -6,7 +6,7 @@ static size_t bytes_of(int64_t count, dtype dt)
     return (size_t)count * dtype_bytes(dt);
 }
 
-void mla_cache_lay(const struct mla *m, struct mla_cache *k, const struct cache_lay *l)
+void mla_cache_layout(const struct mla *m, struct mla_cache *k, const struct cache_layout *l)
 {
     const int64_t width = m->rank + m->rope, heads = l->sequences * m->heads;
     k->rows = tensor_take(l->memory, "latent cache", l->dt, 2, l->sequences * l->capacity, width);
@@ -38,7 +38,7 @@ status mla_cache_fill(const struct mla *m, const struct mla_saved *s, struct mla
 /* Appends the new tokens' rows to the caches, and computes their rotated queries. The rotated tails of the keys go
  * through the memory of k. */
 static status new_rows(const struct mla *m, struct mla_saved *s, const struct mla_cache *k,
-                       const struct mix *c, const struct cache_at *at, const struct exec *r)
+                       const struct layer_ctx *c, const struct cache_at *at, const struct exec *r)
 {
     const struct rope *rope = c->rope;
     const struct mla_view q = mla_queries(m, s), tail = mla_tail(m, s);
@@ -125,7 +125,7 @@ static status release(const struct mla *m, const struct mla_saved *s, const stru
         r->stream);
 }
 
-status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct mix *c,
+status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, const struct layer_ctx *c,
                 const struct cache_at *at, struct tensor y, struct tensor out, const struct exec *r)
 {
     const int64_t width = m->rank + m->rope;
@@ -143,8 +143,8 @@ status mla_step(const struct mla *m, struct mla_saved *s, struct mla_cache *k, c
                                                        .capacity = at->capacity,
                                                        .heads = m->heads,
                                                        .heads_kv = 1,
-                                                       .hd = width,
-                                                       .hd_v = m->rank,
+                                                       .head_dim = width,
+                                                       .head_dim_v = m->rank,
                                                        .scale = m->scale,
                                                        .dt = k->q.dt},
                             r->stream));

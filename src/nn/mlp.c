@@ -27,25 +27,25 @@ static bool writes_codes(const struct mlp *m, const struct params *p)
            p->rows[m->down.w].fp8 >= 0;
 }
 
-static bool codes_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
+static bool codes_layout(const struct mlp *m, struct mlp_saved *s, const struct layout *l)
 {
     const int64_t ld = quantized_ld(l->n);
     if (l->recipe != RECIPE_FP8 || !writes_codes(m, l->params)) return false;
     s->m_codes = tensor_take(l->scratch, "FP8 codes of the activation", DTYPE_U8, 2, m->f, ld).data;
-    if (l->mode != LAY_TRAIN) return true;
+    if (l->mode != LAYOUT_TRAIN) return true;
     s->up_codes = tensor_take(l->scratch, "FP8 codes of up's gradient", DTYPE_U8, 2, l->n, m->up.out).data;
     s->up_codes_t = tensor_take(l->scratch, "FP8 codes of up's gradient", DTYPE_U8, 2, m->up.out, ld).data;
     return true;
 }
 
-void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l)
+void mlp_layout(const struct mlp *m, struct mlp_saved *s, const struct layout *l)
 {
     *s = (struct mlp_saved){
-        .up = tensor_take(lay_place(l, RECOMPUTE_FULL), "mlp up", l->dt, 2, l->n, m->up.out),
+        .up = tensor_take(layout_arena(l, RECOMPUTE_FULL), "mlp up", l->dt, 2, l->n, m->up.out),
         .m = tensor_take(l->scratch, "mlp activation", l->dt, 2, l->n, m->f)};
-    const bool codes = codes_lay(m, s, l);
-    linear_lay(&m->up, &s->up_saved, linear_given_y(l) | (codes ? LINEAR_DY : LINEAR_NONE), l);
-    linear_lay(&m->down, &s->down_saved, linear_given_dout(l) | (codes ? LINEAR_X : LINEAR_NONE), l);
+    const bool codes = codes_layout(m, s, l);
+    linear_layout(&m->up, &s->up_saved, linear_given_y(l) | (codes ? LINEAR_DY : LINEAR_NONE), l);
+    linear_layout(&m->down, &s->down_saved, linear_given_dout(l) | (codes ? LINEAR_X : LINEAR_NONE), l);
 }
 
 void mlp_rows(struct mlp_saved *s, int64_t rows)
@@ -103,7 +103,7 @@ static status fused(const struct mlp *m, enum gemm_pass pass, struct mlp_saved *
     return *done ? r->ops->gemm(&g, r->stream) : STATUS_OK;
 }
 
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct layer_ctx *c, struct tensor y,
                struct branch_dst out, const struct exec *r)
 {
     bool done;
@@ -164,7 +164,7 @@ static status activate_bwd(const struct mlp *m, struct mlp_saved *s, const struc
         r->stream);
 }
 
-status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y,
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct layer_ctx *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
     bool done;

@@ -10,7 +10,7 @@
 #ifndef INGOT_NN_MLP_H
 #define INGOT_NN_MLP_H
 #include "nn/linear.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 
 struct mlp { enum activation act; int64_t f; struct linear up, down; };
 struct mlp_saved {
@@ -26,15 +26,15 @@ extern const struct layer_traits mlp_traits; /* spec/layer_traits.h */
 void mlp_init(struct mlp *m, struct params *p, const char *name, const struct model_spec *spec);
 static inline const struct linear *mlp_in(const struct mlp *m) { return &m->up; }
 static inline const struct linear *mlp_out(const struct mlp *m) { return &m->down; }
-void mlp_lay(const struct mlp *m, struct mlp_saved *s, const struct lay *l);
+void mlp_layout(const struct mlp *m, struct mlp_saved *s, const struct layout *l);
 void mlp_rows(struct mlp_saved *s, int64_t rows);
-status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
-               const struct exec *r) WARN_UNUSED;
+status mlp_fwd(const struct mlp *m, struct mlp_saved *s, const struct layer_ctx *c, struct tensor y,
+               struct branch_dst out, const struct exec *r) WARN_UNUSED;
 /* Under full: recomputes up. */
 status mlp_recompute(const struct mlp *m, struct mlp_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r) WARN_UNUSED;
 bool mlp_adds(const struct mlp *m, const struct exec *r);
 /* dy may have type A. */
-status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+status mlp_bwd(const struct mlp *m, struct mlp_saved *s, const struct layer_ctx *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
 #endif

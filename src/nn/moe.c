@@ -84,7 +84,7 @@ void moe_init(struct moe *m, struct params *p, const char *name, const struct mo
     if (spec->moe_shared_size > 0) shared_init(m, p, name, spec);
 }
 
-static struct dispatch_shape dispatch_shape_of(const struct moe *m, const struct lay *l)
+static struct dispatch_shape dispatch_shape_of(const struct moe *m, const struct layout *l)
 {
     return (struct dispatch_shape){.ranks = m->ranks,
                                    .context = l->cp_size > 1 ? l->cp_size : 1,
@@ -105,7 +105,7 @@ static int64_t sorted_max(const struct moe_saved *s, int64_t rows)
     return moe_rows_max(rows, s->top_k, s->experts, route_align(s));
 }
 
-static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum moe_memory what,
+static struct tensor scratch_take(const struct moe *m, const struct layout *l, enum moe_memory what,
                                   const char *name)
 {
     struct moe_shape shape = {.rows = l->n,
@@ -123,7 +123,7 @@ static struct tensor scratch_take(const struct moe *m, const struct lay *l, enum
     return tensor_take(l->scratch, name, DTYPE_U8, 1, (int64_t)l->ops->moe_scratch(&shape, what));
 }
 
-static void backward_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+static void backward_layout(const struct moe *m, struct moe_saved *s, const struct layout *l)
 {
     const dtype acc = dtype_acc(l->dt);
     s->wide = tensor_take(l->scratch, "moe input gradient", acc, 2, l->n, m->d);
@@ -135,7 +135,7 @@ static void backward_lay(const struct moe *m, struct moe_saved *s, const struct 
 }
 
 /* Choices of all ranks of a sequence, where something is counted over the micro-batch. */
-static void choices_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+static void choices_layout(const struct moe *m, struct moe_saved *s, const struct layout *l)
 {
     const bool counts = m->capacity > 0 || (m->aux > 0 && s->train);
     if (l->cp_size <= 1 || !counts) return;
@@ -148,7 +148,7 @@ static void choices_lay(const struct moe *m, struct moe_saved *s, const struct l
 }
 
 /* Also holds gathered codes (nn/moe_fp8.h), which are more bytes where there are less than 16 rows. */
-static void sorted_lay(const struct moe *m, struct moe_saved *s, int64_t rows, const struct lay *l)
+static void sorted_layout(const struct moe *m, struct moe_saved *s, int64_t rows, const struct layout *l)
 {
     const size_t codes = moe_codes_gathered(m, rows, l), row = (size_t)m->d * dtype_bytes(l->dt);
     const int64_t most = (int64_t)((codes + row - 1) / row);
@@ -156,18 +156,19 @@ static void sorted_lay(const struct moe *m, struct moe_saved *s, int64_t rows, c
     s->sorted.shape[0] = rows;
 }
 
-void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
+void moe_layout(const struct moe *m, struct moe_saved *s, const struct layout *l)
 {
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
+    struct arena *keep = layout_arena(l, RECOMPUTE_FULL),
+                 *always = l->mode == LAYOUT_TRAIN ? l->act : l->scratch;
     const int64_t experts = m->rule.experts, k = m->rule.top_k;
     const dtype acc = dtype_acc(l->dt);
     *s = (struct moe_saved){.align = l->ops->expert_align,
                             .experts = experts,
                             .top_k = k,
                             .apart = m->ranks > 1,
-                            .train = l->mode == LAY_TRAIN};
-    linear_lay(&m->router, &s->router_saved, LINEAR_NONE, l);
-    linear_lay(&m->gate, &s->gate_saved, LINEAR_NONE, l);
+                            .train = l->mode == LAYOUT_TRAIN};
+    linear_layout(&m->router, &s->router_saved, LINEAR_NONE, l);
+    linear_layout(&m->gate, &s->gate_saved, LINEAR_NONE, l);
     const struct dispatch_shape shape = dispatch_shape_of(m, l);
     const int64_t own = sorted_max(s, l->n),
                   rows = m->ranks > 1 ? dispatch_sorted_max(&shape, s->align) : own;
@@ -179,20 +180,20 @@ void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l)
     s->offsets = tensor_take(always, "expert offsets", DTYPE_I32, 1, experts + 1);
     s->counts = tensor_take(always, "expert counts", DTYPE_I32, 1, experts);
     s->demand = tensor_take(always, "expert demand", DTYPE_I32, 1, experts);
-    if (m->ranks > 1) dispatch_lay(&s->dispatch, &shape, l);
-    choices_lay(m, s, l);
+    if (m->ranks > 1) dispatch_layout(&s->dispatch, &shape, l);
+    choices_layout(m, s, l);
     s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
     s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
-    sorted_lay(m, s, rows, l);
-    moe_codes_lay(m, s, m->ranks > 1 ? dispatch_rows_max(&shape) : l->n, rows, l);
-    if (m->shared.f > 0) mlp_lay(&m->shared, &s->shared, l);
+    sorted_layout(m, s, rows, l);
+    moe_codes_layout(m, s, m->ranks > 1 ? dispatch_rows_max(&shape) : l->n, rows, l);
+    if (m->shared.f > 0) mlp_layout(&m->shared, &s->shared, l);
     if (m->gate.w >= 0) {
         s->shared_out = tensor_take(keep, "shared expert output", l->dt, 2, l->n, m->d);
         s->gate = tensor_take(keep, "shared expert gate", acc, 2, l->n, (int64_t)1);
     }
     s->scratch_fwd = scratch_take(m, l, MOE_ROUTE_FWD, "router's scratch");
     s->scratch_gemm = scratch_take(m, l, MOE_GEMM, "scratch of expert GEMMs");
-    if (s->train) backward_lay(m, s, l);
+    if (s->train) backward_layout(m, s, l);
 }
 
 void moe_rows(struct moe_saved *s, int64_t rows)
@@ -225,12 +226,12 @@ static status gather_choices(struct moe_saved *s, const struct batch *b, struct 
     const struct context_batch *part = b->context;
     TRY(context_rows_gather(&s->choices, part, r));
     *w = (struct route_whole){.expert = s->choices.all.data,
-                              .rows = part->whole->rows,
+                              .rows = part->full->rows,
                               .length = part->length,
                               .rank = comm_rank(r->cp),
                               .ranks = comm_ranks(r->cp),
-                              .cu_seqlens = part->whole->cu_seqlens,
-                              .docs = part->whole->docs};
+                              .cu_seqlens = part->full->cu_seqlens,
+                              .docs = part->full->docs};
     return STATUS_OK;
 }
 
@@ -413,7 +414,7 @@ static status distribute(const struct moe *m, struct moe_saved *s, struct tensor
     return rows_leave(m, s, "rows for experts", y, s->dispatch.rows, r);
 }
 
-status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+status moe_fwd(const struct moe *m, struct moe_saved *s, const struct layer_ctx *c, struct tensor y,
                struct branch_dst out, const struct exec *r)
 {
     const bool gated = m->gate.w >= 0, shared = m->shared.f > 0;
@@ -465,7 +466,7 @@ status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute po
 /* ---- backward */
 
 /* Backward of the shared expert and its gate from `wide`. With a gate, shared_out becomes its gradient. */
-static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+static status shared_bwd(const struct moe *m, struct moe_saved *s, const struct layer_ctx *c, struct tensor y,
                          struct tensor dout, const struct exec *r)
 {
     if (m->gate.w < 0) return mlp_bwd(&m->shared, &s->shared, c, y, dout, s->wide, r);
@@ -626,7 +627,7 @@ static status route_bwd(const struct moe *m, struct moe_saved *s, const struct b
     return linear_wgrad(&m->router, &s->router_saved, y, s->dlogits, r);
 }
 
-status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y,
+status moe_bwd(const struct moe *m, struct moe_saved *s, const struct layer_ctx *c, struct tensor y,
                struct tensor dout, struct tensor dy, const struct exec *r)
 {
     const bool shared = m->shared.f > 0;

@@ -33,7 +33,7 @@
 #ifndef INGOT_NN_MOE_H
 #define INGOT_NN_MOE_H
 #include "nn/context_rows.h"
-#include "nn/mix.h"
+#include "nn/layer_ctx.h"
 #include "nn/mlp.h"
 #include "nn/moe_dispatch.h"
 #include "nn/moe_fp8.h"
@@ -75,14 +75,14 @@ void moe_experts_init(struct moe *m, struct params *p, const char *name, int of)
 /* There is no such linear: both router and experts read y and dout. */
 static inline const struct linear *moe_in(const struct moe *m) { (void)m; return NULL; }
 static inline const struct linear *moe_out(const struct moe *m) { (void)m; return NULL; }
-void moe_lay(const struct moe *m, struct moe_saved *s, const struct lay *l);
+void moe_layout(const struct moe *m, struct moe_saved *s, const struct layout *l);
 void moe_rows(struct moe_saved *s, int64_t rows);
-status moe_fwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct branch_dst out,
-               const struct exec *r) WARN_UNUSED;
+status moe_fwd(const struct moe *m, struct moe_saved *s, const struct layer_ctx *c, struct tensor y,
+               struct branch_dst out, const struct exec *r) WARN_UNUSED;
 /* Under full: recomputes logits, up and the shared expert. */
 status moe_recompute(const struct moe *m, struct moe_saved *s, enum recompute policy, struct tensor y,
                      const struct exec *r) WARN_UNUSED;
 bool moe_adds(const struct moe *m, const struct exec *r);
-status moe_bwd(const struct moe *m, struct moe_saved *s, const struct mix *c, struct tensor y, struct tensor dout,
+status moe_bwd(const struct moe *m, struct moe_saved *s, const struct layer_ctx *c, struct tensor y, struct tensor dout,
                struct tensor dy, const struct exec *r) WARN_UNUSED;
 #endif

@@ -30,9 +30,10 @@ int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align)
     return moe_rows_max(dispatch_rows_max(s), 1, local_experts(s), align);
 }
 
-void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l)
+void dispatch_layout(struct dispatch *s, const struct dispatch_shape *shape, const struct layout *l)
 {
-    struct arena *keep = lay_place(l, RECOMPUTE_FULL), *always = l->mode == LAY_TRAIN ? l->act : l->scratch;
+    struct arena *keep = layout_arena(l, RECOMPUTE_FULL),
+                 *always = l->mode == LAYOUT_TRAIN ? l->act : l->scratch;
     const dtype acc = dtype_acc(l->dt);
     const int64_t rows = dispatch_rows_max(shape), slots = shape->n * shape->top_k,
                   local = local_experts(shape), ranks = shape->ranks;
@@ -50,7 +51,7 @@ void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const 
     s->back = tensor_take(l->scratch, "rows of experts in order of arrival", l->dt, 2, rows, shape->d);
     s->sent = tensor_take(l->scratch, "rows for experts", l->dt, 2, slots, shape->d);
     s->sent_weight = tensor_take(l->scratch, "weights of rows", acc, 1, slots);
-    if (l->mode == LAY_TRAIN)
+    if (l->mode == LAYOUT_TRAIN)
         s->dweight = tensor_take(l->scratch, "gradients of arrived weights", acc, 1, rows);
 }
 

@@ -52,7 +52,7 @@ struct dispatch_route {
 int64_t dispatch_rows_max(const struct dispatch_shape *s);
 /* S', the number of sorted rows if each expert's rows begin at a multiple of `align`. */
 int64_t dispatch_sorted_max(const struct dispatch_shape *s, int64_t align);
-void dispatch_lay(struct dispatch *s, const struct dispatch_shape *shape, const struct lay *l);
+void dispatch_layout(struct dispatch *s, const struct dispatch_shape *shape, const struct layout *l);
 /* Number of rows that arrive, after dispatch_begin. If the host does not know it: the number that may arrive. */
 int64_t dispatch_arrived(const struct dispatch *s, const struct exec *r);
 /* Where the device has their number (combine_args.count). */

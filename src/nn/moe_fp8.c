@@ -22,23 +22,23 @@ bool moe_wgrad_reads(int row, const struct exec *r)
 
 /* ---- memory */
 
-size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct lay *l)
+size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct layout *l)
 {
     const bool any =
         l->recipe == RECIPE_FP8 && (fp8_of(m->up, l->params) >= 0 || fp8_of(m->down, l->params) >= 0);
-    return any && l->mode == LAY_TRAIN ? (size_t)(m->d * quantized_ld(sorted)) : 0;
+    return any && l->mode == LAYOUT_TRAIN ? (size_t)(m->d * quantized_ld(sorted)) : 0;
 }
 
-static void *codes_take(const struct lay *l, const char *what, int64_t rows, int64_t width)
+static void *codes_take(const struct layout *l, const char *what, int64_t rows, int64_t width)
 {
     return tensor_take(l->scratch, what, DTYPE_U8, 2, rows, width).data;
 }
 
-void moe_codes_lay(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted,
-                   const struct lay *l)
+void moe_codes_layout(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted,
+                      const struct layout *l)
 {
     const int64_t ld = quantized_ld(sorted);
-    const bool trains = l->mode == LAY_TRAIN;
+    const bool trains = l->mode == LAYOUT_TRAIN;
     s->codes = (struct moe_codes){0};
     if (l->recipe != RECIPE_FP8) return;
     if (fp8_of(m->up, l->params) >= 0) {

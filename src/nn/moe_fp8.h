@@ -30,9 +30,9 @@ struct expert_rows {
 };
 
 /* `tokens`, `sorted`: number of rows of y and of s->sorted. */
-void moe_codes_lay(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted, const struct lay *l);
+void moe_codes_layout(const struct moe *m, struct moe_saved *s, int64_t tokens, int64_t sorted, const struct layout *l);
 /* Number of bytes that s->sorted must have. */
-size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct lay *l);
+size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct layout *l);
 /* The weight operand of the GEMMs of `row`, which is m->up or m->down. */
 struct operand moe_matrices(int row, enum gemm_pass pass, const struct exec *r);
 /* Their operand that has a row per token: t = FP8_X: y, for up; FP8_DY: dout, for down. */

@@ -15,9 +15,9 @@ void norm_center(struct norm_block *m, struct params *p)
     p->rows[m->w].init_value = 0;
 }
 
-void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay *l)
+void norm_layout(const struct norm_block *m, struct norm_saved *s, const struct layout *l)
 {
-    struct arena *place = lay_place(l, RECOMPUTE_FULL);
+    struct arena *place = layout_arena(l, RECOMPUTE_FULL);
     *s = (struct norm_saved){.rstd = tensor_take(place, "norm rstd", dtype_acc(l->dt), 1, l->n)};
     if (m->kind == NORM_LAYERNORM) s->mean = tensor_take(place, "norm mean", dtype_acc(l->dt), 1, l->n);
 }

@@ -25,7 +25,7 @@ void norm_init(struct norm_block *m, struct params *p, const char *name, enum no
 /* RMSNorm only: after this call the weight is stored around 0, is initialised to 0, and acts as 1 + w. */
 void norm_center(struct norm_block *m, struct params *p);
 /* Allocates the statistics. They are small, so every recompute policy except full keeps them. */
-void norm_lay(const struct norm_block *m, struct norm_saved *s, const struct lay *l);
+void norm_layout(const struct norm_block *m, struct norm_saved *s, const struct layout *l);
 status norm_fwd(const struct norm_block *m, struct norm_saved *s, struct tensor x, struct tensor branch,
                 struct tensor sum, struct tensor y, const struct exec *r) WARN_UNUSED;
 status norm_bwd(const struct norm_block *m, const struct norm_saved *s, struct tensor sum, struct tensor dy,

@@ -92,7 +92,8 @@ static status fill_and_upload(const struct rope_table *t, const struct model_spe
 {
     size_t bytes = (size_t)tensor_count(t->cos) * dtype_bytes(t->cos.dt);
     char *both = malloc(2 * bytes);
-    if (both == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of rotary tables", 2 * bytes);
+    if (both == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu bytes of rotary tables", 2 * bytes);
     fill(t, m, inv, both, both + bytes);
     status st = dev_upload(s, t->cos.data, both, bytes);
     if (st == STATUS_OK) st = dev_upload(s, t->sin.data, both + bytes, bytes);
@@ -101,8 +102,8 @@ static status fill_and_upload(const struct rope_table *t, const struct model_spe
     return st;
 }
 
-static status table_lay(struct rope_table *t, int64_t dims, const struct model_spec *m,
-                        const struct rope_lay_args *a)
+static status table_layout(struct rope_table *t, int64_t dims, const struct model_spec *m,
+                           const struct rope_layout_args *a)
 {
     *t = (struct rope_table){.half = dims / 2};
     if (t->half == 0) return STATUS_OK;
@@ -111,7 +112,8 @@ static status table_lay(struct rope_table *t, int64_t dims, const struct model_s
     t->sin = tensor_take(a->perm, "rope sin", acc, 2, a->positions, t->half);
     if (t->cos.data == NULL) return STATUS_OK;
     double *inv = malloc((size_t)t->half * sizeof *inv);
-    if (inv == NULL) return FAIL(STATUS_FIT, "no memory for %lld rotary frequencies", (long long)t->half);
+    if (inv == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld rotary frequencies", (long long)t->half);
     status st = STATUS_OK;
     if (a->stream)
         st = fill_and_upload(t, m, inv, a->stream);
@@ -121,9 +123,9 @@ static status table_lay(struct rope_table *t, int64_t dims, const struct model_s
     return st;
 }
 
-status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a)
+status rope_layout(struct rope *r, const struct model_spec *m, const struct rope_layout_args *a)
 {
     *r = (struct rope){.positions = a->positions};
-    TRY(table_lay(&r->heads, a->dims.heads, m, a));
-    return table_lay(&r->tails, a->dims.tails, m, a);
+    TRY(table_layout(&r->heads, a->dims.heads, m, a));
+    return table_layout(&r->tails, a->dims.tails, m, a);
 }

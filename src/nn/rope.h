@@ -18,14 +18,14 @@ struct rope {
 };
 
 /* Allocates the tables for `positions` rows from the arena and fills them if the arena is real. */
-struct rope_lay_args {
+struct rope_layout_args {
     struct rope_dims dims; /* mixer_rope_dims */
     int64_t positions;
     dtype dt;
     struct arena *perm;
     struct stream *stream; /* of the arena's device; NULL: the host */
 };
-status rope_lay(struct rope *r, const struct model_spec *m, const struct rope_lay_args *a) WARN_UNUSED;
+status rope_layout(struct rope *r, const struct model_spec *m, const struct rope_layout_args *a) WARN_UNUSED;
 
 /* inv [half] after rope_scaling; returns the factor on cos and sin. */
 double rope_frequencies(const struct model_spec *m, double *inv, int64_t half);

@@ -1,22 +1,23 @@
 #include "nn/sequence_parallel.h"
 #include "dev/dev.h"
 
-struct lay sp_local_lay(const struct lay *l)
+struct layout sp_local_layout(const struct layout *l)
 {
-    struct lay part = *l;
+    struct layout part = *l;
     CHECK(l->tp_size <= 1 || l->n % l->tp_size == 0, "%lld rows for %d ranks", (long long)l->n, l->tp_size);
     if (l->tp_size > 1) part.n = l->n / l->tp_size;
     return part;
 }
 
-void sp_lay(struct sp *w, int64_t d, const struct lay *l)
+void sp_layout(struct sp *w, int64_t d, const struct layout *l)
 {
     *w = (struct sp){.tp_size = l->tp_size > 1 ? l->tp_size : 1};
     if (w->tp_size == 1) return;
     w->in = tensor_take(l->scratch, "rows of all ranks", l->dt, 2, l->n, d);
     w->out = tensor_take(l->scratch, "sums over ranks", l->dt, 2, l->n, d);
     w->parts = w->in;
-    if (l->mode == LAY_TRAIN) w->parts = tensor_take(l->scratch, "parts of other ranks", l->dt, 2, l->n, d);
+    if (l->mode == LAYOUT_TRAIN)
+        w->parts = tensor_take(l->scratch, "parts of other ranks", l->dt, 2, l->n, d);
 }
 
 void sp_rows(struct sp *w, int64_t rows)

@@ -35,8 +35,8 @@ struct sp {
 };
 
 /* The layout for this rank's rows of the residual stream, given that for the full micro-batch. */
-struct lay sp_local_lay(const struct lay *l);
-void sp_lay(struct sp *w, int64_t d, const struct lay *l);
+struct layout sp_local_layout(const struct layout *l);
+void sp_layout(struct sp *w, int64_t d, const struct layout *l);
 void sp_rows(struct sp *w, int64_t rows);
 
 /* Gathers the rows of all ranks in `to` (w->in or w->out). *all is `to`; with one rank, `part` itself. */

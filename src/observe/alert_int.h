@@ -45,16 +45,16 @@ struct alert_active *alert_find(struct alert_rules *r, const char *name, const c
 /* A new one, not yet said; NULL: there are too many. */
 struct alert_active *alert_begin(struct alert_rules *r, const char *name, status code, double now, int64_t step,
                                  const char *where, int rank);
-void alert_say(struct alert_rules *r, const struct alert_active *a);
+void alert_emit(struct alert_rules *r, const struct alert_active *a);
 /* Says that it is over. */
-void alert_over(struct alert_rules *r, struct alert_active *a, double now);
+void alert_end(struct alert_rules *r, struct alert_active *a, double now);
 /* Adds to an alert's price. */
 void alert_price(struct alert_rules *r, struct alert_active *a, double seconds, double now);
 /* "rank 2 on node07, gpu3". Returns buf. */
 const char *alert_who(const struct alert_rules *r, int rank, char buf[ALERT_NAME]);
 
-/* alert_blame.c: what made a step of a rank longer than usual, in words. `usual`: the same means before, or of the other
- * ranks. Returns buf. */
+/* alert_blame.c: what made a step of a rank longer than usual, in words. `usual`: the same means before, or of the
+ * other ranks. Returns buf. */
 const char *alert_blame(const struct alert_rules *r, int rank, const struct rank_time *now,
                         const struct rank_time *usual, double save_s, char buf[ALERT_NAME]);
 /* "its process is stopped: kill -CONT 4711 lets it go on"; by /proc, for a process of this host. */

@@ -62,7 +62,7 @@ struct alert_active *alert_begin(struct alert_rules *r, const char *name, status
     return NULL;
 }
 
-void alert_say(struct alert_rules *r, const struct alert_active *a)
+void alert_emit(struct alert_rules *r, const struct alert_active *a)
 {
     r->setup.emit(r->setup.emit_ctx, &a->a);
 }
@@ -74,7 +74,7 @@ void alert_price(struct alert_rules *r, struct alert_active *a, double seconds, 
     a->a.share = now > r->setup.start_s ? a->a.seconds / (now - r->setup.start_s) : (double)NAN;
 }
 
-void alert_over(struct alert_rules *r, struct alert_active *a, double now)
+void alert_end(struct alert_rules *r, struct alert_active *a, double now)
 {
     char took[32], cost[32], before[sizeof a->a.text];
     snprintf(before, sizeof before, "%s", a->a.text);
@@ -87,7 +87,7 @@ void alert_over(struct alert_rules *r, struct alert_active *a, double now)
     a->a.over = true;
     a->a.time = now;
     if (a->a.code != STATUS_DEVICE && !a->lasts) a->a.code = STATUS_OK; /* hardware stays worth a look */
-    alert_say(r, a);
+    alert_emit(r, a);
     a->used = false;
 }
 
@@ -120,7 +120,7 @@ static void spike_begins(struct alert_rules *r, const struct alert_spike *k, dou
              "%s up to %.4g since step %lld: z %.1f over the median %.4g of %d steps; `ingot data "
              "inspect RUN --step %lld` shows its texts",
              what, k->value, (long long)k->from, k->top, k->middle, (int)ALERTS_Z_WINDOW, (long long)k->from);
-    alert_say(r, a);
+    alert_emit(r, a);
 }
 
 static void spike_look(struct alert_rules *r, struct alert_spike *k, const struct alert_step *s,
@@ -135,7 +135,7 @@ static void spike_look(struct alert_rules *r, struct alert_spike *k, const struc
              "%s up to %.4g (z %.1f) at step %lld, %lld steps until it was near again", what, k->value,
              k->top, (long long)a->a.step, (long long)k->steps);
     alert_price(r, a, (double)k->steps * usual_step_s(r), s->time);
-    alert_over(r, a, s->time);
+    alert_end(r, a, s->time);
 }
 
 /* The run went back in place (train.on_spike=rewind): what later steps said no longer counts. */
@@ -148,7 +148,7 @@ static void spike_back(struct alert_rules *r, struct alert_spike *k, const struc
     snprintf(before, sizeof before, "%s", a->a.text);
     snprintf(a->a.text, sizeof a->a.text, "the run went back to step %lld: %.400s", (long long)s->step - 1,
              before);
-    alert_over(r, a, s->time);
+    alert_end(r, a, s->time);
 }
 
 void alert_rules_step(struct alert_rules *r, const struct alert_step *s)
@@ -236,7 +236,7 @@ static void host_found(struct alert_rules *r, double now, const struct host_line
         if (a == NULL) return;
         a->of_host = true;
         host_sentence(r, a, h, found);
-        alert_say(r, a);
+        alert_emit(r, a);
     } else if (gpu_of(h, found, &slower) && slower > 0)
         alert_price(r, a, slower * (now - a->seen_s), now);
     a->seen_s = now;
@@ -287,7 +287,7 @@ void alert_rules_hosts(struct alert_rules *r, double now, const struct host_line
     }
     for (int i = 0; i < ALERTS_MAX; i++)
         if (r->active[i].used && r->active[i].of_host && now - r->active[i].seen_s >= HOST_OVER_S)
-            alert_over(r, &r->active[i], now);
+            alert_end(r, &r->active[i], now);
 }
 
 /* ---- looks, and the end */
@@ -305,7 +305,7 @@ void alert_rules_end(struct alert_rules *r, double now, status st, const char *m
     for (int i = 0; i < ALERTS_MAX; i++)
         if (r->active[i].used) {
             r->active[i].lasts = r->active[i].a.code != STATUS_COMM;
-            alert_over(r, &r->active[i], now);
+            alert_end(r, &r->active[i], now);
         }
     if (st == STATUS_OK || st == STATUS_STOPPED) return;
     struct alert_active *a = alert_begin(r, "ended", st, now, r->step, "", -1);
@@ -317,6 +317,6 @@ void alert_rules_end(struct alert_rules *r, double now, status st, const char *m
         snprintf(a->a.text + n, sizeof a->a.text - (size_t)n, "; a resume repeats %lld step%s, %s",
                  (long long)lost_steps, lost_steps == 1 ? "" : "s", text_time(time, lost_s));
     }
-    alert_say(r, a);
+    alert_emit(r, a);
     a->used = false;
 }

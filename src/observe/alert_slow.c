@@ -139,7 +139,7 @@ static void ranks_judge(struct alert_rules *r, double now)
             alert_price(r, a, more * steps, now);
             a->seen_s = now;
         } else if (now - a->seen_s >= MINUTE_S)
-            alert_over(r, a, now);
+            alert_end(r, a, now);
     }
     r->slow_rank = is_slow ? slow : -1;
     if (!is_slow || now - r->slow_since_s < MINUTE_S) return;
@@ -149,7 +149,7 @@ static void ranks_judge(struct alert_rules *r, double now)
     if (a == NULL) return;
     alert_price(r, a, more * steps * (now - r->slow_since_s) / (now - r->rank_begin_s), now);
     rank_sentence(r, &a->a, &r->sum[slow], &others);
-    alert_say(r, a);
+    alert_emit(r, a);
 }
 
 static void ranks_add(struct alert_rules *r, const struct alert_step *s)
@@ -194,7 +194,7 @@ static void slow_look(struct alert_rules *r, double now)
     const struct alert_bucket *last = &r->ring[(r->buckets - 1) % ALERT_BUCKETS];
     if (a) {
         alert_price(r, a, last->step_s - last->steps * before, now);
-        if (step < SLOW_OVER * before) alert_over(r, a, now);
+        if (step < SLOW_OVER * before) alert_end(r, a, now);
         return;
     }
     if ((double)r->bases < MINUTE_S / 2 || r->buckets - r->left < 3 || !(least > SLOW_BY * before)) return;
@@ -206,7 +206,7 @@ static void slow_look(struct alert_rules *r, double now)
     snprintf(a->a.text, sizeof a->a.text,
              "steps take %s for a minute, %s before: costs %.0f %% of the time while it lasts; %s",
              text_time(x, step), text_time(y, before), 100 * (1 - before / step), why);
-    alert_say(r, a);
+    alert_emit(r, a);
 }
 
 /* Rank 0 or another waits for data for more than a hundredth of the last minute. */
@@ -219,7 +219,7 @@ static void data_look(struct alert_rules *r, double now)
     const double share = s.rank.data_s / s.step_s;
     if (a) {
         alert_price(r, a, last->rank.data_s, now);
-        if (share < 0.5 * DATA_SHARE) alert_over(r, a, now);
+        if (share < 0.5 * DATA_SHARE) alert_end(r, a, now);
         return;
     }
     if (r->left == 0 || s.steps < 3 || !(share > DATA_SHARE)) return;
@@ -231,7 +231,7 @@ static void data_look(struct alert_rules *r, double now)
              "shards where "
              "they are read faster",
              alert_who(r, 0, who), text_time(x, s.rank.data_s), 100 * share);
-    alert_say(r, a);
+    alert_emit(r, a);
 }
 
 static void bucket_close(struct alert_rules *r, double now)
@@ -275,7 +275,7 @@ void alert_slow_step(struct alert_rules *r, const struct alert_step *s)
     struct alert_active *stalled = alert_find(r, "stall", "");
     if (stalled) {
         alert_price(r, stalled, s->step_s - step_now(r, NULL), s->time);
-        alert_over(r, stalled, s->time);
+        alert_end(r, stalled, s->time);
     } else
         long_step(r, s);
     if (r->steps == 0) return; /* the first step warms up */
@@ -344,5 +344,5 @@ void alert_slow_look(struct alert_rules *r, double now, enum alert_work work)
     a->begin_s = r->since_s;
     alert_price(r, a, silent - usual, now);
     stall_sentence(r, &a->a, silent, usual, work);
-    alert_say(r, a);
+    alert_emit(r, a);
 }

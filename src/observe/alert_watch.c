@@ -182,7 +182,7 @@ status alert_watch_open(struct alert_watch **out, const struct alert_options *o)
     const size_t ranks = (size_t)o->rules.ranks;
     struct alert_watch *w = calloc(1, sizeof *w);
     *out = NULL;
-    if (w == NULL) return FAIL(STATUS_FIT, "no memory to look for alerts");
+    if (w == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to look for alerts");
     w->o = *o;
     snprintf(w->run_dir, sizeof w->run_dir, "%s", o->run_dir);
     snprintf(w->run_name, sizeof w->run_name, "%s", o->run_name);
@@ -197,7 +197,7 @@ status alert_watch_open(struct alert_watch **out, const struct alert_options *o)
     snprintf(path, sizeof path, "%s/alerts.jsonl", w->run_dir);
     status st = w->hosts && w->steps && w->ranks && w->step_ranks
                     ? sink_open(&w->sink, path, SINK_APPEND)
-                    : FAIL(STATUS_FIT, "no memory to look for alerts");
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory to look for alerts");
     if (st == STATUS_OK) {
         struct alert_setup rules = o->rules;
         rules.emit = emit;

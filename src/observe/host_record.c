@@ -315,7 +315,7 @@ status host_record_start(struct host_record **out, const char *run_dir, double e
 {
     char host[128] = "", path[1200];
     struct host_record *h = *out = calloc(1, sizeof *h);
-    if (h == NULL) return FAIL(STATUS_FIT, "no memory for the host's record");
+    if (h == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the host's record");
     gethostname(host, sizeof host - 1);
     snprintf(h->run_dir, sizeof h->run_dir, "%s", run_dir);
     snprintf(path, sizeof path, "%s/gpu-%s.jsonl", run_dir, host);

@@ -190,7 +190,7 @@ status kernels_open_source(const struct kernel_source *source)
     CHECK(kernels.source == NULL, "device times are recorded already");
     if (source == NULL) return FAIL(STATUS_DEVICE, "no device times: this ingot was built without CUDA");
     kernels.sum = calloc(1, sizeof *kernels.sum);
-    if (kernels.sum == NULL) return FAIL(STATUS_FIT, "no memory for device times");
+    if (kernels.sum == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for device times");
     kernels.source = source;
     status st = source->open();
     if (st != STATUS_OK) {

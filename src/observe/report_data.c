@@ -181,7 +181,7 @@ static bool read_metrics(struct report_data *d, const char *path, int64_t tail_b
     bool there;
     status st = io_exists(path, &there);
     if (there) st = io_open(path, LINKS_FOLLOW, &fd, &bytes);
-    MEMORY_CHECK(st != STATUS_FIT, "%s", status_message());
+    MEMORY_CHECK(st != STATUS_OUT_OF_MEMORY, "%s", status_message());
     if (st != STATUS_OK) log_warn("%s", status_message());
     if (st != STATUS_OK || !there) return false;
     FILE *in = fdopen(fd, "re");
@@ -230,7 +230,7 @@ static char *small_file(const char *run_dir, const char *name)
     snprintf(path, sizeof path, "%s/%s", run_dir, name);
     status st = io_exists(path, &there);
     if (there) st = io_read_file(path, SMALL_FILE_BYTES, &data, &bytes);
-    MEMORY_CHECK(st != STATUS_FIT, "%s", status_message());
+    MEMORY_CHECK(st != STATUS_OUT_OF_MEMORY, "%s", status_message());
     if (st != STATUS_OK) log_warn("%s", status_message());
     if (data == NULL) return NULL;
     char *clean = utf8_clean(data, bytes);

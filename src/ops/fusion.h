@@ -20,5 +20,5 @@ static inline bool fusion_rope_fwd(int64_t rows, int64_t k) { return rows >= FUS
 /* Attention's backward rotates dq and dk for heads of 64, where one thread holds both elements of a pair. This costs
  * registers in every step; the pass that it saves costs time per row. On one H200, us per layer: 32 x 2048 rows with
  * 16/8 heads 60 of 108, 8 x 4096 with 32/8 heads 80 of 84. */
-static inline bool fusion_rope_bwd(int64_t hd, int64_t length) { return hd == 64 && length <= 2048; }
+static inline bool fusion_rope_bwd(int64_t head_dim, int64_t length) { return head_dim == 64 && length <= 2048; }
 #endif

@@ -219,7 +219,8 @@ status gemm_choice_add(struct gemm_choice_list *list, const struct gemm_choice *
     if (list->count == list->capacity) {
         int capacity = list->capacity ? 2 * list->capacity : 32;
         struct gemm_choice *items = realloc(list->items, (size_t)capacity * sizeof *items);
-        if (items == NULL) return FAIL(STATUS_FIT, "no memory for %d choices of algorithms", capacity);
+        if (items == NULL)
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d choices of algorithms", capacity);
         list->items = items;
         list->capacity = capacity;
     }

@@ -78,7 +78,7 @@ struct rotation {
 };
 struct epilogue_rope {
     struct rotation rotation;
-    int64_t heads, heads_kv, hd;    /* n = (heads + 2 heads_kv) hd: q, k, v; all of q and k is rotated */
+    int64_t heads, heads_kv, head_dim; /* n = (heads + 2 heads_kv) hd: q, k, v; all of q and k is rotated */
 };
 struct epilogue {
     enum epilogue_kind kind;
@@ -233,7 +233,7 @@ struct rope_fwd_args {
     const void *cos, *sin;      /* [pos_count, half] A */
     const void *qw, *kw;        /* [hd] dt, both or none; NULL: no QK-norm */
     void *rstd;                 /* [rows, heads + heads_kv] A, with QK-norm; NULL: not saved */
-    int64_t rows, heads, heads_kv, hd, half, pos_count;
+    int64_t rows, heads, heads_kv, head_dim, half, pos_count;
     double eps, shift;
     dtype dt;
 };
@@ -248,7 +248,7 @@ struct rope_bwd_args {
     const int32_t *positions;
     const void *cos, *sin, *qw, *kw, *rstd;
     void *dqw, *dkw;            /* [hd] A, +=; NULL without QK-norm */
-    int64_t rows, heads, heads_kv, hd, half, pos_count;
+    int64_t rows, heads, heads_kv, head_dim, half, pos_count;
     double shift;
     dtype dt;
 };
@@ -280,7 +280,7 @@ struct attn_fwd_args {
     int64_t keys;                       /* with cp_docs, on a GPU: number of rows of k and v */
     bool more;                          /* with cp_docs, CPU only: o and lse already hold partial attention over other
                                            keys; the new result is merged into them */
-    int64_t docs, rows, heads, heads_kv, hd, hd_v, window;
+    int64_t docs, rows, heads, heads_kv, head_dim, head_dim_v, window;
     int64_t len_max;                    /* upper bound of document lengths; if docs * len_max == rows, all lengths
                                            are equal */
     double scale;
@@ -299,7 +299,7 @@ struct attn_bwd_args {
                                                0 for keys that no query attends to */
     int64_t keys;
     bool more;                              /* with cp_docs, CPU only: dq, dk, dv += */
-    int64_t docs, rows, heads, heads_kv, hd, hd_v, window, len_max;
+    int64_t docs, rows, heads, heads_kv, head_dim, head_dim_v, window, len_max;
     double scale;
     void *scratch;                          /* attn_scratch(ATTN_BWD) bytes for a shape at least as large as this
                                                call's */
@@ -313,7 +313,7 @@ struct attn_bwd_args {
 enum attn_pass { ATTN_FWD, ATTN_BWD };
 enum { HEAD_CUDA_MAX = 576 };   /* largest head on a GPU: DeepSeek's compressed latent cache has 512 + 64 */
 struct attn_shape {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window;
+    int64_t rows, docs, len_max, heads, heads_kv, head_dim, head_dim_v, window;
     dtype dt;
     int64_t keys;               /* with cp_docs: number of rows of k and v; else 0 */
 };
@@ -328,7 +328,7 @@ struct attn_decode_args {
     int64_t q_stride;                       /* elements from sequence to sequence; 0: heads hd */
     int64_t k_stride, v_stride;             /* elements from cache row to cache row */
     const int32_t *lengths;                 /* [batch] */
-    int64_t batch, capacity, heads, heads_kv, hd, hd_v, window;
+    int64_t batch, capacity, heads, heads_kv, head_dim, head_dim_v, window;
     double scale;
     dtype dt;
 };

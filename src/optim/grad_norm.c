@@ -1,7 +1,7 @@
 #include "optim/grad_norm.h"
 #include "dev/dev.h"
 
-void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l)
+void grad_norm_layout(struct grad_norm *q, const struct grad_norm_layout *l)
 {
     static const struct mesh_shape one = {.pp = 1, .dp = 1, .tp = 1, .chunks = 1, .shard = 1};
     const struct params *p = l->params;

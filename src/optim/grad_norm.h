@@ -20,14 +20,14 @@ struct grad_norm {
     double *all;                /* [count] sums of squares of all chunks */
     void *scratch;
 };
-/* Allocates the buffers, from counting or real arenas, after optim_lay and sparse_grad_lay. */
-struct grad_norm_lay {
+/* Allocates the buffers, from counting or real arenas, after optim_layout and sparse_grad_layout. */
+struct grad_norm_layout {
     const struct params *params;
     const struct sparse_grad *sparse_grad;
     const struct mesh *mesh;
     struct arena *arena;
 };
-void grad_norm_lay(struct grad_norm *q, const struct grad_norm_lay *l);
+void grad_norm_layout(struct grad_norm *q, const struct grad_norm_layout *l);
 /* Computes *sum on every rank, from `own` of all ranks; *sum is in the same memory as `own`. A GPU adds in an order of
  * its own, which does not depend on the mesh either. */
 status grad_norm_sum(const struct grad_norm *q, const struct params *p, const struct ops *ops, double *sum,

@@ -57,7 +57,7 @@ static status list_matrices(struct params *p, int64_t count)
     p->muon_count = 0;
     if (all == NULL || p->muon_matrices == NULL) {
         free(all);
-        return FAIL(STATUS_FIT, "no memory for the list of %lld matrices", (long long)count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of %lld matrices", (long long)count);
     }
     int64_t n = 0;
     p->muon_expert_count = 0;
@@ -231,7 +231,7 @@ size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_rank
     return work_at(NULL, most, dt, by).bytes;
 }
 
-void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a)
+void muon_layout(struct params *p, const struct mesh *mesh, struct arena *a)
 {
     const struct muon_most most = muon_most(p);
     const struct muon_ranks by = ranks_of(p, mesh);

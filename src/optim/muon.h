@@ -31,7 +31,7 @@
 #include "optim/offload.h"
 #include "parallel/mesh.h"
 
-/* Marks the rows that Muon updates (param.muon), and lists their matrices. Call before params_lay. */
+/* Marks the rows that Muon updates (param.muon), and lists their matrices. Call before params_layout. */
 status muon_claim(struct params *p) WARN_UNUSED;
 /* Number of elements of the largest matrix, and of the largest slab on a tensor-parallel rank; the longest of all
  * matrices' shorter sides. */
@@ -41,7 +41,7 @@ struct muon_most muon_most(const struct params *p);
 struct muon_ranks { int ranks, slices; int64_t piece; };
 size_t muon_bytes(const struct muon_most *most, dtype dt, const struct muon_ranks *by);
 /* Allocates params.work, from counting or real arenas. mesh NULL: one rank. */
-void muon_lay(struct params *p, const struct mesh *mesh, struct arena *a);
+void muon_layout(struct params *p, const struct mesh *mesh, struct arena *a);
 /* The elements of `master` of the k-th matrix that this rank updates. muon_step uses this order. */
 struct muon_span { int64_t master, count; };
 struct muon_span muon_span(const struct params *p, int64_t k);

@@ -20,7 +20,7 @@ static size_t array_bytes(const struct offload_array *a, int64_t elements)
     return (size_t)((elements + a->block - 1) / a->block) * a->bytes;
 }
 
-void offload_lay(struct offload *o, const struct params *p, struct arena *a)
+void offload_layout(struct offload *o, const struct params *p, struct arena *a)
 {
     *o = (struct offload){.on = p->host_state};
     if (!o->on) return;
@@ -98,7 +98,7 @@ status offload_cut(struct offload *o, const struct params *p, const struct updat
     free(o->pieces);
     o->piece_count = 0;
     o->pieces = malloc((size_t)(p->chunk_count + steps + 1) * sizeof *o->pieces);
-    if (o->pieces == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's pieces");
+    if (o->pieces == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the optimizer's pieces");
     cut_chunks(o, p, table);
     o->step_first = o->piece_count;
     o->piece_count += cut_steps(o, p, o->pieces + o->step_first);

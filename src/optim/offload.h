@@ -57,8 +57,8 @@ struct offload {
     struct event step_begun, uploaded[OFFLOAD_SLOTS], updated[OFFLOAD_SLOTS], downloaded[OFFLOAD_SLOTS];
 };
 
-/* Allocates the slots, from counting or real arenas, after params_lay. Does nothing without host_state. */
-void offload_lay(struct offload *o, const struct params *p, struct arena *a);
+/* Allocates the slots, from counting or real arenas, after params_layout. Does nothing without host_state. */
+void offload_layout(struct offload *o, const struct params *p, struct arena *a);
 /* Cuts params.chunks (a host copy, in ascending order) and Muon's matrices (after muon_claim) into pieces. */
 status offload_cut(struct offload *o, const struct params *p, const struct update_chunk *table) WARN_UNUSED;
 /* Opens the copy streams and events for a step's stream; NULL on the host. */

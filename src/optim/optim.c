@@ -80,7 +80,7 @@ static int64_t pieces(const struct params *p, int index, int64_t from, int64_t t
     return count;
 }
 
-void optim_lay(struct params *p, struct arena *a)
+void optim_layout(struct params *p, struct arena *a)
 {
     p->chunk_count = p->balance_count = p->chunks_model = 0;
     for (int i = 0; i < p->count; i++) {
@@ -177,7 +177,7 @@ status optim_chunks(struct params *p, const struct run_spec *spec, struct offloa
     const int64_t count = p->chunk_count + p->balance_count;
     struct update_chunk *table = malloc((size_t)count * sizeof *table), *c = table;
     int64_t *made = calloc((size_t)p->count, sizeof *made); /* chunks of each row */
-    status st = table && made ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the optimizer's table");
+    status st = table && made ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the optimizer's table");
     struct update_chunk *b = table + p->chunk_count; /* routers follow the chunks */
     for (int i = 0; i < p->count && st == STATUS_OK; i++) {
         const struct param *row = &p->rows[i];

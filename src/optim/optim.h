@@ -12,7 +12,7 @@ int optim_moments(enum optim kind);
 dtype optim_moment_dt(enum optim_state state);
 
 /* Allocates the tables of chunks and of routers (params.chunks, params.balance), from counting or real arenas. */
-void optim_lay(struct params *p, struct arena *a);
+void optim_layout(struct params *p, struct arena *a);
 /* Fills these tables, once. Matrices have weight decay; embeddings, positions and head if optim.decay_embeddings; norms
  * and biases do not; optim.decay_scale and optim.lr_scale change that by group (rates.h). The step zeroes gradients
  * that are not `gemm_overwrites_grad`, unless they overlay activations (params.overlaid). N-gram tables are updated row

@@ -1,6 +1,6 @@
 /* rank_state: the buffers that a rank needs for a training step in addition to parameters and activations.
  *
- * Each member owns buffers in the run's arenas. rank_state_lay() lays out all of them, and is the only function that
+ * Each member owns buffers in the run's arenas. rank_state_layout() lays out all of them, and is the only function that
  * does: the planner calls it with counting arenas, the trainer with real ones. Opening and closing (streams, events)
  * stay with each member. */
 #ifndef INGOT_OPTIM_RANK_STATE_H
@@ -22,7 +22,7 @@ struct rank_state {
     float *kept;                    /* train.verify: the gradient while a micro-batch is computed twice; else NULL */
 };
 
-struct rank_state_lay {
+struct rank_state_layout {
     const struct mesh *mesh;        /* NULL: one rank */
     bool train;                     /* false: weights alone (FSDP units under ZeRO 3) */
     bool muon;                      /* allocate Muon's work area in `scratch`, which forward and backward share */
@@ -30,10 +30,10 @@ struct rank_state_lay {
     int64_t gradient_groups;        /* train.gradient_groups */
     int64_t table_reads;            /* number of n-gram rows that a micro-batch reads */
     int64_t step_micros;            /* number of micro-batches of a step on all data-parallel ranks */
-    int end, stores;                /* passed to zero_lay unchanged, */
+    int end, stores;                /* passed to zero_layout unchanged, */
     bool embedding_resident;        /* as is this one */
     struct arena *param, *grad, *optim, *scratch;
 };
 /* Lays out everything, after the parameters and before the activations; also the optimizer's tables in `p`. */
-void rank_state_lay(struct rank_state *s, struct params *p, const struct rank_state_lay *l);
+void rank_state_layout(struct rank_state *s, struct params *p, const struct rank_state_layout *l);
 #endif

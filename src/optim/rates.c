@@ -113,7 +113,7 @@ status rates_runs(struct params *p, const int64_t *pieces)
     free(p->runs);
     p->run_count = 0;
     p->runs = calloc((size_t)p->count + 1, sizeof *p->runs);
-    if (p->runs == NULL) return FAIL(STATUS_FIT, "no memory for the optimizer's runs of chunks");
+    if (p->runs == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the optimizer's runs of chunks");
     for (int i = 0; i < p->count; i++) {
         const struct param *row = &p->rows[i];
         struct update_run *last = p->runs + p->run_count - 1;

@@ -9,7 +9,7 @@
 bool saved_state_mine(const struct mesh *mesh);
 /* Elements of its master weights: all, where the weights are their own masters and every rank has them. */
 int64_t saved_state_masters(const struct params *p);
-/* Bytes of an arena with all of it; 0: it saves nothing. After params_lay. */
+/* Bytes of an arena with all of it; 0: it saves nothing. After params_layout. */
 size_t saved_state_bytes(const struct params *p, const struct mesh *mesh);
 
 /* Ranks of one host share the memory of their copies: a mark per rank, then the copies, each in whole pages. */

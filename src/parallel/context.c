@@ -33,8 +33,8 @@ status context_open(struct context *c, const struct context_shape *shape)
     c->columns = calloc(micros * (size_t)columns_count(shape), sizeof *c->columns);
     if (c->micro && c->more && c->docs && c->ring && c->columns) return STATUS_OK;
     context_close(c);
-    return FAIL(STATUS_FIT, "no memory for %d micro-batches of %lld tokens of this rank", shape->micro_count,
-                (long long)shape->rows);
+    return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d micro-batches of %lld tokens of this rank",
+                shape->micro_count, (long long)shape->rows);
 }
 
 void context_close(struct context *c)

@@ -21,13 +21,14 @@ struct context_batch {
     const struct attn_doc *docs; /* [count] */
     int64_t count;
     int64_t length;              /* T */
-    const struct batch *whole;   /* the whole micro-batch; not owned */
+    const struct batch *full;    /* the whole micro-batch; not owned */
     /* With CONTEXT_RING: [2 ranks]. ring[2 * s + half]: documents whose keys are chunk `half` of rank s, as row indices
      * of that rank. If s is this rank, half 1 has the queries of both chunks with their own chunk's keys, and half 0
      * the second chunk's queries with the first chunk's keys. */
     const struct context_docs *ring;
 };
-static inline const struct batch *context_whole(const struct batch *b) { return b->context ? b->context->whole : b; }
+static inline const struct batch *context_full_batch(const struct batch *b) { return b->context ? b->context->full
+                                                                                                : b; }
 
 struct context_shape {
     int rank, ranks;
@@ -61,7 +62,7 @@ static inline bool context_sees(int q, int k, int64_t chunk, int64_t window)
 /* Whether any rank attends to a key of the rank that is `step` before it on the ring. */
 bool context_step_needed(int ranks, int step, int64_t chunk, int64_t window);
 
-/* Allocates the arrays; nothing for one rank. STATUS_FIT if memory is short. */
+/* Allocates the arrays; nothing for one rank. STATUS_OUT_OF_MEMORY if memory is short. */
 status context_open(struct context *c, const struct context_shape *shape) WARN_UNUSED;
 void context_close(struct context *c);
 /* This rank's parts of `count` micro-batches, valid until the next call; with one rank `micro` itself. */

@@ -3,7 +3,7 @@
  * A block allocates from two arenas; the planner counts both with the same code:
  *   act       what backward reads: one set per layer, in use from forward to backward
  *   scratch   what one block needs while it runs. All layers reuse the same memory: the decoder releases the arena
- *             after each layer's X_lay
+ *             after each layer's X_layout
  *
  * The recompute policy (activation checkpointing) decides for each saved activation which of the two it is allocated
  * from. */
@@ -40,9 +40,10 @@ struct exec {
  * dst = residual + output, rounded once. */
 struct branch_dst { struct tensor dst, residual; };
 
-enum lay_mode { LAY_TRAIN, LAY_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved for backward */
+enum layout_mode { LAYOUT_TRAIN, LAYOUT_FORWARD }; /* FORWARD: evaluation and generation; nothing is saved for
+                                                      backward */
 
-struct lay {
+struct layout {
     int64_t n;                  /* number of tokens of a micro-batch on this rank */
     int tp_size;                /* number of sequence-parallel ranks (0: one): each has n / tp_size rows of the residual
                                    stream */
@@ -57,7 +58,7 @@ struct lay {
      * the codes of dout, which all layers share */
     bool codes_y, codes_dout;
     void *dout_codes, *dout_codes_t;
-    enum lay_mode mode;
+    enum layout_mode mode;
     bool sparse;                /* params.sparse */
     bool z_loss;                /* train.z_loss is not 0: z_sum gets its terms */
     enum recompute recompute;
@@ -68,8 +69,8 @@ struct lay {
 };
 
 /* The arena of a saved activation. `cheapest` is the cheapest recompute policy that recomputes it. */
-static inline struct arena *lay_place(const struct lay *l, enum recompute cheapest)
+static inline struct arena *layout_arena(const struct layout *l, enum recompute cheapest)
 {
-    return l->mode == LAY_TRAIN && l->recompute < cheapest ? l->act : l->scratch;
+    return l->mode == LAYOUT_TRAIN && l->recompute < cheapest ? l->act : l->scratch;
 }
 #endif

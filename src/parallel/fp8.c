@@ -135,7 +135,7 @@ status fp8_claim(struct params *p, const char *exclude)
     p->fp8.use = calloc((size_t)p->count, sizeof *p->fp8.use);
     p->fp8.row = calloc((size_t)p->count, sizeof *p->fp8.row);
     if (p->fp8.use == NULL || p->fp8.row == NULL)
-        return FAIL(STATUS_FIT, "no memory for the list of FP8 linears");
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of FP8 linears");
     for (int i = 0; i < p->count; i++) {
         if (!may_read_codes(p, &p->rows[i]) || excluded(exclude, p->rows[i].name)) continue;
         if (kept(p, p->rows[i].name)) continue;
@@ -150,7 +150,7 @@ status fp8_claim(struct params *p, const char *exclude)
     return STATUS_OK;
 }
 
-void current_lay(struct params *p, int64_t rows, struct arena *a)
+void current_layout(struct params *p, int64_t rows, struct arena *a)
 {
     struct current_linears *c = &p->current;
     for (int i = 0; i < p->count; i++) {
@@ -165,7 +165,7 @@ void current_lay(struct params *p, int64_t rows, struct arena *a)
     c->scale = arena_take(a, 12 * sizeof *c->scale, "scales of two tensors");
 }
 
-void fp8_lay(struct params *p, int ranks, struct arena *a)
+void fp8_layout(struct params *p, int ranks, struct arena *a)
 {
     struct fp8_linears *f = &p->fp8;
     const size_t one = (size_t)f->count * sizeof(float), all = FP8_TENSORS * one;
@@ -386,8 +386,9 @@ status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin)
     if (f->count == 0) return STATUS_OK;
     float *history = malloc(2 * (size_t)f->count * FP8_HISTORY * sizeof *history),
           *scales = calloc(SCALE_FLOATS * (size_t)f->count, sizeof *scales);
-    status st = history && scales ? restore_scales(r, history, scales, margin)
-                                  : FAIL(STATUS_FIT, "no memory for the scales of %d linears", f->count);
+    status st = history && scales
+                    ? restore_scales(r, history, scales, margin)
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the scales of %d linears", f->count);
     free(history);
     free(scales);
     TRY(st);

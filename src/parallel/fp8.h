@@ -1,6 +1,6 @@
 /* fp8: which linears of a model read FP8 codes, and their scales from step to step (params.fp8, tensor/fp8_linears.h).
  *
- *   before the first step    fp8_claim, fp8_lay; fp8_begin computes scales of norm outputs and codes of weights
+ *   before the first step    fp8_claim, fp8_layout; fp8_begin computes scales of norm outputs and codes of weights
  *   in a step                the ops that write codes record the amax of their tensors (ops/ops_fp8.h)
  *   after the update         fp8_end takes amax over all ranks and computes the next step's scales; derived_refresh
  *                            computes the codes of weights
@@ -19,9 +19,9 @@
  * whose width FP8 GEMMs do not support, or a pattern that matches nothing. */
 status fp8_claim(struct params *p, const char *exclude) WARN_UNUSED;
 /* Allocates the arrays on the device. `ranks`: number of ranks of the run. */
-void fp8_lay(struct params *p, int ranks, struct arena *a);
+void fp8_layout(struct params *p, int ranks, struct arena *a);
 /* RECIPE_CURRENT: allocates the operands of one GEMM, of at most `rows` rows. */
-void current_lay(struct params *p, int64_t rows, struct arena *a);
+void current_layout(struct params *p, int64_t rows, struct arena *a);
 /* Computes the scales from history, norm weights and weights, and the codes of weights. Call it before the first step
  * of a run, and whenever weights are replaced from outside. */
 status fp8_begin(const struct exec *r, const struct mesh *mesh, int margin) WARN_UNUSED;

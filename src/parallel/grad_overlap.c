@@ -14,12 +14,12 @@ static status sum(struct grad_overlap *b, int unit)
 {
     const struct param_unit *u = &b->params->units[unit];
     const struct grad_reduce_part part = {.begin = u->begin, .count = u->count};
-    if (b->summed[unit] || !u->is_local || params_sparse(b->params, unit)) return STATUS_OK;
-    b->summed[unit] = true;
+    if (b->reduced[unit] || !u->is_local || params_sparse(b->params, unit)) return STATUS_OK;
+    b->reduced[unit] = true;
     dev_stream s = b->side_stream->main;
-    TRY(grad_reduce_fold_part(b->grad_reduce, b->group, &part,
-                              &(struct grad_reduce_sums){.grad = b->sums->grad}, b->ops,
-                              b->side_stream->main));
+    TRY(grad_reduce_accumulate_part(b->grad_reduce, b->group, &part,
+                                    &(struct grad_reduce_sums){.grad = b->sums->grad}, b->ops,
+                                    b->side_stream->main));
     TRY(unit > 0 ? side_stream_fork(b->side_stream, &s) : side_stream_join(b->side_stream));
     return grad_reduce_unit(b->grad_reduce, b->params, unit, s);
 }
@@ -36,8 +36,8 @@ status grad_overlap_open(struct grad_overlap *b, const struct grad_overlap_args 
     if (a->side_stream->main == NULL || mesh == NULL || mesh->dp == NULL || mesh->tp || mesh->cp ||
         mesh->ep || mesh->pp || a->params->zero >= 2 || a->segments > 1)
         return STATUS_OK;
-    b->summed = calloc((size_t)a->params->unit_count, sizeof *b->summed);
-    if (b->summed == NULL) return FAIL(STATUS_FIT, "no memory for the list of units");
+    b->reduced = calloc((size_t)a->params->unit_count, sizeof *b->reduced);
+    if (b->reduced == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of units");
     b->hooks = (struct unit_hooks){.ctx = b, .unshard = enter, .reshard = leave};
     b->outer = a->params->hooks;
     b->grad_reduce = a->grad_reduce;
@@ -46,14 +46,14 @@ status grad_overlap_open(struct grad_overlap *b, const struct grad_overlap_args 
 
 void grad_overlap_close(struct grad_overlap *b)
 {
-    free(b->summed);
+    free(b->reduced);
     *b = (struct grad_overlap){0};
 }
 
 void grad_overlap_begin(struct grad_overlap *b, const struct grad_reduce_sums *sums)
 {
     if (b->grad_reduce == NULL) return;
-    memset(b->summed, 0, (size_t)b->params->unit_count * sizeof *b->summed);
+    memset(b->reduced, 0, (size_t)b->params->unit_count * sizeof *b->reduced);
     b->sums = sums;
     b->group = b->grad_reduce->groups - 1;
     b->params->hooks = &b->hooks;

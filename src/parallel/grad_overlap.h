@@ -20,8 +20,8 @@ struct grad_overlap {
     struct unit_hooks hooks;    /* installed during the last micro-batch */
     const struct unit_hooks *outer; /* installed at other times */
     const struct grad_reduce_sums *sums;
-    int group;                  /* the last group, numbered as in grad_reduce_fold */
-    bool *summed;               /* [unit_count]: the unit's all-reduce was queued; owned */
+    int group;                  /* the last group, numbered as in grad_reduce_accumulate */
+    bool *reduced;              /* [unit_count]: the unit's all-reduce was queued; owned */
 };
 /* Disables overlap, and owns nothing, in three cases: on the host; where the backward has collectives of its own
  * (tensor, context, expert, pipeline, ZeRO 2 and 3); and with several segments, because a unit is complete only after

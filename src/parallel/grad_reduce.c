@@ -56,8 +56,8 @@ static size_t scratch_bytes(const struct mesh *mesh, const struct params *p)
     return most;
 }
 
-void grad_reduce_lay(struct grad_reduce *s, const struct mesh *mesh, int64_t groups, const struct params *p,
-                     struct arena *a)
+void grad_reduce_layout(struct grad_reduce *s, const struct mesh *mesh, int64_t groups,
+                        const struct params *p, struct arena *a)
 {
     const int ranks = mesh ? mesh->shape.dp : 1;
     *s = (struct grad_reduce){
@@ -103,8 +103,9 @@ static status fold(const struct grad_reduce *s, int level, enum accumulate_what 
                                 stream);
 }
 
-status grad_reduce_fold_part(const struct grad_reduce *s, int k, const struct grad_reduce_part *part,
-                             const struct grad_reduce_sums *sums, const struct ops *ops, dev_stream stream)
+status grad_reduce_accumulate_part(const struct grad_reduce *s, int k, const struct grad_reduce_part *part,
+                                   const struct grad_reduce_sums *sums, const struct ops *ops,
+                                   dev_stream stream)
 {
     const int tree = k >> s->levels, in_tree = k - (tree << s->levels);
     int level = 0;
@@ -114,10 +115,11 @@ status grad_reduce_fold_part(const struct grad_reduce *s, int k, const struct gr
     return last ? STATUS_OK : fold(s, level, TREE_KEEP, part, sums, ops, stream);
 }
 
-status grad_reduce_fold(const struct grad_reduce *s, int k, const struct grad_reduce_sums *sums,
-                        const struct ops *ops, dev_stream stream)
+status grad_reduce_accumulate(const struct grad_reduce *s, int k, const struct grad_reduce_sums *sums,
+                              const struct ops *ops, dev_stream stream)
 {
-    return grad_reduce_fold_part(s, k, &(struct grad_reduce_part){.count = s->total}, sums, ops, stream);
+    return grad_reduce_accumulate_part(s, k, &(struct grad_reduce_part){.count = s->total}, sums, ops,
+                                       stream);
 }
 
 /* Gradients that accumulate must be zero before the next step. The optimizer zeroes this rank's shard; this, the rest. */

@@ -5,7 +5,7 @@
  *   - The micro-batches of a step form G groups. Micro-batch i belongs to group i mod G.
  *   - A group adds its micro-batches in order.
  *   - Groups are added as a tree: the even groups (by the same rule) plus the odd groups (by the same rule).
- *   - Rank r of R holds the groups that are r modulo R. It computes its part of the tree (grad_reduce_fold);
+ *   - Rank r of R holds the groups that are r modulo R. It computes its part of the tree (grad_reduce_accumulate);
  *     comm_all_reduce computes the rest.
  *
  * Context-parallel ranks work on the same groups; their sums are a part of the tree over dp x cp ranks.
@@ -46,8 +46,8 @@ status grad_reduce_check(int64_t groups, int64_t micro_count, int ranks, enum gr
 /* Number of gradients that a rank with so many groups must buffer. */
 int grad_reduce_pending(int64_t groups);
 /* Allocates the buffers, from counting or real arenas, for checked numbers. */
-void grad_reduce_lay(struct grad_reduce *s, const struct mesh *mesh, int64_t groups, const struct params *p,
-                     struct arena *a);
+void grad_reduce_layout(struct grad_reduce *s, const struct mesh *mesh, int64_t groups, const struct params *p,
+                        struct arena *a);
 
 /* The k-th group to compute: micro-batches grad_reduce_group(s, k), + groups, + 2 groups, ... of this rank. */
 int grad_reduce_group(const struct grad_reduce *s, int k);
@@ -57,13 +57,14 @@ struct grad_reduce_sums {
 };
 /* Call after the k-th group: adds its sums to the tree, and sets them to zero; after the last group it sets them to
  * this rank's totals. */
-status grad_reduce_fold(const struct grad_reduce *s, int k, const struct grad_reduce_sums *sums, const struct ops *ops,
-                        dev_stream stream) WARN_UNUSED;
+status grad_reduce_accumulate(const struct grad_reduce *s, int k, const struct grad_reduce_sums *sums,
+                              const struct ops *ops, dev_stream stream) WARN_UNUSED;
 /* The same for `count` elements of the gradient from `begin` on, and for the losses unless sums->losses is NULL: for
  * parts of a model whose groups end at different times. */
 struct grad_reduce_part { int64_t begin, count; };
-status grad_reduce_fold_part(const struct grad_reduce *s, int k, const struct grad_reduce_part *part,
-                             const struct grad_reduce_sums *sums, const struct ops *ops, dev_stream stream) WARN_UNUSED;
+status grad_reduce_accumulate_part(const struct grad_reduce *s, int k, const struct grad_reduce_part *part,
+                                   const struct grad_reduce_sums *sums, const struct ops *ops,
+                                   dev_stream stream) WARN_UNUSED;
 /* All-reduces the gradient of a unit over the dp x cp ranks. Under ZeRO: reduce-scatters it, so each rank gets
  * its shard. */
 status grad_reduce_unit(const struct grad_reduce *s, const struct params *p, int unit, dev_stream stream) WARN_UNUSED;

@@ -48,7 +48,7 @@ status pipeline_order_make(struct pipeline_order *o, const struct pipeline_sched
     o->seconds = malloc(stages * PIPELINE_PASSES * sizeof *o->seconds);
     status st = STATUS_OK;
     if (!equal || !m.at[0] || !m.at[1] || !o->actions || !o->ended || !o->seconds)
-        st = FAIL(STATUS_FIT, "no memory for the order of %d actions of a pipeline", o->most);
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the order of %d actions of a pipeline", o->most);
     if (st != STATUS_OK) goto out;
     for (size_t i = 0; i < stages; i++) equal[i] = (struct pipeline_stage_time){1, 1, 1};
     struct pipeline_simulated walked;

@@ -88,7 +88,7 @@ status pipeline_schedule_build(struct pipeline_schedule *s, enum pipeline_kind k
         struct pipeline_rank *r = &s->rank[i];
         r->actions = calloc((size_t)micros * (size_t)chunks * 3, sizeof *r->actions);
         if (r->actions == NULL)
-            return FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", micros);
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the schedule of %d micro-batches", micros);
         switch (kind) {
         case PIPELINE_GPIPE: order_gpipe(s, r); break;
         case PIPELINE_1F1B:
@@ -192,7 +192,7 @@ status pipeline_schedule_check(struct pipeline_schedule *s)
         pools[k].of = malloc(passes * sizeof *pools[k].of);
         pools[k].used = malloc(passes * sizeof *pools[k].used);
         if (!p || !pools[k].of || !pools[k].used)
-            st = FAIL(STATUS_FIT, "no memory for the schedule of %d micro-batches", s->micros);
+            st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the schedule of %d micro-batches", s->micros);
     }
     for (int i = 0; i < s->ranks && st == STATUS_OK; i++) {
         memset(p, 0, (size_t)s->chunks * sizeof *p);

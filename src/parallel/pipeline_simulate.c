@@ -178,7 +178,8 @@ status pipeline_simulate(const struct pipeline_schedule *s, const struct pipelin
     const size_t per_mailbox = (size_t)s->micros * (size_t)s->chunks;
     struct walk *w = calloc(1, sizeof *w);
     struct message *messages = calloc(per_mailbox * (size_t)s->ranks * DIRECTIONS, sizeof *messages);
-    status st = w && messages ? STATUS_OK : FAIL(STATUS_FIT, "no memory to walk through a schedule");
+    status st =
+        w && messages ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory to walk through a schedule");
     if (st != STATUS_OK) goto out;
     w->s = s, w->a = a;
     for (int r = 0; r < s->ranks; r++)
@@ -201,7 +202,7 @@ status pipeline_schedule_depth(const struct pipeline_schedule *s, int *depth)
     const int stages = s->ranks * s->chunks;
     struct pipeline_stage_time *equal = calloc((size_t)stages, sizeof *equal);
     struct pipeline_simulated walked;
-    if (equal == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d stages", stages);
+    if (equal == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the times of %d stages", stages);
     for (int i = 0; i < stages; i++) equal[i] = (struct pipeline_stage_time){1, 1, 1};
     status st = pipeline_simulate(s, &(struct pipeline_simulate_args){.stages = equal}, &walked);
     if (st == STATUS_OK) *depth = walked.unread + 1;

@@ -16,7 +16,7 @@ static struct table table_of(const struct params *p, int row, int64_t reads)
         .row = row, .width = shape[1], .slots = slots, .chunk_count = chunk_count_of(slots * shape[1])};
 }
 
-void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l)
+void sparse_grad_layout(struct sparse_grad *t, const struct sparse_grad_layout *l)
 {
     const struct params *p = l->params;
     const int64_t parts = l->micros * (l->mesh ? mesh_cp(&l->mesh->shape) : 1), reads = parts * l->reads;
@@ -56,7 +56,7 @@ status sparse_grad_open(struct sparse_grad *t, dev_stream s)
 {
     if (t->count == 0) return STATUS_OK;
     struct update_chunk *chunks = calloc((size_t)t->chunk_count, sizeof *chunks);
-    if (chunks == NULL) return FAIL(STATUS_FIT, "no memory for the chunks of sparse gradients");
+    if (chunks == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the chunks of sparse gradients");
     int64_t elements = 0;
     for (int i = 0; i < t->count; i++) {
         const struct table *one = &t->list[i];

@@ -40,14 +40,14 @@ struct sparse_grad {
     int64_t chunk_count, chunks_model; /* number of chunks: on this rank; in the whole model */
 };
 
-/* Allocates the buffers, from counting or real arenas, after params_lay. Does nothing unless params.sparse. */
-struct sparse_grad_lay {
+/* Allocates the buffers, from counting or real arenas, after params_layout. Does nothing unless params.sparse. */
+struct sparse_grad_layout {
     const struct mesh *mesh;
     const struct params *params;
     int64_t reads, micros;
     struct arena *grad, *optim;
 };
-void sparse_grad_lay(struct sparse_grad *t, const struct sparse_grad_lay *l);
+void sparse_grad_layout(struct sparse_grad *t, const struct sparse_grad_layout *l);
 /* Call before the first step: fills `chunks`, zeroes the sums. */
 status sparse_grad_open(struct sparse_grad *t, dev_stream s) WARN_UNUSED;
 

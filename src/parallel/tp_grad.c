@@ -14,7 +14,7 @@ static struct param_local_range summed(const struct params *p, int row)
     return held;
 }
 
-void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a)
+void tp_grad_layout(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a)
 {
     *s = (struct tp_grad){0};
     if (mesh == NULL || mesh->shape.tp == 1) return;

@@ -20,8 +20,8 @@ struct tp_grad {
     float *flat;        /* [count] these elements, contiguous */
     void *scratch;
 };
-/* Allocates the buffers, from counting or real arenas, after params_lay. mesh NULL: one rank. */
-void tp_grad_lay(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a);
+/* Allocates the buffers, from counting or real arenas, after params_layout. mesh NULL: one rank. */
+void tp_grad_layout(struct tp_grad *s, const struct params *p, const struct mesh *mesh, struct arena *a);
 /* Bytes of the buffers for `count` elements. */
 static inline size_t tp_grad_bytes(int ranks, int64_t count)
 {

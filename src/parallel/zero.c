@@ -48,7 +48,7 @@ static int64_t kept_before(const struct params *p, int unit)
     return count;
 }
 
-void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
+void zero_layout(struct zero *z, struct params *p, const struct zero_layout *l)
 {
     int64_t counts[ZERO_SLOTS] = {0};
     *z = (struct zero){
@@ -72,8 +72,9 @@ void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l)
             z->grads.slot[s].data = arena_take(l->grad, n * sizeof(float), "gradients of a unit");
     }
     if (l->train && l->stores > 0)
-        z->kept = arena_take(l->grad, (size_t)(l->stores * kept_before(p, l->end)) * sizeof *z->kept,
-                             "gradients of halves");
+        z->saved_grads =
+            arena_take(l->grad, (size_t)(l->stores * kept_before(p, l->end)) * sizeof *z->saved_grads,
+                       "gradients of halves");
 }
 
 /* No overlap where tensor, context, expert or pipeline parallelism has collectives on the step's stream. */
@@ -270,7 +271,7 @@ enum move { SAVE, RESTORE };
 static status move_kept(const struct zero *z, int unit, enum move what)
 {
     const struct params *p = z->params;
-    float *kept = z->kept + z->store * kept_before(p, z->end) + kept_before(p, unit);
+    float *kept = z->saved_grads + z->store * kept_before(p, z->end) + kept_before(p, unit);
     for (int i = p->units[unit].first; i < p->units[unit].last; i++) {
         const size_t bytes = (size_t)p->rows[i].count * sizeof *kept;
         float *grad = params_grad(p, i);
@@ -324,8 +325,8 @@ static status reduce_unit(struct zero *z, int unit, struct zero_slot *slot)
     dev_stream s = z->side_stream->main;
     TRY(last ? join(z) : collective_stream(z, &s));
     TRY(grad_reduce_unit(z->grad_reduce, p, unit, s));
-    TRY(grad_reduce_fold_part(z->grad_reduce, z->group, &part, &(struct grad_reduce_sums){.grad = p->grad},
-                              z->ops, s));
+    TRY(grad_reduce_accumulate_part(z->grad_reduce, z->group, &part,
+                                    &(struct grad_reduce_sums){.grad = p->grad}, z->ops, s));
     return record(z, &slot->done, &slot->busy);
 }
 
@@ -357,8 +358,8 @@ status zero_reduce_losses(struct zero *z, double *losses)
     dev_stream s;
     TRY(collective_stream(z, &s));
     TRY(grad_reduce_losses(z->grad_reduce, losses, s));
-    TRY(grad_reduce_fold_part(z->grad_reduce, z->group, &none, &(struct grad_reduce_sums){.losses = losses},
-                              z->ops, s));
+    TRY(grad_reduce_accumulate_part(z->grad_reduce, z->group, &none,
+                                    &(struct grad_reduce_sums){.losses = losses}, z->ops, s));
     return record(z, &z->losses_done, &z->losses_busy);
 }
 

@@ -59,10 +59,10 @@ struct zero {
     bool losses_busy;           /* the side stream sums the losses until losses_done */
     struct event losses_done;
     bool gathering;             /* the all-gathers of new weights were queued during the optimizer step */
-    int group;                  /* under stages 2 and 3: the current group, numbered as in grad_reduce_fold */
+    int group;                  /* under stages 2 and 3: the current group, numbered as in grad_reduce_accumulate */
     enum zero_half half;
     int store;                  /* with INPUTS and WEIGHTS: which of the rank's stores they use */
-    float *kept;                /* [stores][elements]: saved gradients of those parameters of blocks that are not
+    float *saved_grads;         /* [stores][elements]: saved gradients of those parameters of blocks that are not
                                    weights of linears (norms, biases), one copy per store */
     int end;                    /* the unit that follows the blocks */
     bool embedding_resident;    /* embedding and end have a slot each: both are needed at once (tied head, MTP, HRM) */
@@ -71,13 +71,13 @@ struct zero {
 };
 
 /* Allocates the slots, from counting or real arenas, after the parameters. mesh NULL: one rank. */
-struct zero_lay {
+struct zero_layout {
     const struct mesh *mesh;
     struct arena *param, *grad;
     int train, end, stores;
     bool embedding_resident;
 };
-void zero_lay(struct zero *z, struct params *p, const struct zero_lay *l);
+void zero_layout(struct zero *z, struct params *p, const struct zero_layout *l);
 /* Installs the unit hooks: passes of the decoder and of the optimizer then start the collectives of each unit. */
 struct zero_open { const struct grad_reduce *grad_reduce; const struct ops *ops; struct side_stream *side_stream; };
 status zero_open(struct zero *z, const struct zero_open *a) WARN_UNUSED;

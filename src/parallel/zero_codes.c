@@ -70,7 +70,8 @@ status zero_codes_open(const struct zero_codes *c, const struct params *p, dev_s
     const int64_t rows = rows_most(p), ends = 2 * (int64_t)p->fp8.count, most = rows > ends ? rows : ends;
     if (p->fp8.count == 0) return STATUS_OK;
     int32_t *values = malloc((size_t)most * sizeof *values);
-    if (values == NULL) return FAIL(STATUS_FIT, "no memory for the order of %lld rows", (long long)rows);
+    if (values == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the order of %lld rows", (long long)rows);
     for (int64_t i = 0; i < rows; i++) values[i] = (int32_t)i;
     status st = dev_upload(s, c->order, values, (size_t)rows * sizeof *values);
     if (st == STATUS_OK && s) st = dev_sync(s);

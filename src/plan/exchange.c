@@ -34,8 +34,8 @@ static struct widths widths_of(const struct model_spec *m, enum mixer mixer)
 
 static void add_rows(const struct exchange_args *a, const struct axis *cp, double width, struct exchange *x)
 {
-    const double bytes = width * a->tokens * cp->ranks * a->element, sent = traffic_gather_bytes(cp, bytes),
-                 took = traffic_gather_s(cp, bytes);
+    const double bytes = width * a->tokens * cp->ranks * a->element,
+                 sent = traffic_all_gather_bytes(cp, bytes), took = traffic_all_gather_s(cp, bytes);
     add(&x->forward_bytes, &x->forward, 1, sent, took);
     add(&x->backward_bytes, &x->backward, 2, sent, took);
 }
@@ -49,7 +49,7 @@ static void add_heads(const struct exchange_args *a, const struct axis *cp, cons
         const double bytes = widths[i] * each;
         const bool forward = i < 2;
         add(forward ? &x->forward_bytes : &x->backward_bytes, forward ? &x->forward : &x->backward, 1,
-            traffic_gather_bytes(cp, bytes), traffic_exchange_s(a->cluster, cp, bytes, 0));
+            traffic_all_gather_bytes(cp, bytes), traffic_all_to_all_s(a->cluster, cp, bytes, 0));
     }
 }
 
@@ -59,8 +59,8 @@ static void add_values(const struct exchange_args *a, const struct axis *cp, con
 {
     const double bytes = w->to_rows * a->tokens * a->element;
     if (a->recompute == RECOMPUTE_SELECTIVE)
-        add(&x->backward_bytes, &x->backward, 1, traffic_gather_bytes(cp, bytes),
-            traffic_exchange_s(a->cluster, cp, bytes, 0));
+        add(&x->backward_bytes, &x->backward, 1, traffic_all_gather_bytes(cp, bytes),
+            traffic_all_to_all_s(a->cluster, cp, bytes, 0));
 }
 
 static void add_ring(const struct exchange_args *a, const struct axis *cp, int64_t window, double width,
@@ -69,7 +69,7 @@ static void add_ring(const struct exchange_args *a, const struct axis *cp, int64
     const double bytes = width * a->tokens * a->element;
     for (int step = 1; step < cp->ranks; step++) {
         if (!context_step_needed(cp->ranks, step, a->sequence / (2 * cp->ranks), window)) continue;
-        const double took = traffic_shift_s(a->cluster, cp, step, bytes);
+        const double took = traffic_ring_shift_s(a->cluster, cp, step, bytes);
         add(&x->forward_bytes, &x->forward, 1, bytes, took);
         add(&x->backward_bytes, &x->backward, 2, bytes, took);
     }
@@ -81,7 +81,7 @@ static void add_choices(const struct exchange_args *a, const struct axis *cp, in
 {
     const struct model_spec *m = a->model;
     const double bytes = 4 * (double)m->moe_top_k * a->tokens * cp->ranks,
-                 sent = traffic_gather_bytes(cp, bytes), took = traffic_gather_s(cp, bytes);
+                 sent = traffic_all_gather_bytes(cp, bytes), took = traffic_all_gather_s(cp, bytes);
     if (model_layer(m, layer).ffn != FFN_MOE) return;
     if (m->moe_capacity > 0) add(&x->forward_bytes, &x->forward, 1, sent, took);
     if (m->moe_aux > 0) add(&x->backward_bytes, &x->backward, 1, sent, took);
@@ -92,7 +92,8 @@ static void add_memory(const struct exchange_args *a, const struct axis *cp, int
                        struct exchange *x)
 {
     const double bytes = (double)a->model->hidden_size * a->tokens * a->element,
-                 sent = traffic_gather_bytes(cp, bytes), took = traffic_exchange_s(a->cluster, cp, bytes, 0);
+                 sent = traffic_all_gather_bytes(cp, bytes),
+                 took = traffic_all_to_all_s(a->cluster, cp, bytes, 0);
     if (!model_layer_engram(a->model, layer)) return;
     add(&x->forward_bytes, &x->forward, 2, sent, took);
     add(&x->backward_bytes, &x->backward, 3, sent, took);
@@ -134,13 +135,14 @@ struct exchange exchange_experts(const struct exchange_args *a, int64_t layer)
     const double rows = slots * (double)m->hidden_size * a->element, weights = slots * weight,
                  counts = 4 * (double)m->moe_experts * ranks;
     const double crossing = assume->ep_nodes / (double)m->moe_top_k;
-    const double rows_sent = traffic_gather_bytes(&ep, rows),
-                 rows_s = traffic_exchange_s(a->cluster, &ep, rows, crossing),
-                 weights_s = traffic_exchange_s(a->cluster, &ep, weights, crossing);
+    const double rows_sent = traffic_all_gather_bytes(&ep, rows),
+                 rows_s = traffic_all_to_all_s(a->cluster, &ep, rows, crossing),
+                 weights_s = traffic_all_to_all_s(a->cluster, &ep, weights, crossing);
     add(&x.forward_bytes, &x.forward, 2, rows_sent, rows_s);
     add(&x.backward_bytes, &x.backward, a->recompute == RECOMPUTE_FULL ? 3 : 2, rows_sent, rows_s);
-    add(&x.forward_bytes, &x.forward, 1, traffic_gather_bytes(&ep, weights), weights_s);
-    add(&x.backward_bytes, &x.backward, 1, traffic_gather_bytes(&ep, weights), weights_s);
-    add(&x.forward_bytes, &x.forward, 1, traffic_gather_bytes(&ep, counts), traffic_gather_s(&ep, counts));
+    add(&x.forward_bytes, &x.forward, 1, traffic_all_gather_bytes(&ep, weights), weights_s);
+    add(&x.backward_bytes, &x.backward, 1, traffic_all_gather_bytes(&ep, weights), weights_s);
+    add(&x.forward_bytes, &x.forward, 1, traffic_all_gather_bytes(&ep, counts),
+        traffic_all_gather_s(&ep, counts));
     return x;
 }

@@ -23,7 +23,7 @@ size_t grad_overlay_bytes(const struct params *p)
     return p->overlaid ? (size_t)p->grad_count * dtype_bytes(dtype_acc(p->dt)) : 0;
 }
 
-void grad_overlay_lay(struct decoder *d, const struct activations *a, struct arena *act)
+void grad_overlay_layout(struct decoder *d, const struct activations *a, struct arena *act)
 {
     struct params *p = &d->params;
     const double element = (double)dtype_bytes(dtype_acc(p->dt));
@@ -38,6 +38,6 @@ void grad_overlay_lay(struct decoder *d, const struct activations *a, struct are
             (int)params_tp_size(p));
     }
     from = grad_overlay_from(from, (double)arena_mark(act), element * (double)p->units[layers + 1].begin);
-    params_lay_grad(
+    params_layout_grad(
         p, arena_overlay(act, (size_t)from, grad_overlay_bytes(p), "gradients where activations were"));
 }

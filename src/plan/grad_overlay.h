@@ -30,7 +30,7 @@ static inline double grad_overlay_from(double from, double end, double before)
  * the block is done. */
 struct grad_overlay_block { double middle, end, front, back; };
 double grad_overlay_block(double from, const struct grad_overlay_block *b, int slices);
-/* Allocates the array (counting or real) after activations_lay, for parameters that are `overlaid`. */
-void grad_overlay_lay(struct decoder *d, const struct activations *a, struct arena *act);
+/* Allocates the array (counting or real) after activations_layout, for parameters that are `overlaid`. */
+void grad_overlay_layout(struct decoder *d, const struct activations *a, struct arena *act);
 size_t grad_overlay_bytes(const struct params *p); /* size of the array; 0: not overlaid */
 #endif

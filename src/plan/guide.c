@@ -82,7 +82,7 @@ static status fastest(const struct spec *s, const struct guide_args *a, const st
     *fits = st == STATUS_OK;
     if (st == STATUS_CONFIG) *r = (struct mesh_result){0};
     mesh_plan_close(p);
-    return st == STATUS_FIT || st == STATUS_CONFIG ? STATUS_OK : st;
+    return st == STATUS_OUT_OF_MEMORY || st == STATUS_CONFIG ? STATUS_OK : st;
 }
 
 /* What does not fit has the mesh that needs least memory, and no speed. */
@@ -168,7 +168,7 @@ static status memory_row(const struct spec *s, const struct guide_args *a, const
         struct mesh_variant shared = v;
         shared.mesh.zero = c->devices == 1 ? 0 : 3;
         st = mesh_plan_one(p, &shared, &r);
-        if (st == STATUS_OK) st = mesh_plan_lay(p, &r);
+        if (st == STATUS_OK) st = mesh_plan_layout(p, &r);
         const struct mesh_memory *m = &r.stages[0].memory;
         if (st == STATUS_OK) json_object_set_new(row, keys[policy], json_real(mesh_result_bytes(&r)));
         if (st == STATUS_OK && policy == RECOMPUTE_NONE)
@@ -259,7 +259,7 @@ static status power_row(const struct spec *s, const struct guide_args *a, const 
     const bool fits = st == STATUS_OK, refused = st == STATUS_CONFIG;
     if (fits) st = outlook_of(p, &r, r.step, &looks, &o);
     mesh_plan_close(p);
-    if (fits || (st != STATUS_FIT && st != STATUS_CONFIG)) TRY(st);
+    if (fits || (st != STATUS_OUT_OF_MEMORY && st != STATUS_CONFIG)) TRY(st);
     if (refused) r = (struct mesh_result){0};
     json_t *row = json_pack("{s:s, s:i}", "machine", c->machine->name, "devices", c->devices);
     json_array_append_new(rows, row);
@@ -514,7 +514,8 @@ status capacity_print(const struct spec *s, const struct guide_args *a)
     }
     json_decref(rows);
     if (st == STATUS_OK && fit == 0)
-        return FAIL(STATUS_FIT, "no preset fits %s: take more devices, or shorten train.sequence_length",
+        return FAIL(STATUS_OUT_OF_MEMORY,
+                    "no preset fits %s: take more devices, or shorten train.sequence_length",
                     cluster_text(text, &c));
     return st;
 }

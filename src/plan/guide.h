@@ -16,6 +16,6 @@ struct guide_args {
  * settings of the run; speed and power are of its model. */
 status guide_print(const struct spec *s, const char *which, const struct guide_args *a) WARN_UNUSED;
 /* Each preset and the run's own model: whether it fits the machine, its fastest mesh; and the largest model of the
- * 70B's proportions. STATUS_FIT: none fits. */
+ * 70B's proportions. STATUS_OUT_OF_MEMORY: none fits. */
 status capacity_print(const struct spec *s, const struct guide_args *a) WARN_UNUSED;
 #endif

@@ -327,7 +327,7 @@ double layer_times_codes(const struct machine *m, double count)
     return count * (amax + codes) / m->stream_rate + kernels * m->gap;
 }
 
-/* Forward parts that backward repeats (struct layer_again). `first`: of the feed-forward part's GEMMs. */
+/* Forward parts that backward repeats (struct layer_extra_recompute). `first`: of the feed-forward part's GEMMs. */
 struct repeated {
     const struct layer_gemm *gemms;
     int first, count;
@@ -336,7 +336,7 @@ struct repeated {
 static struct layer_time repeated(const struct layer_shape *s, const struct layer_spec *l,
                                   const struct repeated *r, const struct layer_time *forward)
 {
-    const struct layer_again *a = &s->again;
+    const struct layer_extra_recompute *a = &s->extra_recompute;
     const double bytes = element_bytes(s) / s->machine->stream_rate, d = (double)s->model->hidden_size;
     const bool moe = l->ffn == FFN_MOE, whole = moe ? a->moe : a->mlp;
     struct layer_time t = {0};
@@ -407,7 +407,7 @@ struct layer_times layer_times_of(const struct layer_shape *s, int64_t layer)
     return t;
 }
 
-double layer_times_ortho(const struct layer_shape *s, int64_t layer)
+double layer_times_muon(const struct layer_shape *s, int64_t layer)
 {
     struct layer_gemm gemms[LAYER_GEMMS_MAX];
     const int count = layer_gemms(s->model, layer, gemms);

@@ -45,14 +45,14 @@ struct layer_fp8 {
     bool up, down, qkv;             /* these are among the linears, so no epilogue is fused with them */
 };
 /* Modules that backward recomputes in addition to the recompute policy (plan/assume.def). */
-struct layer_again { bool core_attn, layernorm, mla_up_proj, mlp, moe, shared_experts; };
+struct layer_extra_recompute { bool core_attn, layernorm, mla_up_proj, mlp, moe, shared_experts; };
 struct layer_shape {
     const struct model_spec *model; /* the rank's own */
     const struct machine *machine;
     enum precision precision;
     struct layer_fp8 fp8;           /* of the layer that is timed */
     enum recompute recompute;
-    struct layer_again again;
+    struct layer_extra_recompute extra_recompute;
     double gemms;                   /* factor on the rate of the layers' GEMMs; 0: 1 */
     double imbalance;               /* moe: tokens of the fullest expert over the mean; 0: 1 */
     int64_t tokens, sequence;       /* tokens of a micro-batch; maximum keys */
@@ -70,7 +70,7 @@ double layer_times_codes(const struct machine *m, double count);
 
 /* Seconds of Muon's GEMMs for the matrices of a layer: 5 (4 n^2 k + 2 n^3) FLOPs each; n is the shorter side
  * (optim/muon.h). */
-double layer_times_ortho(const struct layer_shape *s, int64_t layer);
+double layer_times_muon(const struct layer_shape *s, int64_t layer);
 
 /* The GEMMs of a layer's mixer, then those of its feed-forward part. Returns their number. */
 int layer_gemms(const struct model_spec *m, int64_t layer, struct layer_gemm out[LAYER_GEMMS_MAX]);

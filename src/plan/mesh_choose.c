@@ -5,7 +5,7 @@
 static status does_not_fit(const char *what, const struct mesh_result *r)
 {
     char bytes[32], axes[MESH_AXES];
-    return FAIL(STATUS_FIT, "%s: %s needs %s per device; `ingot plan --machine` says of what", what,
+    return FAIL(STATUS_OUT_OF_MEMORY, "%s: %s needs %s per device; `ingot plan --machine` says of what", what,
                 mesh_axes(axes, &r->variant.mesh), text_bytes(bytes, mesh_result_bytes(r)));
 }
 

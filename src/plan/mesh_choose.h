@@ -6,7 +6,8 @@
 
 /* The chosen one of a list's meshes; NULL: none fits. */
 const struct mesh_result *mesh_list_chosen(const struct mesh_list *list, bool predicted);
-/* STATUS_FIT: the mesh does not fit, or none fits; *r is then the nearest. STATUS_CONFIG: no mesh is possible. */
+/* STATUS_OUT_OF_MEMORY: the mesh does not fit, or none fits; *r is then the nearest. STATUS_CONFIG: no mesh is
+ * possible. */
 status mesh_choose(struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
 /* The same. *faster: seconds per step of the fastest mesh that fits, if no command starts it and *r is another; else 0.
  */

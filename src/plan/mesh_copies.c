@@ -16,11 +16,11 @@ static status copy_of(const struct mesh_plan *p, const struct mesh_result *r, in
     const struct mesh mesh = mesh_place(&v->mesh, rank);
     if (!saved_state_mine(&mesh)) return STATUS_OK;
     copy.run.train_micro_batch = v->micro_batch, copy.run.train_recompute = (int)v->recompute;
-    struct plan_lay_args args = plan_args(&copy, &mesh);
+    struct plan_layout_args args = plan_args(&copy, &mesh);
     args.ops = &p->ops, args.kind = p->cluster.machine->kind, args.state_alone = true;
     if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(&copy);
     TRY(decoder_init(&d, &copy.model, &mesh));
-    const status st = plan_lay(&m, &d, &state, &a, &args);
+    const status st = plan_layout(&m, &d, &state, &a, &args);
     if (st == STATUS_OK) *bytes = (int64_t)saved_state_bytes(&d.params, &mesh);
     activations_fini(&a);
     decoder_fini(&d);

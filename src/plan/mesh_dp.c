@@ -32,12 +32,12 @@ static struct data_traffic data_traffic(const struct mesh_plan *p, int zero, con
                       outer = traffic_axis(&p->cluster, d->ranks / d->shard, d->stride * d->shard);
     const double scatter = p->assume.grad_bytes * d->summed,
                  gather = traffic_state(zero, d->count, weight).gather;
-    return (struct data_traffic){.sum_s = units * (traffic_gather_s(&inner, scatter / units) +
-                                                   traffic_sum_s(&outer, scatter / units / d->shard)),
-                                 .gather_s = units * traffic_gather_s(&inner, gather / units),
-                                 .sum_bytes = traffic_gather_bytes(&inner, scatter) +
-                                              traffic_sum_bytes(&outer, scatter / d->shard),
-                                 .gather_bytes = traffic_gather_bytes(&inner, gather)};
+    return (struct data_traffic){.sum_s = units * (traffic_all_gather_s(&inner, scatter / units) +
+                                                   traffic_all_reduce_s(&outer, scatter / units / d->shard)),
+                                 .gather_s = units * traffic_all_gather_s(&inner, gather / units),
+                                 .sum_bytes = traffic_all_gather_bytes(&inner, scatter) +
+                                              traffic_all_reduce_bytes(&outer, scatter / d->shard),
+                                 .gather_bytes = traffic_all_gather_bytes(&inner, gather)};
 }
 
 /* Seconds of other axes per micro-batch on the links that dp's rings take: the network, or links in a node. */
@@ -108,8 +108,8 @@ struct mesh_dp_cost mesh_dp_cost(const struct mesh_plan *p, const struct mesh_re
     /* Sparse gradients of n-gram tables: all-gathered at the end of the step. */
     const struct axis every = traffic_axis(&p->cluster, mesh_dp_cp(v), v->tp);
     const double reads = stage->row_bytes - stage->rows * 4,
-                 read_s = reads > 0 ? traffic_gather_s(&every, reads) : 0;
-    c.sum.bytes += traffic_gather_bytes(&every, reads), c.sum.seconds += read_s, c.once += read_s;
+                 read_s = reads > 0 ? traffic_all_gather_s(&every, reads) : 0;
+    c.sum.bytes += traffic_all_gather_bytes(&every, reads), c.sum.seconds += read_s, c.once += read_s;
     c.sum.exposed = c.once + r->micros * (c.forward + c.backward);
     return c;
 }

@@ -146,7 +146,7 @@ double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r)
 {
     double most = 0;
     for (int i = 0; i < r->variant.mesh.pp; i++) most = fmax(most, r->stages[i].host);
-    return most + (double)r->room.host + (on_host(p) ? 0 : mesh_copies_bytes(p));
+    return most + (double)r->comm_memory.host + (on_host(p) ? 0 : mesh_copies_bytes(p));
 }
 
 double mesh_host_max(const struct mesh_plan *p)
@@ -236,8 +236,8 @@ static double muon_scratch(const struct mesh_shape *m, const struct rank_share *
 {
     const int64_t part = (int64_t)layer / m->shard;
     struct muon_ranks by = {.ranks = mesh_dp_cp(m), .slices = m->tp};
-    if (m->zero > 0) by = (struct muon_ranks){m->shard, m->tp, part < s->ortho.slab ? part : s->ortho.slab};
-    return (double)muon_bytes(&s->ortho, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
+    if (m->zero > 0) by = (struct muon_ranks){m->shard, m->tp, part < s->muon.slab ? part : s->muon.slab};
+    return (double)muon_bytes(&s->muon, s->weight_bytes > 2 ? DTYPE_F32 : DTYPE_BF16, &by);
 }
 
 /* Muon's communication for a layer's matrices (optim/muon.h): gradients and updates; without ZeRO and tensor
@@ -253,8 +253,8 @@ static double muon_communication_s(const struct mesh_plan *p, const struct mesh_
     const struct axis dp = traffic_axis(&p->cluster, of->shard, of->stride),
                       tp = traffic_axis(&p->cluster, m->tp, 1);
     const double matrices = of->matrices, there_and_back = (4 + s->weight_bytes) * matrices / of->shard;
-    return traffic_gather_s(&dp, m->zero > 0 ? there_and_back : s->weight_bytes * matrices) +
-           traffic_gather_s(&tp, there_and_back);
+    return traffic_all_gather_s(&dp, m->zero > 0 ? there_and_back : s->weight_bytes * matrices) +
+           traffic_all_gather_s(&tp, there_and_back);
 }
 
 /* Gradients of this size overlay activations that backward has used up (grad_overlay.h). */
@@ -322,7 +322,7 @@ static void fill_buffers(struct mesh_stage *stage, const struct mesh_shape *m, c
                          const struct largest *most, bool gathered)
 {
     const double slots =
-        2 * most->layer + (s->stays ? most->front + most->back : fmax(most->front, most->back));
+        2 * most->layer + (s->embedding_resident ? most->front + most->back : fmax(most->front, most->back));
     const int ranks = mesh_dp_cp(m), shards = m->zero > 0 ? m->shard : 1;
     if (ranks > 1)
         stage->memory.buffers =
@@ -401,7 +401,7 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     struct mesh_memory *m = &stage->memory;
     const bool first = rank == 0, last = rank == v->mesh.pp - 1;
     double act = 0, set = 0, store = 0, kept = 0,
-           summed = last ? s->summed_last + (double)s->modules * s->summed_module : 0;
+           summed = last ? s->partial_grads_last + (double)s->modules * s->partial_grads_module : 0;
     const double front = padded(&v->mesh, s->count_first), back = padded(&v->mesh, s->count_last),
                  module = padded(&v->mesh, s->count_module);
     const double module_experts = padded_experts(&v->mesh, s->experts_module);
@@ -426,9 +426,9 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
             const double experts = padded_experts(&v->mesh, l->experts);
             stage->experts += experts;
             most.experts = fmax(most.experts, experts);
-            summed += l->summed;
+            summed += l->partial_grads;
             stage->layers++;
-            stage->ortho += l->ortho / (v->mesh.zero > 0 ? v->mesh.shard : mesh_dp_cp(&v->mesh));
+            stage->muon += l->muon / (v->mesh.zero > 0 ? v->mesh.shard : mesh_dp_cp(&v->mesh));
             stage->communication += muon_s(p, &v->mesh, s, l);
             m->scratch = fmax(m->scratch, l->scratch);
             most.layer = fmax(most.layer, padded(&v->mesh, l->count));
@@ -457,8 +457,8 @@ static void fill_stage(struct mesh_result *r, int rank, const struct mesh_plan *
     most.unit = fmax(fmax(most.layer, most.dense), fmax(first ? front : 0, last ? back : 0));
     fill_buffers(stage, &v->mesh, s, &most, v->mesh.zero == 2 && stage->codes > 0 && p->assume.fsdp_fp8 > 0);
     m->buffers += v->mesh.zero >= 2 ? stage->stores * kept * 4 : 0;
-    m->communication = (double)(s->kind == DEV_CUDA ? r->room.device : r->room.host);
-    if (s->ortho.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, most.layer));
+    m->communication = (double)(s->kind == DEV_CUDA ? r->comm_memory.device : r->comm_memory.host);
+    if (s->muon.count > 0) m->scratch = fmax(m->scratch, muon_scratch(&v->mesh, s, most.layer));
     m->scratch += s->operands;
     if (last) m->scratch += p->assume.logits * logits_of(p, v);
 }
@@ -643,7 +643,8 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
     const double blocked = s->overlap ? 0 : message; /* the sender waits until it is read */
     struct pipeline_stage_time *times = calloc((size_t)v->mesh.pp * (size_t)v->mesh.chunks, sizeof *times);
     if (times == NULL)
-        return FAIL(STATUS_FIT, "no memory for the times of %d stages", v->mesh.pp * v->mesh.chunks);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the times of %d stages",
+                    v->mesh.pp * v->mesh.chunks);
     double slowest = 0, once = 0;
     for (int i = 0; i < v->mesh.pp; i++) {
         struct passes all = {0};
@@ -674,7 +675,7 @@ static status time_step(struct mesh_plan *p, const struct rank_share *s, struct 
         if (cost.sum.seconds > r->dp.seconds) r->dp = cost.sum;
         once = fmax(once, cost.once);
         r->optim =
-            fmax(r->optim, optim_s(p, s, v, stage) + stage->ortho + stage->communication + stage->codes_s);
+            fmax(r->optim, optim_s(p, s, v, stage) + stage->muon + stage->communication + stage->codes_s);
     }
     double makespan = r->micros * slowest;
     status st = STATUS_OK;
@@ -715,9 +716,9 @@ static void count_tp(const struct mesh_plan *p, const struct rank_share *s, stru
         traffic_tensor_bytes(&tp, s->stream_bytes) * (v->recompute == RECOMPUTE_FULL ? 1.4 : 1);
     const double modules = r->slowest == v->mesh.pp - 1 ? (double)s->modules * MODULE_TRANSFERS : 0;
     r->tp.bytes = r->micros * (r->stages[r->slowest].layers * layer +
-                               (2 * ends + modules) * traffic_gather_bytes(&tp, s->stream_bytes));
+                               (2 * ends + modules) * traffic_all_gather_bytes(&tp, s->stream_bytes));
     r->tp.seconds =
-        v->mesh.tp > 1 ? r->tp.bytes / traffic_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
+        v->mesh.tp > 1 ? r->tp.bytes / traffic_all_gather_bytes(&tp, s->stream_bytes) * s->gather_s : 0;
 }
 
 static void count_exchange(struct mesh_traffic *t, int micros, const struct exchange *x)
@@ -751,7 +752,7 @@ status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct m
     r->micros = (int)(step_sequences(p) / (v->mesh.dp * v->micro_batch));
     for (int i = 0; i < v->mesh.pp; i++) fill_stage(r, i, p, s); /* layer counts; slots are not known yet */
     TRY(time_step(p, s, r));
-    r->room = room_of(p, s, &v->mesh);
+    r->comm_memory = room_of(p, s, &v->mesh);
     for (int i = 0; i < v->mesh.pp; i++) {
         const struct mesh_stage timed = r->stages[i];
         r->stages[i] = (struct mesh_stage){.slots = timed.slots,

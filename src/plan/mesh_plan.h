@@ -1,10 +1,10 @@
 /* Plans for many devices: memory, traffic and step time of each mesh dp x cp x tp x pp, with experts sharded over ep
  * ranks of dp, and the fastest mesh that fits.
  *
- * Memory comes from the run's own layout code at a position of the mesh (plan_lay, block_lay), layer by layer: one
- * layout gives all stages. The state is then divided as ZeRO divides it. For one device the result equals plan_lay's
- * exactly, and so do the activations of every stage. Time is layer_time.h's for compute, a simulation of the pipeline
- * schedule (parallel/pipeline_schedule.h), and traffic.h's for communication, minus overlap:
+ * Memory comes from the run's own layout code at a position of the mesh (plan_layout, block_layout), layer by layer:
+ * one layout gives all stages. The state is then divided as ZeRO divides it. For one device the result equals
+ * plan_layout's exactly, and so do the activations of every stage. Time is layer_time.h's for compute, a simulation of
+ * the pipeline schedule (parallel/pipeline_schedule.h), and traffic.h's for communication, minus overlap:
  *     tp: the gathers and reductions around a GEMM overlap it in backward, not in forward
  *     dp, ZeRO 0 and 1: the gradient reductions overlap the last micro-batch's backward, except that of the last layer;
  *         weight gathers overlap the first forward, except that of the first layer
@@ -60,10 +60,10 @@ struct mesh_stage {
     double codes, codes_s;      /* FP8: bytes of the codes of its weights; seconds per step to make them */
     double moved, moved_experts; /* of count - experts, and of experts: parameters that ZeRO 3 all-gathers as codes */
     struct mesh_memory memory;
-    double first_bytes;         /* of its first rank, of mesh_plan_lay; the memory is of its fullest */
+    double first_bytes;         /* of its first rank, of mesh_plan_layout; the memory is of its fullest */
     double unit_weights;        /* of memory.buffers: whole weights of units (ZeRO 3) */
     double forward, backward;   /* seconds of a micro-batch, including communication that is not overlapped */
-    double ortho, communication;     /* seconds per step of Muon's GEMMs, and of communication for them */
+    double muon, communication;      /* seconds per step of Muon's GEMMs, and of communication for them */
 };
 /* One mesh axis, on its slowest rank, per step. */
 struct mesh_traffic {
@@ -75,7 +75,7 @@ struct mesh_result {
     int micros;                 /* micro-batches of a rank per step, m */
     struct mesh_stage stages[PIPELINE_RANKS_MAX];
     int fullest, slowest;       /* stage indices */
-    struct comm_memory room;      /* communication buffers on each rank's GPU and host */
+    struct comm_memory comm_memory; /* communication buffers on each rank's GPU and host */
     bool fits;
     struct layer_time compute;  /* of the slowest stage */
     double optim;               /* seconds of the optimizer */
@@ -97,12 +97,12 @@ void mesh_plan_close(struct mesh_plan *p);
 status mesh_plan_one(struct mesh_plan *p, const struct mesh_variant *v, struct mesh_result *r) WARN_UNUSED;
 /* Replaces the memory of r's stages by what the run's own layout code takes for the fullest rank of each stage, byte
  * for byte; the search's numbers come from one layout of the whole model, and are near it. */
-status mesh_plan_lay(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
+status mesh_plan_layout(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
 /* The same for the fullest stage alone: whether the variant fits. */
-status mesh_plan_lay_fullest(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
+status mesh_plan_layout_fullest(const struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
 /* The same for one rank of the mesh. */
-status mesh_plan_lay_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
-                          struct mesh_memory *out) WARN_UNUSED;
+status mesh_plan_layout_rank(const struct mesh_plan *p, const struct mesh_result *r, int rank,
+                             struct mesh_memory *out) WARN_UNUSED;
 /* Plans the mesh that the spec's keys set: parallel.*, train.recompute and train.micro_batch (auto: the fastest that
  * fits). */
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r) WARN_UNUSED;
@@ -128,7 +128,7 @@ status mesh_plan_search_one(struct mesh_plan *p, const struct mesh_asked *asked,
 void mesh_list_free(struct mesh_list *list);
 
 /* `ingot plan RUN.yaml --machine 64xB200`: prints the best meshes and what limits the first, or the mesh of
- * parallel.*. STATUS_FIT if none fits, with the closest. */
+ * parallel.*. STATUS_OUT_OF_MEMORY if none fits, with the closest. */
 status mesh_plan_print(const struct spec *s, const char *machine, const struct plan_command *command,
                        bool json) WARN_UNUSED;
 #endif

@@ -283,8 +283,9 @@ static void print_host(const struct mesh_plan *p, const struct mesh_result *r)
         printf("host memory  %s per rank at most, %s of all: master weights and moments, once up and back "
                "per step\n",
                text_bytes(a, most), text_bytes(b, sum));
-    if (p->cluster.machine->kind == DEV_CUDA && r->room.host > 0)
-        printf("host memory  %s per rank at most: communication\n", text_bytes(a, (double)r->room.host));
+    if (p->cluster.machine->kind == DEV_CUDA && r->comm_memory.host > 0)
+        printf("host memory  %s per rank at most: communication\n",
+               text_bytes(a, (double)r->comm_memory.host));
     if (mesh_copies_bytes(p) > 0)
         printf("host memory  %s per rank, %s of all: two copies of the state (ckpt.memory_every)\n",
                text_bytes(a, mesh_copies_bytes(p)),
@@ -430,7 +431,7 @@ static json_t *result_json(const struct mesh_plan *p, const struct mesh_result *
         v->mesh.pp, "zero", v->mesh.zero, "shard", v->mesh.shard, "schedule", schedule_word(v), "chunks",
         v->mesh.chunks, "recompute", recompute_word(v->recompute), "micro_batch", (json_int_t)v->micro_batch,
         "micro_batches", r->micros, "fits", r->fits, "memory_bytes_max", mesh_result_bytes(r),
-        "communication_host_bytes", (json_int_t)r->room.host, "step_seconds", r->step, "tokens_per_s",
+        "communication_host_bytes", (json_int_t)r->comm_memory.host, "step_seconds", r->step, "tokens_per_s",
         r->tokens_per_s, "mfu", r->mfu, "step_parts_seconds", parts, "sent_tp", traffic_json(&r->tp),
         "sent_cp", traffic_json(&r->cp), "sent_ep", traffic_json(&r->ep), "sent_dp", traffic_json(&r->dp),
         "sent_pp", traffic_json(&r->pp), "stages", stages);
@@ -469,7 +470,7 @@ static status print_json(const struct mesh_plan *p, const struct mesh_list *list
     struct shown s;
     shown_of(p, list, &s);
     qsort(s.row, (size_t)s.count, sizeof s.row[0], by_step);
-    for (int i = 0; i < s.count; i++) TRY(mesh_plan_lay(p, s.row[i]));
+    for (int i = 0; i < s.count; i++) TRY(mesh_plan_layout(p, s.row[i]));
     const struct mesh_result *chosen = mesh_list_chosen(list, p->command.predicted);
     double copies = 0;
     if (chosen) TRY(mesh_save_copies(p, chosen, &copies));
@@ -497,21 +498,21 @@ static status miss(const struct mesh_plan *p, const struct mesh_result *r, const
     char text[192], a[32], b[32], c[32];
     const struct mesh_memory *m = &r->stages[r->fullest].memory;
     if (mesh_result_bytes(r) <= p->bytes && p->cluster.machine->kind == DEV_CPU)
-        return FAIL(STATUS_FIT,
+        return FAIL(STATUS_OUT_OF_MEMORY,
                     "%s: %s needs %s, and two copies of its state %s (ckpt.memory_every), of %s per device: "
                     "leave the key out, or take optim.state=int8",
                     what, variant_text(text, r), text_bytes(a, mesh_result_bytes(r)),
                     text_bytes(b, mesh_copies_bytes(p)), text_bytes(c, p->bytes));
     if (mesh_result_bytes(r) <= p->bytes)
         return FAIL(
-            STATUS_FIT,
+            STATUS_OUT_OF_MEMORY,
             "%s: %s needs %s of the host's memory per device, which has %s for it: take more devices, "
             "parallel.zero, or memory.offload_optimizer=false",
             what, variant_text(text, r), text_bytes(a, mesh_host_bytes(p, r)),
             text_bytes(b, mesh_host_max(p)));
     const double state = m->weights + m->grads + m->optim, act = m->act + m->scratch + m->buffers;
-    return FAIL(STATUS_FIT, "%s: %s needs %s of %s per device, %.0f %% of it %s", what, variant_text(text, r),
-                text_bytes(a, mesh_result_bytes(r)), text_bytes(b, p->bytes),
+    return FAIL(STATUS_OUT_OF_MEMORY, "%s: %s needs %s of %s per device, %.0f %% of it %s", what,
+                variant_text(text, r), text_bytes(a, mesh_result_bytes(r)), text_bytes(b, p->bytes),
                 100 * fmax(state, act) / mesh_result_bytes(r),
                 state > act
                     ? "weights, gradients and moments: take more devices, parallel.zero, or a smaller "

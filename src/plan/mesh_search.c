@@ -32,7 +32,8 @@ static double cost(const struct search *s, const struct mesh_result *r)
 static status keep_better(struct search *s, struct mesh_result *kept)
 {
     if (!s->one->fits || (kept->step > 0 && cost(s, s->one) >= cost(s, kept))) return STATUS_OK;
-    if (mesh_result_bytes(s->one) > NEAR_FULL * s->plan->bytes) TRY(mesh_plan_lay_fullest(s->plan, s->one));
+    if (mesh_result_bytes(s->one) > NEAR_FULL * s->plan->bytes)
+        TRY(mesh_plan_layout_fullest(s->plan, s->one));
     if (s->one->fits) *kept = *s->one;
     return STATUS_OK;
 }
@@ -118,7 +119,7 @@ static status rank_in(const struct search *s, const struct mesh_result *r, struc
     if (*count == *capacity) {
         const int more = *capacity ? 2 * *capacity : 16;
         struct mesh_result *grown = realloc(*rows, (size_t)more * sizeof *grown);
-        if (grown == NULL) return FAIL(STATUS_FIT, "no memory for a list of %d meshes", more);
+        if (grown == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a list of %d meshes", more);
         *rows = grown;
         *capacity = more;
     }
@@ -132,13 +133,13 @@ static status keep_best(struct search *s)
 {
     struct mesh_list *l = s->list;
     if (s->mesh->step == 0) return STATUS_OK;
-    TRY(mesh_plan_lay_fullest(s->plan, s->mesh));
+    TRY(mesh_plan_layout_fullest(s->plan, s->mesh));
     TRY(rank_in(s, s->mesh, &l->best, &l->count, &l->capacity));
     if (s->start->step == 0) return STATUS_OK;
     if (memcmp(&s->start->variant, &s->mesh->variant, sizeof s->mesh->variant) == 0)
         *s->start = *s->mesh;
     else
-        TRY(mesh_plan_lay_fullest(s->plan, s->start));
+        TRY(mesh_plan_layout_fullest(s->plan, s->start));
     return rank_in(s, s->start, &l->starts, &l->start_count, &l->start_capacity);
 }
 
@@ -262,7 +263,7 @@ static status plan_given(struct mesh_plan *p, struct mesh_result *r)
 status mesh_plan_given(struct mesh_plan *p, struct mesh_result *r)
 {
     TRY(plan_given(p, r));
-    return mesh_plan_lay(p, r);
+    return mesh_plan_layout(p, r);
 }
 
 /* `asked` NULL: all meshes. */
@@ -279,9 +280,9 @@ static status search_over(struct mesh_plan *p, const struct mesh_asked *asked, s
     if (st == STATUS_OK && asked && list->legal == 0)
         st = FAIL(STATUS_CONFIG, "%s",
                   s.reason[0] ? s.reason : "no micro-batch divides train.batch_tokens over dp");
-    if (st == STATUS_OK && list->legal > 0) st = mesh_plan_lay(p, &list->least);
-    if (st == STATUS_OK && list->count > 0) st = mesh_plan_lay(p, &list->best[0]);
-    if (st == STATUS_OK && list->start_count > 0) st = mesh_plan_lay(p, &list->starts[0]);
+    if (st == STATUS_OK && list->legal > 0) st = mesh_plan_layout(p, &list->least);
+    if (st == STATUS_OK && list->count > 0) st = mesh_plan_layout(p, &list->best[0]);
+    if (st == STATUS_OK && list->start_count > 0) st = mesh_plan_layout(p, &list->starts[0]);
     free(s.one);
     free(s.mesh);
     free(s.start);

@@ -190,7 +190,7 @@ static status look(struct why *w, const char *mesh)
     if (!best) TRY(read_mesh(mesh, w->plan->cluster.devices, &asked));
     const status st = mesh_choose(w->plan, &w->best);
     w->any = st == STATUS_OK;
-    if (st != STATUS_OK && st != STATUS_FIT) return st;
+    if (st != STATUS_OK && st != STATUS_OUT_OF_MEMORY) return st;
     w->asked = w->best, w->chosen = w->any;
     if (!best) {
         const status one = mesh_plan_search_one(w->plan, &asked, &list);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct feed_shape plan_feed(const struct plan_lay_args *args)
+struct feed_shape plan_feed(const struct plan_layout_args *args)
 {
     return (struct feed_shape){.micro_count = args->micro_count ? args->micro_count : 1,
                                .rows = args->tokens,
@@ -42,13 +42,13 @@ struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct
     return comm_memory(&(struct comm_memory_args){.job = *job,
                                                   .devices = kind == DEV_CUDA,
                                                   .groups = mesh_groups(shape),
-                                                  .mail_bytes = message,
-                                                  .mail_depth = depth,
-                                                  .mail_ranks = shape->pp});
+                                                  .mailbox_bytes = message,
+                                                  .mailbox_depth = depth,
+                                                  .mailbox_ranks = shape->pp});
 }
 
 /* A pipeline rank keeps activations of several micro-batches, each for one chunk of layers. */
-static status count_sets(const struct plan_lay_args *args, struct lay *l, int *depth)
+static status count_sets(const struct plan_layout_args *args, struct layout *l, int *depth)
 {
     struct pipeline_schedule s;
     const struct mesh *mesh = args->mesh;
@@ -64,7 +64,8 @@ static status count_sets(const struct plan_lay_args *args, struct lay *l, int *d
 }
 
 /* Counts communication buffers, if the ranks of the mesh exist. */
-static void count_room(struct memory *m, const struct decoder *d, const struct plan_lay_args *args, int depth)
+static void count_room(struct memory *m, const struct decoder *d, const struct plan_layout_args *args,
+                       int depth)
 {
     const struct mesh *mesh = args->mesh;
     m->kind = args->kind;
@@ -72,30 +73,30 @@ static void count_room(struct memory *m, const struct decoder *d, const struct p
     struct comm_job job = comm_job(mesh->world);
     job.mail_by_nccl = comm_mail_by_nccl(mesh->pp);
     const size_t rows = (size_t)args->tokens / (size_t)mesh->shape.tp;
-    m->room = plan_comm_memory(&mesh->shape, &job, args->kind,
+    m->comm = plan_comm_memory(&mesh->shape, &job, args->kind,
                                rows * (size_t)d->spec.hidden_size * dtype_bytes(args->dt), depth);
 }
 
-static void lay_rank_state(struct rank_state *rank, struct memory *m, struct decoder *d, int stores,
-                           const struct plan_lay_args *args)
+static void layout_rank_state(struct rank_state *rank, struct memory *m, struct decoder *d, int stores,
+                              const struct plan_layout_args *args)
 {
     const bool train = args->use == PLAN_TRAIN;
-    rank_state_lay(rank, &d->params,
-                   &(struct rank_state_lay){.mesh = args->mesh,
-                                            .train = train,
-                                            .muon = train && args->optim == OPTIM_MUON,
-                                            .gradient_groups = args->gradient_groups,
-                                            .verify = args->verify,
-                                            .table_reads = args->tokens * model_engram_rows(&d->spec),
-                                            .step_micros = args->step_micros,
-                                            .end = (int)d->spec.layer_count + 1,
-                                            .stores = stores,
-                                            .embedding_resident =
-                                                d->spec.tied_embeddings || d->spec.mtp_depth > 0 || d->hrm,
-                                            .param = &m->param,
-                                            .grad = &m->grad,
-                                            .optim = &m->optim,
-                                            .scratch = &m->scratch});
+    rank_state_layout(rank, &d->params,
+                      &(struct rank_state_layout){.mesh = args->mesh,
+                                                  .train = train,
+                                                  .muon = train && args->optim == OPTIM_MUON,
+                                                  .gradient_groups = args->gradient_groups,
+                                                  .verify = args->verify,
+                                                  .table_reads = args->tokens * model_engram_rows(&d->spec),
+                                                  .step_micros = args->step_micros,
+                                                  .end = (int)d->spec.layer_count + 1,
+                                                  .stores = stores,
+                                                  .embedding_resident = d->spec.tied_embeddings ||
+                                                                        d->spec.mtp_depth > 0 || d->hrm,
+                                                  .param = &m->param,
+                                                  .grad = &m->grad,
+                                                  .optim = &m->optim,
+                                                  .scratch = &m->scratch});
 }
 
 static int ranks_of(const struct mesh *mesh)
@@ -103,28 +104,28 @@ static int ranks_of(const struct mesh *mesh)
     return mesh ? mesh_ranks(&mesh->shape) : 1;
 }
 
-status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
-                const struct plan_lay_args *args)
+status plan_layout(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
+                   const struct plan_layout_args *args)
 {
     bool train = args->use == PLAN_TRAIN;
     const enum recipe recipe = train ? args->recipe : RECIPE_PLAIN;
     if (args->kind == DEV_CUDA) TRY(check_gpu(&d->spec));
     struct ops cpu;
     ops_oracle(&cpu);
-    struct lay l = {.n = args->tokens,
-                    .cp_size = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
-                    .context_kind = args->mesh ? args->mesh->shape.context_kind : CONTEXT_ALL_GATHER,
-                    .docs_max = args->docs_max ? args->docs_max : args->tokens,
-                    .len_max = args->len_max ? args->len_max : args->tokens,
-                    .ops = args->ops ? args->ops : &cpu,
-                    .dt = args->dt,
-                    .recipe = recipe,
-                    .mode = train ? LAY_TRAIN : LAY_FORWARD,
-                    .recompute = args->recompute,
-                    .sparse = train && args->sparse,
-                    .z_loss = train && args->z_loss,
-                    .act = &m->act,
-                    .scratch = &m->scratch};
+    struct layout l = {.n = args->tokens,
+                       .cp_size = args->mesh ? mesh_cp(&args->mesh->shape) : 1,
+                       .context_kind = args->mesh ? args->mesh->shape.context_kind : CONTEXT_ALL_GATHER,
+                       .docs_max = args->docs_max ? args->docs_max : args->tokens,
+                       .len_max = args->len_max ? args->len_max : args->tokens,
+                       .ops = args->ops ? args->ops : &cpu,
+                       .dt = args->dt,
+                       .recipe = recipe,
+                       .mode = train ? LAYOUT_TRAIN : LAYOUT_FORWARD,
+                       .recompute = args->recompute,
+                       .sparse = train && args->sparse,
+                       .z_loss = train && args->z_loss,
+                       .act = &m->act,
+                       .scratch = &m->scratch};
     int depth = 0;
     TRY(count_sets(args, &l, &depth));
     count_room(m, d, args, depth);
@@ -141,23 +142,23 @@ status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, st
     if (recipe == RECIPE_CURRENT && d->params.current.count == 0) d->params.current = args->current;
     if (recipe != RECIPE_PLAIN) TRY(fp8_claim(&d->params, args->fp8_exclude));
     d->params.overlaid = train && args->overlay;
-    TRY(decoder_lay_params(
-        d, &(struct decoder_lay_args){.dt = args->dt,
-                                      .moment_dt = optim_moment_dt(args->state),
-                                      .with_grad = train,
-                                      .moments = train ? optim_moments(args->optim) : 0,
-                                      .positions = args->positions,
-                                      .stream = args->stream,
-                                      .arenas = {.param = &m->param,
-                                                 .grad = &m->grad,
-                                                 .optim = &m->optim,
-                                                 .host = train && args->offload ? &m->host : NULL}}));
-    if (recipe == RECIPE_FP8) fp8_lay(&d->params, ranks_of(args->mesh), &m->param);
-    if (recipe == RECIPE_CURRENT) current_lay(&d->params, args->tokens, &m->scratch);
-    lay_rank_state(rank, m, d, l.stores, args);
+    TRY(decoder_layout_params(
+        d, &(struct decoder_layout_args){.dt = args->dt,
+                                         .moment_dt = optim_moment_dt(args->state),
+                                         .with_grad = train,
+                                         .moments = train ? optim_moments(args->optim) : 0,
+                                         .positions = args->positions,
+                                         .stream = args->stream,
+                                         .arenas = {.param = &m->param,
+                                                    .grad = &m->grad,
+                                                    .optim = &m->optim,
+                                                    .host = train && args->offload ? &m->host : NULL}}));
+    if (recipe == RECIPE_FP8) fp8_layout(&d->params, ranks_of(args->mesh), &m->param);
+    if (recipe == RECIPE_CURRENT) current_layout(&d->params, args->tokens, &m->scratch);
+    layout_rank_state(rank, m, d, l.stores, args);
     if (args->state_alone) return STATUS_OK;
-    TRY(activations_lay(a, d, &l));
-    if (d->params.overlaid) grad_overlay_lay(d, a, &m->act);
+    TRY(activations_layout(a, d, &l));
+    if (d->params.overlaid) grad_overlay_layout(d, a, &m->act);
     return STATUS_OK;
 }
 
@@ -207,7 +208,7 @@ static int ranks_here(const struct mesh *mesh)
 }
 
 /* What helps a run that does not fit: nothing that is done already. */
-static const char *fit_advice(const struct memory *m, double have, const struct plan_lay_args *args)
+static const char *fit_advice(const struct memory *m, double have, const struct plan_layout_args *args)
 {
     const bool trains = args->use == PLAN_TRAIN;
     if (trains && (double)(m->param.peak + m->grad.peak + m->optim.peak) > have)
@@ -232,26 +233,26 @@ static const char *fit_advice(const struct memory *m, double have, const struct 
 }
 
 /* `have`: memory of the device; `host`: of its host; 0: unknown. */
-static status check_fit(const struct memory *m, double have, double host, const struct plan_lay_args *args)
+static status check_fit(const struct memory *m, double have, double host, const struct plan_layout_args *args)
 {
     char a[32], b[32];
     if (host > 0 && (double)m->host.peak > host)
-        return FAIL(STATUS_FIT,
+        return FAIL(STATUS_OUT_OF_MEMORY,
                     "memory.offload_optimizer needs %s of the host's memory, which has %s for a rank: use "
                     "optim.state: bf16 or int8, or optim.name: lion",
                     text_bytes(a, (double)m->host.peak), text_bytes(b, host));
     if (have <= 0 || (double)memory_peak(m) <= have) return STATUS_OK;
-    return FAIL(STATUS_FIT, "the run needs %s, the machine has %s: %s", text_bytes(a, (double)memory_peak(m)),
-                text_bytes(b, have), fit_advice(m, have, args));
+    return FAIL(STATUS_OUT_OF_MEMORY, "the run needs %s, the machine has %s: %s",
+                text_bytes(a, (double)memory_peak(m)), text_bytes(b, have), fit_advice(m, have, args));
 }
 
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
-                    const struct plan_lay_args *args)
+                    const struct plan_layout_args *args)
 {
     struct memory count;
     name_arenas(&count);
     name_arenas(m);
-    TRY(plan_lay(&count, d, rank, a, args));
+    TRY(plan_layout(&count, d, rank, a, args));
     forget_counting(d, a);
     TRY(check_fit(&count, args->bytes_max, plan_host_bytes() / ranks_here(args->mesh), args));
     const struct dev host = {.kind = DEV_CPU}, *dev = args->stream ? args->stream->dev : &host;
@@ -259,7 +260,7 @@ status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank
     MEMORY_LIST(X)
 #undef X
     TRY(dev_pinned_arena(dev, &m->host, m->host.name, count.host.peak));
-    TRY(plan_lay(m, d, rank, a, args));
+    TRY(plan_layout(m, d, rank, a, args));
     CHECK(m->host.peak == count.host.peak, "%s: planned %zu bytes, laid out %zu", m->host.name,
           count.host.peak, m->host.peak);
     m->host.sealed = true;
@@ -326,7 +327,7 @@ static status check_copies(const struct spec *s, const struct memory *m, const s
     char a[32], b[32], c[32];
     if (copies + run <= host || copies == 0) return STATUS_OK;
     return FAIL(
-        STATUS_FIT,
+        STATUS_OUT_OF_MEMORY,
         "ckpt.memory_every: two copies of the state take %s, with the run %s of the host's %s: leave it "
         "out, or take optim.state=int8",
         text_bytes(a, copies), text_bytes(b, copies + run), text_bytes(c, host));
@@ -337,7 +338,7 @@ static int64_t dp_ranks(const struct mesh *mesh)
     return mesh ? mesh->shape.dp : 1;
 }
 
-struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
+struct plan_layout_args plan_args(const struct spec *s, const struct mesh *mesh)
 {
     int64_t t = s->run.train_sequence_length, sequences = s->run.train_micro_batch;
     const struct ramp length = ramp_sequence(&s->run);
@@ -346,32 +347,32 @@ struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh)
         packed ? t : (t - 1) / ramp_least(&length) + 1; /* documents of a sequence, at most */
     CHECK(sequences > 0, "the plan of a run whose train.micro_batch is not known yet");
     const int64_t micros = plan_micro_count(s) / dp_ranks(mesh), cp = mesh ? mesh_cp(&mesh->shape) : 1;
-    return (struct plan_lay_args){.use = PLAN_TRAIN,
-                                  .dt = precision_of((enum precision)s->run.train_precision).act,
-                                  .recipe = precision_recipe(&s->run),
-                                  .current = precision_current(&s->run),
-                                  .fp8_exclude = s->run.fp8_exclude,
-                                  .recompute = (enum recompute)s->run.train_recompute,
-                                  .optim = (enum optim)s->run.optim_name,
-                                  .state = (enum optim_state)s->run.optim_state,
-                                  .masterless = s->run.optim_master == OPTIM_MASTER_NONE,
-                                  .tokens = sequences * t / cp,
-                                  .positions = t,
-                                  .documents = documents,
-                                  .docs_max = documents ? sequences * pieces / cp
-                                              : cp > 1  ? 2 * sequences
-                                                        : sequences,
-                                  .len_max = t / cp,
-                                  .micro_count = (int)micros,
-                                  .mesh = mesh,
-                                  .gradient_groups = s->run.train_gradient_groups,
-                                  .sparse = spec_tables_sparse(s),
-                                  .step_micros = plan_micro_count(s),
-                                  .z_loss = s->run.train_z_loss > 0,
-                                  .offload = s->run.memory_offload_optimizer,
-                                  .verify = s->run.train_verify > 0,
-                                  .overlay =
-                                      overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
+    return (struct plan_layout_args){
+        .use = PLAN_TRAIN,
+        .dt = precision_of((enum precision)s->run.train_precision).act,
+        .recipe = precision_recipe(&s->run),
+        .current = precision_current(&s->run),
+        .fp8_exclude = s->run.fp8_exclude,
+        .recompute = (enum recompute)s->run.train_recompute,
+        .optim = (enum optim)s->run.optim_name,
+        .state = (enum optim_state)s->run.optim_state,
+        .masterless = s->run.optim_master == OPTIM_MASTER_NONE,
+        .tokens = sequences * t / cp,
+        .positions = t,
+        .documents = documents,
+        .docs_max = documents ? sequences * pieces / cp
+                    : cp > 1  ? 2 * sequences
+                              : sequences,
+        .len_max = t / cp,
+        .micro_count = (int)micros,
+        .mesh = mesh,
+        .gradient_groups = s->run.train_gradient_groups,
+        .sparse = spec_tables_sparse(s),
+        .step_micros = plan_micro_count(s),
+        .z_loss = s->run.train_z_loss > 0,
+        .offload = s->run.memory_offload_optimizer,
+        .verify = s->run.train_verify > 0,
+        .overlay = overlay_apart(&s->model, mesh ? &mesh->shape : NULL, micros) == NULL};
 }
 
 status plan_check_gpu(const struct spec *s, const struct dev *dev)
@@ -405,7 +406,7 @@ struct choose_ops plan_ops(const struct spec *s, const char *isa)
 }
 
 /* Bytes of a run with `sequences` in a micro-batch. */
-static status bytes_with(const struct spec *s, int64_t sequences, const struct plan_lay_args *given,
+static status bytes_with(const struct spec *s, int64_t sequences, const struct plan_layout_args *given,
                          double *bytes)
 {
     struct spec copy = *s;
@@ -415,10 +416,10 @@ static status bytes_with(const struct spec *s, int64_t sequences, const struct p
     struct memory m;
     name_arenas(&m);
     copy.run.train_micro_batch = sequences;
-    struct plan_lay_args args = plan_args(&copy, given->mesh);
+    struct plan_layout_args args = plan_args(&copy, given->mesh);
     args.ops = given->ops, args.kind = given->kind;
     TRY(decoder_init(&d, &copy.model, given->mesh));
-    status st = plan_lay(&m, &d, &rank, &a, &args);
+    status st = plan_layout(&m, &d, &rank, &a, &args);
     *bytes = (double)memory_peak(&m);
     activations_fini(&a);
     decoder_fini(&d);
@@ -439,7 +440,7 @@ static status least_of(const struct mesh *mesh, int64_t mine, int64_t *least)
 
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev, const struct mesh *mesh)
 {
-    const struct plan_lay_args given = {.ops = ops, .kind = dev->kind, .mesh = mesh};
+    const struct plan_layout_args given = {.ops = ops, .kind = dev->kind, .mesh = mesh};
     const int64_t shares = s->run.train_gradient_groups ? s->run.train_gradient_groups : dp_ranks(mesh);
     if (s->run.train_micro_batch > 0) return STATUS_OK;
     const struct ramp batch = ramp_batch(&s->run);
@@ -456,7 +457,7 @@ status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev 
     }
     char a[32], b[32];
     return FAIL(
-        STATUS_FIT,
+        STATUS_OUT_OF_MEMORY,
         "one sequence of %lld tokens needs %s, the device has %s: shorten train.sequence_length, or use "
         "train.recompute=full; `ingot plan` shows what takes it",
         (long long)s->run.train_sequence_length, text_bytes(a, bytes), text_bytes(b, have));
@@ -710,10 +711,10 @@ static status plan_whole(const struct spec *spec, const struct plan_outlook *out
     TRY(choose_open(&ops, dev.kind, NULL, &choice));
     TRY(plan_micro_batch(&s, &ops, &dev, NULL));
     TRY(grad_reduce_check(s.run.train_gradient_groups, plan_micro_count(&s), 1, GRAD_REDUCE_LAST));
-    struct plan_lay_args args = plan_args(&s, NULL);
+    struct plan_layout_args args = plan_args(&s, NULL);
     args.ops = &ops, args.kind = dev.kind;
     TRY(decoder_init(&d, &s.model, NULL));
-    status st = plan_lay(&m, &d, &rank, &a, &args);
+    status st = plan_layout(&m, &d, &rank, &a, &args);
     double have = plan_bytes(&s, &dev, NULL);
     if (st == STATUS_OK) {
         *need = (struct plan_need){.bytes = (double)memory_peak(&m), .have = have, .kind = dev.kind};

@@ -1,6 +1,6 @@
 /* The planner: memory by category and FLOPs by part, from the run's own layout code, without allocating memory.
  *
- * The run calls plan_lay() with real arenas and the planner with counting arenas, so they cannot disagree. */
+ * The run calls plan_layout() with real arenas and the planner with counting arenas, so they cannot disagree. */
 #ifndef INGOT_PLAN_PLAN_H
 #define INGOT_PLAN_PLAN_H
 #include "model/decoder.h"
@@ -24,20 +24,20 @@ struct memory {
 #undef X
     struct arena host; /* on a GPU: optimizer state in pinned host memory (memory.offload_optimizer) */
     struct comm_memory
-        room; /* communication buffers, which the communicator allocates, including pipeline mailboxes */
+        comm; /* communication buffers, which the communicator allocates, including pipeline mailboxes */
     enum dev_kind kind; /* device of the arenas */
 };
 /* The part of memory.room that is on the arenas' device. */
 static inline size_t memory_communication(const struct memory *m)
 {
-    return m->kind == DEV_CUDA ? m->room.device : m->room.host;
+    return m->kind == DEV_CUDA ? m->comm.device : m->comm.host;
 }
 
 enum plan_use { PLAN_TRAIN, PLAN_FORWARD }; /* FORWARD: evaluation and generation */
 
 /* Allocates weights, gradients, moments, the rank's state (optim/rank_state.h) and the activations of one micro-batch
  * of `tokens` tokens at positions < `positions`. The arenas of `m` count or are real. */
-struct plan_lay_args {
+struct plan_layout_args {
     enum plan_use use;
     dtype dt;
     enum recipe recipe;         /* of training; everything else computes from the weights themselves */
@@ -55,7 +55,7 @@ struct plan_lay_args {
     int64_t gradient_groups;   /* train.gradient_groups */
     bool sparse;               /* params.sparse */
     int64_t step_micros;       /* micro-batches of a step over all data-parallel ranks; used with `sparse` */
-    int sets, stores;      /* of a pipeline rank (struct lay); sets 0: as its schedule says */
+    int sets, stores;      /* of a pipeline rank (struct layout); sets 0: as its schedule says */
     bool state_alone;      /* no activations: for the differences between ranks that share the state */
     bool overlay;          /* gradients reuse activation memory (grad_overlay.h) if overlay_apart allows it */
     bool z_loss;           /* train.z_loss is not 0 */
@@ -64,14 +64,14 @@ struct plan_lay_args {
     const struct ops *ops; /* the op set that scratch is sized for; NULL: the CPU's */
     enum dev_kind kind;    /* DEV_CUDA: a GPU's memory */
     struct stream *stream; /* of that GPU; NULL: the host, or a plan for a GPU that is not present */
-    double bytes_max;      /* for plan_reserve: STATUS_FIT above this; 0: no limit */
+    double bytes_max;      /* for plan_reserve: STATUS_OUT_OF_MEMORY above this; 0: no limit */
 };
-status plan_lay(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
-                const struct plan_lay_args *args) WARN_UNUSED;
-/* Counts with one plan_lay, reserves every arena with its size, allocates with a second plan_lay and seals the
+status plan_layout(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
+                   const struct plan_layout_args *args) WARN_UNUSED;
+/* Counts with one plan_layout, reserves every arena with its size, allocates with a second plan_layout and seals the
  * arenas. */
 status plan_reserve(struct memory *m, struct decoder *d, struct rank_state *rank, struct activations *a,
-                    const struct plan_lay_args *args) WARN_UNUSED;
+                    const struct plan_layout_args *args) WARN_UNUSED;
 void memory_free(struct memory *m);
 size_t
 memory_peak(const struct memory *m); /* bytes: all arenas of the device and its communication buffers */
@@ -79,9 +79,9 @@ memory_peak(const struct memory *m); /* bytes: all arenas of the device and its 
 struct comm_memory plan_comm_memory(const struct mesh_shape *shape, const struct comm_job *job,
                                     enum dev_kind kind, size_t message, int depth);
 
-/* Arguments of plan_lay for a rank of a resolved training spec; the caller sets ops, dev and bytes_max. */
-struct plan_lay_args plan_args(const struct spec *s, const struct mesh *mesh);
-struct feed_shape plan_feed(const struct plan_lay_args *args);
+/* Arguments of plan_layout for a rank of a resolved training spec; the caller sets ops, dev and bytes_max. */
+struct plan_layout_args plan_args(const struct spec *s, const struct mesh *mesh);
+struct feed_shape plan_feed(const struct plan_layout_args *args);
 /* Bytes that a rank may use: machine.memory_gib, or the device's free memory minus that of CUDA and its libraries. On
  * the host: the smaller of physical memory and the cgroup limit, divided by the ranks of the host. 0: unknown. `mesh`
  * NULL: one rank. */
@@ -89,7 +89,7 @@ double plan_bytes(const struct spec *s, const struct dev *dev, const struct mesh
 /* Memory of this host: the smaller of physical memory and the cgroup's limit. */
 double plan_host_bytes(void);
 /* train.micro_batch=auto: sets the largest number of sequences that divides the step's number and fits in bytes_max
- * on all ranks of the mesh. STATUS_FIT: one sequence does not fit. Does not change a given number. */
+ * on all ranks of the mesh. STATUS_OUT_OF_MEMORY: one sequence does not fit. Does not change a given number. */
 status plan_micro_batch(struct spec *s, const struct ops *ops, const struct dev *dev,
                         const struct mesh *mesh) WARN_UNUSED;
 /* STATUS_DEVICE: a GPU without what the spec's precision needs. A GPU that is not here has sm 0, and passes. */
@@ -136,6 +136,6 @@ struct plan_need {
     enum dev_kind kind;
 };
 status plan_need_of(const struct spec *s, struct plan_need *need) WARN_UNUSED;
-/* Prints the plan to stdout; STATUS_FIT if it does not fit. */
+/* Prints the plan to stdout; STATUS_OUT_OF_MEMORY if it does not fit. */
 status plan_print(const struct spec *s, const struct plan_outlook *outlook, int json) WARN_UNUSED;
 #endif

@@ -63,7 +63,7 @@ status predict_here(const struct spec *s, struct prediction *p)
         }
         dev_close(&dev);
     }
-    if (st == STATUS_FIT) return st; /* memory was refused: nothing is known of the plan, either */
+    if (st == STATUS_OUT_OF_MEMORY) return st; /* memory was refused: nothing is known of the plan, either */
     if (st != STATUS_OK) snprintf(p->why, sizeof p->why, "%s", status_message());
     return STATUS_OK;
 }

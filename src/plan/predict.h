@@ -10,7 +10,7 @@ struct prediction {
     char why[256];    /* why it is not known */
 };
 /* On a host: measures its rates for some milliseconds. On a GPU: uses its row of machine.def. If the run does not fit,
- * or the GPU is absent or not in the table, the step is not known, and the result STATUS_OK. STATUS_FIT: memory was
- * refused. */
+ * or the GPU is absent or not in the table, the step is not known, and the result STATUS_OK. STATUS_OUT_OF_MEMORY:
+ * memory was refused. */
 status predict_here(const struct spec *s, struct prediction *p) WARN_UNUSED;
 #endif

@@ -60,7 +60,7 @@ static status keep(struct purchase_answer *out, const struct purchase_offer *o)
 {
     const size_t bytes = (size_t)PURCHASE_TRIED * sizeof *out->tried;
     if (out->tried == NULL) out->tried = malloc(bytes);
-    if (out->tried == NULL) return FAIL(STATUS_FIT, "no memory for %d clusters", PURCHASE_TRIED);
+    if (out->tried == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d clusters", PURCHASE_TRIED);
     out->tried[out->count++] = *o;
     return STATUS_OK;
 }

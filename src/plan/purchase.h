@@ -38,15 +38,15 @@ struct purchase_answer {
     bool impossible;            /* of the first that does not fit: no mesh is possible, whatever the memory */
 };
 /* Tries numbers of devices in ascending order. With a deadline: from the fewest whose peak FLOP/s suffice, until a
- * cluster meets it or more devices are no faster. Without: from the smallest that fits, doubling. STATUS_FIT: memory
- * was refused. */
+ * cluster meets it or more devices are no faster. Without: from the smallest that fits, doubling. STATUS_OUT_OF_MEMORY:
+ * memory was refused. */
 status purchase_look(const struct spec *s, const struct purchase_args *a, const struct purchase_kind *kind,
                      struct purchase_answer *out) WARN_UNUSED;
 void purchase_answer_free(struct purchase_answer *a);
 
-/* `ingot plan RUN.yaml --machine KIND --deadline 60d`, `--compare KIND,KIND`: the answers as text or JSON, and a
- * page (`html`; NULL: none). STATUS_CONFIG when a deadline is given and no kind meets it: names the nearest. STATUS_FIT
- * when nothing fits. */
+/* `ingot plan RUN.yaml --machine KIND --deadline 60d`, `--compare KIND,KIND`: the answers as text or JSON, and a page
+ * (`html`; NULL: none). STATUS_CONFIG when a deadline is given and no kind meets it: names the nearest.
+ * STATUS_OUT_OF_MEMORY when nothing fits. */
 status purchase_print(const struct spec *s, const struct purchase_args *a, const char *html, bool json) WARN_UNUSED;
 /* Its page, from the answers of all kinds. Nothing is written when nothing fits. */
 status purchase_page(const struct spec *s, const struct purchase_args *a, const struct purchase_answer *answers,

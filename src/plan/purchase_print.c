@@ -246,7 +246,7 @@ static status verdict(const struct purchase_args *a, const struct purchase_answe
         if (nearest == NULL || o->outlook.seconds < nearest->outlook.seconds) nearest = o;
     }
     if (nearest == NULL)
-        return FAIL(answers[0].impossible ? STATUS_CONFIG : STATUS_FIT, "plan: %s", answers[0].why);
+        return FAIL(answers[0].impossible ? STATUS_CONFIG : STATUS_OUT_OF_MEMORY, "plan: %s", answers[0].why);
     return FAIL(STATUS_CONFIG,
                 "plan: %s of %s tokens is not met; the nearest is %d x %s in %s. A larger train.batch_tokens "
                 "keeps more "

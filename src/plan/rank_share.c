@@ -82,15 +82,15 @@ static void count_rows(struct rank_share *s, const struct decoder *d)
         }
         if (r->unit == 0) s->count_first += count;
         if (r->unit > 0 && r->unit <= s->layers)
-            s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].summed += summed;
+            s->layer[r->unit - 1].count += count, s->layer[r->unit - 1].partial_grads += summed;
         if (r->unit > 0 && r->unit <= s->layers && i < d->blocks[r->unit - 1].norm2.w)
             s->layer[r->unit - 1].count_mixer += count;
         if (r->role == ROLE_TABLE) {
             s->layer[params_block(&d->params, r->unit) - 1].table = count;
             continue;
         }
-        if (r->unit == s->layers + 1) s->count_last += count, s->summed_last += summed;
-        if (r->unit == s->layers + 2) s->count_module += count, s->summed_module += summed;
+        if (r->unit == s->layers + 1) s->count_last += count, s->partial_grads_last += summed;
+        if (r->unit == s->layers + 2) s->count_module += count, s->partial_grads_module += summed;
         if (r->unit > 0 && r->unit <= s->layers && !r->linear) s->layer[r->unit - 1].kept += (double)r->count;
         if (r->unit > 0 && r->unit <= s->layers && r->muon)
             s->layer[r->unit - 1].matrices += (double)r->count;
@@ -187,34 +187,35 @@ static void count_reads(struct rank_share *s, const struct decoder *d, const str
     }
 }
 
-static struct lay lay_of(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
-                         struct arena *act, struct arena *scratch)
+static struct layout layout_of(const struct rank_share *s, const struct decoder *d,
+                               const struct plan_layout_args *a, struct arena *act, struct arena *scratch)
 {
-    struct lay l = {.n = a->tokens,
-                    .docs_max = a->docs_max ? a->docs_max : a->tokens,
-                    .len_max = a->len_max ? a->len_max : a->tokens,
-                    .ops = a->ops,
-                    .dt = a->dt,
-                    .recipe = a->recipe,
-                    .mode = LAY_TRAIN,
-                    .recompute = a->recompute,
-                    .sparse = a->sparse,
-                    .z_loss = a->z_loss,
-                    .tp_size = a->mesh->shape.tp,
-                    .cp_size = mesh_cp(&a->mesh->shape),
-                    .context_kind = a->mesh->shape.context_kind,
-                    .params = &d->params,
-                    .act = act,
-                    .scratch = scratch};
+    struct layout l = {.n = a->tokens,
+                       .docs_max = a->docs_max ? a->docs_max : a->tokens,
+                       .len_max = a->len_max ? a->len_max : a->tokens,
+                       .ops = a->ops,
+                       .dt = a->dt,
+                       .recipe = a->recipe,
+                       .mode = LAYOUT_TRAIN,
+                       .recompute = a->recompute,
+                       .sparse = a->sparse,
+                       .z_loss = a->z_loss,
+                       .tp_size = a->mesh->shape.tp,
+                       .cp_size = mesh_cp(&a->mesh->shape),
+                       .context_kind = a->mesh->shape.context_kind,
+                       .params = &d->params,
+                       .act = act,
+                       .scratch = scratch};
     l.codes_dout = !s->staged && activations_stream_codes(d, &l);
     return l;
 }
 
-/* Codes of the stream's gradient, as activations_lay takes them. */
-static double stream_codes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+/* Codes of the stream's gradient, as activations_layout takes them. */
+static double stream_codes(const struct rank_share *s, const struct decoder *d,
+                           const struct plan_layout_args *a)
 {
     struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-    const struct lay l = lay_of(s, d, a, &act, &scratch);
+    const struct layout l = layout_of(s, d, a, &act, &scratch);
     if (!activations_stream_codes(d, &l)) return 0;
     tensor_take(&act, "codes", DTYPE_U8, 2, l.n, d->spec.hidden_size);
     tensor_take(&act, "transposed codes", DTYPE_U8, 2, d->spec.hidden_size, quantized_ld(l.n));
@@ -222,35 +223,35 @@ static double stream_codes(const struct rank_share *s, const struct decoder *d, 
 }
 
 /* Bytes that a block keeps with a policy, or its feed-forward part alone. */
-static double kept_bytes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
-                         int64_t i, enum recompute policy, bool ffn)
+static double kept_bytes(const struct rank_share *s, const struct decoder *d,
+                         const struct plan_layout_args *a, int64_t i, enum recompute policy, bool ffn)
 {
     struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-    struct lay l = lay_of(s, d, a, &act, &scratch);
+    struct layout l = layout_of(s, d, a, &act, &scratch);
     struct block_saved saved;
     struct ffn_saved part;
     l.recompute = policy;
     if (ffn)
-        ffn_lay(&d->blocks[i].ffn, &part, &l);
+        ffn_layout(&d->blocks[i].ffn, &part, &l);
     else
-        block_lay(&d->blocks[i], &saved, &l);
+        block_layout(&d->blocks[i], &saved, &l);
     return (double)act.used;
 }
 
-static double shared_bytes(const struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
-                           int64_t i)
+static double shared_bytes(const struct rank_share *s, const struct decoder *d,
+                           const struct plan_layout_args *a, int64_t i)
 {
     struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-    const struct lay l = lay_of(s, d, a, &act, &scratch);
+    const struct layout l = layout_of(s, d, a, &act, &scratch);
     struct mlp_saved saved;
     if (d->blocks[i].ffn.kind != FFN_MOE || d->blocks[i].ffn.moe.shared.f == 0) return 0;
-    mlp_lay(&d->blocks[i].ffn.moe.shared, &saved, &l);
+    mlp_layout(&d->blocks[i].ffn.moe.shared, &saved, &l);
     return (double)act.used;
 }
 
 /* What a layer need not keep if it computes again what is assumed (plan/assume.def). */
 static double dropped_bytes(const struct rank_share *s, const struct decoder *d,
-                            const struct plan_lay_args *a, int64_t i, const struct assume *assume)
+                            const struct plan_layout_args *a, int64_t i, const struct assume *assume)
 {
     const struct block *b = &d->blocks[i];
     const double e = (double)dtype_bytes(a->dt), n = (double)a->tokens, width = (double)b->norm1.d;
@@ -282,14 +283,14 @@ static void drop(struct rank_share *s)
     }
 }
 
-static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a,
+static void lay_layers(struct rank_share *s, const struct decoder *d, const struct plan_layout_args *a,
                        const struct assume *assume)
 {
     for (int64_t i = 0; i < s->layers; i++) {
         struct arena act = {.name = "act"}, scratch = {.name = "scratch"};
-        const struct lay l = lay_of(s, d, a, &act, &scratch);
+        const struct layout l = layout_of(s, d, a, &act, &scratch);
         struct block_saved saved;
-        block_lay(&d->blocks[i], &saved, &l);
+        block_layout(&d->blocks[i], &saved, &l);
         s->layer[i].act = (double)act.used;
         s->layer[i].act_mixer = (double)saved.act_mixer;
         s->layer[i].scratch = (double)scratch.peak;
@@ -297,16 +298,16 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
         s->layer[i].overlap = ffn_how(&d->blocks[i].ffn) == SP_OVERLAP ? 1 : 0.5; /* of two branches */
     }
     struct arena sum = {.name = "act"}, scratch = {.name = "scratch"};
-    const struct lay l = lay_of(s, d, a, &sum, &scratch);
-    struct lay final = sp_local_lay(&l);
+    const struct layout l = layout_of(s, d, a, &sum, &scratch);
+    struct layout final = sp_local_layout(&l);
     struct head_saved head;
     struct norm_saved norm;
     struct sp ends;
     const int64_t rows = final.n;
     final.recompute = RECOMPUTE_NONE;
-    norm_lay(&d->norm, &norm, &final);
-    head_lay(&d->head, &head, &l);
-    sp_lay(&ends, d->spec.hidden_size, &l);
+    norm_layout(&d->norm, &norm, &final);
+    head_layout(&d->head, &head, &l);
+    sp_layout(&ends, d->spec.hidden_size, &l);
     s->scratch_head = (double)scratch.peak;
     sum.used = 0;
     tensor_take(&sum, "final sum", l.dt, 2, rows, d->spec.hidden_size);
@@ -314,19 +315,19 @@ static void lay_layers(struct rank_share *s, const struct decoder *d, const stru
 }
 
 /* Rows of x and dy of a layer's GEMMs, for schedules that defer weight gradients. */
-static status lay_stores(struct rank_share *s, const struct decoder *d, const struct plan_lay_args *a)
+static status layout_stores(struct rank_share *s, const struct decoder *d, const struct plan_layout_args *a)
 {
     for (int64_t i = 0; i < s->layers; i++) {
         struct arena act = {.name = "act"};
         struct deferred q;
         const struct param_unit *unit = &d->params.units[i + 1];
-        TRY(deferred_lay(&q, &(struct deferred_lay){.params = &d->params,
-                                                    .first = unit->first,
-                                                    .last = unit->last,
-                                                    .context = mesh_cp(&a->mesh->shape),
-                                                    .n = a->tokens,
-                                                    .dt = a->dt,
-                                                    .a = &act}));
+        TRY(deferred_layout(&q, &(struct deferred_layout){.params = &d->params,
+                                                          .first = unit->first,
+                                                          .last = unit->last,
+                                                          .context = mesh_cp(&a->mesh->shape),
+                                                          .n = a->tokens,
+                                                          .dt = a->dt,
+                                                          .a = &act}));
         deferred_fini(&q);
         s->layer[i].store = (double)act.used;
     }
@@ -334,35 +335,35 @@ static status lay_stores(struct rank_share *s, const struct decoder *d, const st
 }
 
 /* Bytes of the operands of RECIPE_CURRENT, below all other scratch. */
-static double operand_bytes(struct decoder *d, const struct plan_lay_args *a)
+static double operand_bytes(struct decoder *d, const struct plan_layout_args *a)
 {
     struct arena scratch = {.name = "scratch"};
-    if (a->recipe == RECIPE_CURRENT) current_lay(&d->params, a->tokens, &scratch);
+    if (a->recipe == RECIPE_CURRENT) current_layout(&d->params, a->tokens, &scratch);
     return (double)scratch.used;
 }
 
-/* Bytes of plan_lay for this rank's part of the model without a pipeline, by arena. */
-static status lay_whole(struct memory *m, const struct model_spec *spec, const struct plan_lay_args *a,
-                        const struct cluster *c, struct rank_share *s)
+/* Bytes of plan_layout for this rank's part of the model without a pipeline, by arena. */
+static status layout_whole(struct memory *m, const struct model_spec *spec, const struct plan_layout_args *a,
+                           const struct cluster *c, struct rank_share *s)
 {
     struct decoder d;
     struct activations act = {0};
     struct rank_state rank;
     TRY(decoder_init(&d, spec, a->mesh));
     *m = (struct memory){0};
-    status st = plan_lay(m, &d, &rank, &act, a);
+    status st = plan_layout(m, &d, &rank, &act, a);
     if (st == STATUS_OK && s) {
         count_rows(s, &d);
         count_reads(s, &d, &rank.sparse_grad);
         s->stream_codes = stream_codes(s, &d, a);
         count_codes(s, &d, c->machine);
         lay_layers(s, &d, a, c->assume);
-        s->ortho = muon_most(&d.params);
+        s->muon = muon_most(&d.params);
         s->operands = operand_bytes(&d, a);
         s->pieces = (double)(d.params.chunks_model + rank.sparse_grad.chunks_model);
         s->sparse = a->sparse;
         s->act_front = (double)act.act_front;
-        st = lay_stores(s, &d, a);
+        st = layout_stores(s, &d, a);
     }
     activations_fini(&act);
     decoder_fini(&d);
@@ -398,28 +399,28 @@ double rank_share_norm(const struct rank_share *s, const struct mesh_shape *m, d
            (double)comm_all_reduce_scratch(mesh_ranks(m), (int64_t)all, DTYPE_F64);
 }
 
-static status lay_bytes(struct rank_share *s, const struct spec *spec, const struct plan_lay_args *a,
-                        const struct cluster *c)
+static status layout_bytes(struct rank_share *s, const struct spec *spec, const struct plan_layout_args *a,
+                           const struct cluster *c)
 {
     struct memory m, without;
-    TRY(lay_whole(&m, &spec->model, a, c, s));
+    TRY(layout_whole(&m, &spec->model, a, c, s));
     without = m;
     if (spec->model.mtp_depth > 0) {
         struct model_spec plain = spec->model;
         plain.mtp_depth = 0;
-        TRY(lay_whole(&without, &plain, a, c, NULL));
+        TRY(layout_whole(&without, &plain, a, c, NULL));
     }
     const struct mesh_state state = mesh_state_of(&spec->run, &(struct mesh_moments){0}, 0, 1);
     s->modules = spec->model.mtp_depth;
-    s->stays = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
+    s->embedding_resident = s->count_tied > 0 || s->modules > 0 || spec->model.hrm_cycles > 0;
     double count =
                s->count_first + s->count_last + (double)s->modules * (s->count_module + s->experts_module),
            layers = 0, tables = 0, row_bytes = 0, matrices = 0,
            codes = (double)s->modules * s->codes_module.bytes,
-           summed = s->summed_last + (double)s->modules * s->summed_module;
+           summed = s->partial_grads_last + (double)s->modules * s->partial_grads_module;
     for (int64_t i = 0; i < s->layers; i++) {
         count += s->layer[i].count + s->layer[i].table + s->layer[i].experts;
-        layers += s->layer[i].act, summed += s->layer[i].summed;
+        layers += s->layer[i].act, summed += s->layer[i].partial_grads;
         row_bytes += s->layer[i].row_bytes;
         matrices += s->layer[i].matrices + s->layer[i].expert_matrices;
         codes += s->layer[i].codes.bytes;
@@ -458,23 +459,24 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
 {
     const int64_t tokens = s->micro_batch * spec->run.train_sequence_length / s->cp;
     const int modules = (int)spec->model.mtp_depth, segments = (int)model_segments(&spec->model);
-    struct layer_shape shape = {.model = &spec->model,
-                                .machine = c->machine,
-                                .precision = (enum precision)spec->run.train_precision,
-                                .recompute = s->recompute,
-                                .imbalance = c->assume->imbalance,
-                                .gemms = c->assume->gemms,
-                                .again = {.core_attn = c->assume->recompute_core_attn > 0,
-                                          .layernorm = c->assume->recompute_layernorm > 0,
-                                          .mla_up_proj = c->assume->recompute_mla_up_proj > 0,
-                                          .mlp = c->assume->recompute_mlp > 0,
-                                          .moe = c->assume->recompute_moe > 0,
-                                          .shared_experts = c->assume->recompute_shared_experts > 0},
-                                .tokens = tokens,
-                                .sequence = spec->run.train_sequence_length,
-                                .stream = tokens / s->tp,
-                                .context = s->cp,
-                                .experts = (int)spec->model.moe_experts / s->ep};
+    struct layer_shape shape = {
+        .model = &spec->model,
+        .machine = c->machine,
+        .precision = (enum precision)spec->run.train_precision,
+        .recompute = s->recompute,
+        .imbalance = c->assume->imbalance,
+        .gemms = c->assume->gemms,
+        .extra_recompute = {.core_attn = c->assume->recompute_core_attn > 0,
+                            .layernorm = c->assume->recompute_layernorm > 0,
+                            .mla_up_proj = c->assume->recompute_mla_up_proj > 0,
+                            .mlp = c->assume->recompute_mlp > 0,
+                            .moe = c->assume->recompute_moe > 0,
+                            .shared_experts = c->assume->recompute_shared_experts > 0},
+        .tokens = tokens,
+        .sequence = spec->run.train_sequence_length,
+        .stream = tokens / s->tp,
+        .context = s->cp,
+        .experts = (int)spec->model.moe_experts / s->ep};
     const struct exchange_args exchange = {.cluster = c,
                                            .model = &spec->model,
                                            .mesh = mesh,
@@ -511,7 +513,7 @@ static void time_layers(struct rank_share *s, const struct spec *spec, const str
         s->dispatch_modules.exposed = x.exposed;
     }
     const struct axis tp = traffic_axis(c, s->tp, 1);
-    s->gather_s = traffic_gather_s(&tp, s->stream_bytes);
+    s->gather_s = traffic_all_gather_s(&tp, s->stream_bytes);
 }
 
 /* The layers that are assumed to recompute all. */
@@ -544,7 +546,7 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
     spec.run.train_micro_batch = v->micro_batch;
     spec.run.train_recompute = (int)v->recompute;
     spec.run.train_gradient_groups = 0; /* partial sums depend on dp: fill_stage */
-    struct plan_lay_args args = plan_args(&spec, &mesh);
+    struct plan_layout_args args = plan_args(&spec, &mesh);
     args.ops = a->ops, args.kind = a->cluster->machine->kind, args.micro_count = 1;
     args.overlay = false; /* depends on the mesh: fill_stage */
     if (args.tokens % v->mesh.tp != 0 || args.tokens >= INT32_MAX)
@@ -573,9 +575,9 @@ status rank_share_open(struct rank_share **out, const struct mesh_variant *v, co
                                       .machine = a->cluster->machine,
                                       .precision = (enum precision)spec.run.train_precision};
     for (int64_t i = 0; s->layer && i < s->layers && spec.run.optim_name == OPTIM_MUON; i++)
-        s->layer[i].ortho = layer_times_ortho(&whole, i) / s->tp;
+        s->layer[i].muon = layer_times_muon(&whole, i) / s->tp;
     MEMORY_CHECK(s->layer != NULL, "no memory to plan with");
-    status st = lay_bytes(s, &spec, &args, a->cluster);
+    status st = layout_bytes(s, &spec, &args, a->cluster);
     if (st == STATUS_OK) drop(s);
     if (st == STATUS_OK) st = open_full(s, v, a);
     local = spec;

@@ -14,8 +14,8 @@ struct rank_share_codes {
     double largest;             /* bytes of codes and transpose of its largest weight */
 };
 struct rank_share_layer {
-    double count, summed;       /* parameters with padding; those with partial gradients, all-reduced over tp
-                                   (parallel/tp_grad.h) */
+    double count, partial_grads; /* parameters with padding; those with partial gradients, all-reduced over tp
+                                    (parallel/tp_grad.h) */
     double table;               /* parameters with padding of its n-gram table, which is a separate unit */
     double rows, row_bytes;     /* for sparse gradients (parallel/sparse_grad.h): elements of table rows that a step
                                    may read, and bytes kept for them; else 0 */
@@ -29,7 +29,7 @@ struct rank_share_layer {
     struct rank_share_codes codes;
     double experts;             /* parameters of experts that ranks shard, which are a separate unit; else 0 */
     struct exchange context, dispatch; /* between context-parallel ranks; between expert-parallel ranks */
-    double ortho, matrices;     /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
+    double muon, matrices;      /* seconds per step of Muon's GEMMs; elements of this rank's Muon matrices; else 0 */
     double expert_matrices;     /* the same of `experts` */
 };
 struct rank_share {
@@ -54,8 +54,9 @@ struct rank_share {
     struct exchange dispatch_modules;    /* of all MTP modules */
     struct layer_fp8 fp8_module;
     struct rank_share_codes codes_module; /* as of a layer */
-    double summed_last, summed_module; /* parameters with partial gradients: after the layers, and of each MTP module */
-    bool stays;                 /* embedding and head are unsharded at the same time: zero.embedding_resident */
+    double partial_grads_last, partial_grads_module; /* parameters with partial gradients: after the layers, and of each
+                                                        MTP module */
+    bool embedding_resident;    /* embedding and head are unsharded at the same time: zero.embedding_resident */
     double act_fixed, act_last, scratch_head, scratch_last; /* bytes: of every rank; of the MTP modules; of the head;
                                                                of the head and the modules */
     double once;                /* extra bytes of the residual stream's tensors in a pipeline: model/decoder.c */
@@ -66,7 +67,7 @@ struct rank_share {
     double param_other, grad_other; /* bytes: RoPE and other tables, ends of arenas */
     double pieces;              /* optimizer chunks of the whole model, whose sums of squares form the gradient norm */
     struct mesh_moments moments; /* of the optimizer, per parameter */
-    struct muon_most ortho;     /* largest sizes for Muon's matrices; else 0 */
+    struct muon_most muon;      /* largest sizes for Muon's matrices; else 0 */
     struct feed_shape feed;     /* of one micro-batch's data */
     enum dev_kind kind;
     struct layer_times embed, head;

@@ -35,7 +35,7 @@ struct simulated_step {
     double first, mean;         /* seconds of the fastest pipeline, and of the mean one */
     int slowest;                /* pipeline */
 };
-/* One step. `placement` draws which devices are slow, `step` the jitter. STATUS_FIT: no memory. */
+/* One step. `placement` draws which devices are slow, `step` the jitter. STATUS_OUT_OF_MEMORY: no memory. */
 status simulate_step(const struct simulate_step_args *a, int64_t placement, int64_t step,
                      struct simulated_step *out) WARN_UNUSED;
 /* Writes a pipeline's step as a Chrome trace, which ui.perfetto.dev opens: a process per rank, with tracks of compute,

@@ -15,7 +15,7 @@ static status take_stages(struct simulate_plan *s, const struct mesh_plan *p, co
     const struct mesh_shape *m = &r->variant.mesh;
     const size_t count = (size_t)m->pp * (size_t)m->chunks;
     s->stages = malloc(count * sizeof *s->stages);
-    if (s->stages == NULL) return FAIL(STATUS_FIT, "no memory for the times of %zu stages", count);
+    if (s->stages == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the times of %zu stages", count);
     if (m->pp > 1)
         memcpy(s->stages, p->walk.times, count * sizeof *s->stages);
     else

@@ -11,7 +11,8 @@ struct simulate_plan {
     struct pipeline_schedule schedule;  /* owned */
     struct pipeline_stage_time *stages; /* owned */
 };
-/* `r`: of this plan. STATUS_CONFIG, STATUS_FIT as of mesh_plan_one. Call simulate_plan_close after success. */
+/* `r`: of this plan. STATUS_CONFIG, STATUS_OUT_OF_MEMORY as of mesh_plan_one. Call simulate_plan_close after
+ * success. */
 status simulate_plan_open(struct simulate_plan *s, struct mesh_plan *p, const struct mesh_result *r) WARN_UNUSED;
 void simulate_plan_close(struct simulate_plan *s);
 

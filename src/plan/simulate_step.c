@@ -91,7 +91,7 @@ struct walked {
 };
 static struct walked walk(const struct simulate_step_args *a, int64_t placement, int64_t step, int pipeline)
 {
-    struct walked w = {.st = STATUS_FIT};
+    struct walked w = {.st = STATUS_OUT_OF_MEMORY};
     struct pipeline_simulated walked = {0};
     double *slow = malloc(slow_count(a) * sizeof *slow);
     if (slow == NULL) return w;
@@ -111,7 +111,7 @@ status simulate_step(const struct simulate_step_args *a, int64_t placement, int6
                      struct simulated_step *out)
 {
     struct walked *all = calloc((size_t)a->pipelines, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory to simulate %d pipelines", a->pipelines);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to simulate %d pipelines", a->pipelines);
     PARALLEL_CHUNKS(i, a->pipelines) all[i] = walk(a, placement, step, (int)i);
     double most = 0, optim = 0;
     status st = STATUS_OK;
@@ -181,7 +181,7 @@ static status write_events(const struct simulate_step_args *a, int64_t placement
     struct pipeline_simulated walked;
     TRY(simulate_step(a, placement, step, &all));
     double *slow = malloc(slow_count(a) * sizeof *slow);
-    if (slow == NULL) return FAIL(STATUS_FIT, "no memory for a timeline");
+    if (slow == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a timeline");
     for (int r = 0; r < a->schedule->ranks; r++) name_tracks(f, r, pipeline);
     place(a, placement, pipeline, slow);
     struct timeline t = {.draws = draws_of(a, slow, placement, step, pipeline), .f = f};
@@ -235,7 +235,8 @@ status simulate_sample(const struct simulate_step_args *a, struct simulate_sampl
     struct simulated_step one;
     *out = (struct simulate_sample){.placements = PLACEMENTS, .steps = steps};
     out->seconds = malloc((size_t)(PLACEMENTS * steps) * sizeof *out->seconds);
-    if (out->seconds == NULL) return FAIL(STATUS_FIT, "no memory to simulate %d steps", PLACEMENTS * steps);
+    if (out->seconds == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory to simulate %d steps", PLACEMENTS * steps);
     planned.spread = (struct simulate_spread){.slow_factor = 1}, planned.pipelines = planned.lockstep = 1;
     TRY(simulate_step(&planned, 0, 0, &one));
     out->planned = one.seconds;

@@ -74,27 +74,27 @@ struct axis traffic_axis(const struct cluster *c, int ranks, int stride)
         .sharp_latency = m->latency_base + 2 * (inside - 1) * m->latency_hop + 2 * m->latency_net};
 }
 
-double traffic_gather_bytes(const struct axis *a, double bytes)
+double traffic_all_gather_bytes(const struct axis *a, double bytes)
 {
     return bytes * (a->ranks - 1) / a->ranks;
 }
 
-double traffic_sum_bytes(const struct axis *a, double bytes)
+double traffic_all_reduce_bytes(const struct axis *a, double bytes)
 {
-    return 2 * traffic_gather_bytes(a, bytes);
+    return 2 * traffic_all_gather_bytes(a, bytes);
 }
 
-double traffic_gather_s(const struct axis *a, double bytes)
+double traffic_all_gather_s(const struct axis *a, double bytes)
 {
-    return a->ranks > 1 ? a->latency + traffic_gather_bytes(a, bytes) / a->rate : 0;
+    return a->ranks > 1 ? a->latency + traffic_all_gather_bytes(a, bytes) / a->rate : 0;
 }
 
-double traffic_sum_s(const struct axis *a, double bytes)
+double traffic_all_reduce_s(const struct axis *a, double bytes)
 {
     if (a->ranks <= 1) return 0;
     const double tree_share = 0.92;
-    const double ring = 2 * traffic_gather_s(a, bytes),
-                 tree = a->tree_latency + traffic_sum_bytes(a, bytes) / (a->rate * tree_share);
+    const double ring = 2 * traffic_all_gather_s(a, bytes),
+                 tree = a->tree_latency + traffic_all_reduce_bytes(a, bytes) / (a->rate * tree_share);
     const double sharp =
         a->sharp_latency +
         fmax(2 * bytes * (a->inside - 1) / a->inside / fmax(a->sharp_link, 1), bytes / a->sharp_net);
@@ -118,12 +118,12 @@ double traffic_send_s(const struct cluster *c, const struct axis *a, double byte
     return m->latency_base + m->latency_net + bytes / (m->net_rate * uplink_share(c, a->stride));
 }
 
-double traffic_shift_s(const struct cluster *c, const struct axis *a, int step, double bytes)
+double traffic_ring_shift_s(const struct cluster *c, const struct axis *a, int step, double bytes)
 {
     return traffic_send_s(c, &(struct axis){.nodes = a->nodes, .stride = a->stride * step}, bytes);
 }
 
-double traffic_exchange_s(const struct cluster *c, const struct axis *a, double bytes, double crossing)
+double traffic_all_to_all_s(const struct cluster *c, const struct axis *a, double bytes, double crossing)
 {
     const struct machine *m = c->machine;
     if (a->ranks <= 1) return 0;
@@ -138,7 +138,7 @@ double traffic_exchange_s(const struct cluster *c, const struct axis *a, double 
 
 double traffic_tensor_bytes(const struct axis *tp, double bytes)
 {
-    return 10 * traffic_gather_bytes(tp, bytes);
+    return 10 * traffic_all_gather_bytes(tp, bytes);
 }
 
 double traffic_stage_bytes(double bytes, int tp)

@@ -31,17 +31,17 @@ struct axis {
 struct axis traffic_axis(const struct cluster *c, int ranks, int stride);
 
 /* Bytes that a rank sends for a tensor of `bytes` in total: all-gather or reduce-scatter over the axis; all-reduce. */
-double traffic_gather_bytes(const struct axis *a, double bytes);
-double traffic_sum_bytes(const struct axis *a, double bytes);
-double traffic_gather_s(const struct axis *a, double bytes);  /* also reduce-scatter; 0 for one rank */
-double traffic_sum_s(const struct axis *a, double bytes);
+double traffic_all_gather_bytes(const struct axis *a, double bytes);
+double traffic_all_reduce_bytes(const struct axis *a, double bytes);
+double traffic_all_gather_s(const struct axis *a, double bytes); /* also reduce-scatter; 0 for one rank */
+double traffic_all_reduce_s(const struct axis *a, double bytes);
 double traffic_send_s(const struct cluster *c, const struct axis *a, double bytes); /* to the next rank of the axis */
 /* All-to-all: a rank has `bytes` for all ranks of the axis in equal parts, its own part included. Links and network
  * work at the same time; each rank uses its own NIC. `crossing`: at most this fraction of the bytes crosses the
  * network, and is copied inside the node that it reaches; 0: every part crosses it. */
-double traffic_exchange_s(const struct cluster *c, const struct axis *a, double bytes, double crossing);
+double traffic_all_to_all_s(const struct cluster *c, const struct axis *a, double bytes, double crossing);
 /* Seconds of a step of a ring of point-to-point messages: every rank sends `bytes` to the rank `step` after it. */
-double traffic_shift_s(const struct cluster *c, const struct axis *a, int step, double bytes);
+double traffic_ring_shift_s(const struct cluster *c, const struct axis *a, int step, double bytes);
 
 /* Bytes that a rank sends for tensor parallelism with sequence parallelism, per layer and micro-batch. Activations of
  * `bytes` (all ranks) are gathered twice and scattered twice forward; gathered four times (two of them gather x

@@ -96,7 +96,8 @@ static status score_prompts(struct answer *a)
     const size_t width = (size_t)c->likely + 1, vocab = (size_t)t->decoder.spec.vocab_size;
     int64_t some = 0;
     a->scored = calloc((size_t)c->prompt_count, sizeof *a->scored);
-    if (a->scored == NULL) return FAIL(STATUS_FIT, "no memory for %lld prompts", (long long)c->prompt_count);
+    if (a->scored == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld prompts", (long long)c->prompt_count);
     for (int64_t i = 0; i < c->prompt_count; i++) {
         const struct completion_prompt *p = &c->prompts[i];
         struct score_request *q = &a->scored[i];
@@ -105,7 +106,7 @@ static status score_prompts(struct answer *a)
         q->likely = malloc((size_t)p->count * width * sizeof *q->likely);
         if (c->tokens == 1) q->next = malloc(vocab * sizeof *q->next);
         if (q->likely == NULL || (c->tokens == 1 && q->next == NULL))
-            return FAIL(STATUS_FIT, "no memory for the log-probabilities of %lld tokens",
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the log-probabilities of %lld tokens",
                         (long long)p->count);
         some += q->next != NULL || p->count > 1;
     }
@@ -191,9 +192,9 @@ static status generate(struct choice_work *w, const struct completion_prompt *p,
         TRY(continue_tokens(&c, a->scored[prompt].next, &t->decoder, NULL));
     } else if (a->c->tokens) {
         struct generator g = {0};
-        const struct generate_lay lay = {
+        const struct generate_layout layout = {
             .sequences = 1, .capacity = p->count + c.tokens - 1, .eager = !t->spec.run.train_graph};
-        TRY(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec));
+        TRY(generate_open(&g, &t->decoder, &t->acts, &layout, &t->exec));
         status st = generate_append(&g, p->ids, p->count);
         if (st == STATUS_OK) st = continue_tokens(&c, g.logits.data, &t->decoder, &g);
         generate_close(&g);

@@ -227,7 +227,7 @@ static status load(struct spec *s, const char *name, const char *text, size_t by
     struct loading *l = calloc(1, sizeof *l);
     struct spec_origin *o = calloc(1, sizeof *o);
     if (!l || !o) {
-        st = FAIL(STATUS_FIT, "no memory to read a spec");
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory to read a spec");
         goto out;
     }
     l->open = open;

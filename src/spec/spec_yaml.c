@@ -190,7 +190,8 @@ static status syntax_error(const struct reader *r, const yaml_parser_t *p)
 {
     struct spec_place at = place_of(&p->problem_mark);
     const char *problem = p->problem ? p->problem : "not readable";
-    if (p->error == YAML_MEMORY_ERROR) return FAIL(STATUS_FIT, "%s: no memory for the YAML parser", r->name);
+    if (p->error == YAML_MEMORY_ERROR)
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for the YAML parser", r->name);
     if (p->error == YAML_READER_ERROR)
         return FAIL(STATUS_CONFIG, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
     return REFUSE(r, at, "YAML: %s%s%s", problem, p->context ? " " : "", p->context ? p->context : "");
@@ -202,7 +203,8 @@ status spec_yaml_parse(struct spec_layer *layer, const char *name, const char *t
     yaml_parser_t parser;
     if (bytes > SPEC_FILE_BYTES_MAX)
         return FAIL(STATUS_CONFIG, "%s: %zu bytes; a spec has at most %d", name, bytes, SPEC_FILE_BYTES_MAX);
-    if (!yaml_parser_initialize(&parser)) return FAIL(STATUS_FIT, "%s: no memory for the YAML parser", name);
+    if (!yaml_parser_initialize(&parser))
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for the YAML parser", name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
     status st = STATUS_OK;
     for (bool more = true; more && st == STATUS_OK;) {

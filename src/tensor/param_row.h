@@ -57,7 +57,8 @@ struct param {
     int rank;
     int64_t shape[2];           /* shape of this rank's slice; matrices are [out, in] as in HF's nn.Linear */
     int64_t global[2];          /* shape of the full parameter */
-    int64_t count, offset;      /* number of elements of this rank's slice; params_lay sets offset, where they begin */
+    int64_t count, offset;      /* number of elements of this rank's slice; params_layout sets offset, where they
+                                   begin */
     int64_t room;               /* number of allocated elements, zeros from `count` on; less than `count` means count */
     int unit;
     enum split split;
@@ -68,7 +69,7 @@ struct param {
                                    together */
     bool rowwise;               /* the rows of the matrix are independent directions: routers, gates */
     bool muon;                  /* Muon updates its logical matrices, with a first moment only (optim/muon.h); set
-                                   before params_lay */
+                                   before params_layout */
     int64_t v_offset;           /* number of elements of this rank's `muon` rows before this row; the row's v begins
                                    this much earlier than its m */
     bool gemm_overwrites_grad;  /* a GEMM overwrites its gradient in the first micro-batch of a step; for all other
@@ -81,7 +82,7 @@ struct param {
     int64_t experts;            /* number of experts stacked in the row, of which a token uses some; 0: no experts */
     bool experts_sharded;       /* expert parallelism: each rank stores an equal share of consecutive experts */
     bool derived[DERIVED_COUNT];        /* which copies in other forms the blocks read, in addition to `weight` */
-    int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_lay sets it */
+    int64_t derived_at[DERIVED_COUNT];  /* offset of each copy in params.derived, in bytes; params_layout sets it */
     double lr_scale, decay;     /* factors on optim.lr and optim.weight_decay, set by optim/rates.c; decay 0: none */
     bool zero;                  /* initialised to 0, whatever the role */
     float init_value;           /* constant initial value: norms 1 or 0, biases 0; matrices are drawn */

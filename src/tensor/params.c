@@ -354,7 +354,7 @@ static void *unit_at(void *array, const struct param_unit *u, dtype dt)
     return array && u->is_local ? (char *)array + (size_t)u->begin * dtype_bytes(dt) : NULL;
 }
 
-void params_lay_grad(struct params *p, void *grad)
+void params_layout_grad(struct params *p, void *grad)
 {
     p->grad = grad;
     for (int u = 0; u < p->unit_count; u++)
@@ -362,7 +362,7 @@ void params_lay_grad(struct params *p, void *grad)
             p->units[u].grad = unit_at(grad, &p->units[u], dtype_acc(p->dt));
 }
 
-void params_lay(struct params *p, const struct params_lay_args *a)
+void params_layout(struct params *p, const struct params_layout_args *a)
 {
     CHECK(a->dt == DTYPE_F64 || a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "weights of %s",
           dtype_name(a->dt));
@@ -403,5 +403,5 @@ void params_lay(struct params *p, const struct params_lay_args *a)
         p->v_scale = arena_take(state, n_v / per_scale, "scales of the second moment");
     for (int u = 0; u < p->unit_count; u++)
         p->units[u].weight = p->zero < 3 ? unit_at(p->weight, &p->units[u], a->dt) : NULL;
-    params_lay_grad(p, p->grad);
+    params_layout_grad(p, p->grad);
 }

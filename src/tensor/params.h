@@ -54,25 +54,25 @@ struct params {
     int zero, shards, shard;    /* ZeRO stage; number of ranks that shard a copy (0: 1), and this rank's index */
     int expert_shards, expert_shard; /* the same for units of experts, with expert_ranks > 1 */
     int64_t total, own, total_v; /* number of elements of the full flat arrays with padding, of the sharded arrays, and
-                                    of v; params_lay sets them */
+                                    of v; params_layout sets them */
     bool sparse;                /* gradients of tables are sparse rows (parallel/sparse_grad.h), not in `grad`; set
-                                   before params_lay */
+                                   before params_layout */
     int64_t grad_count, grad_count_own; /* number of elements of the full `grad` (all units but sparse tables, which are
-                                           last), and of this rank's shards of it; params_lay sets them */
+                                           last), and of this rank's shards of it; params_layout sets them */
     bool masterless;            /* bf16 weights without master weights (ops/rounding.h), except role BALANCE, which
-                                   has a derived F32 copy. Set before params_lay */
+                                   has a derived F32 copy. Set before params_layout */
     bool overlaid;              /* `grad` reuses the memory of activations: backward finds arbitrary values in it,
-                                   not zeros. Set before params_lay */
+                                   not zeros. Set before params_layout */
     const struct unit_hooks *hooks;
     int64_t param_count;        /* number of parameters of the whole model, as published: without BALANCE */
     dtype dt; void *weight, *master, *grad; uint16_t *master_residual; /* dt: dtype of `weight` */
-    enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_lay */
+    enum recipe recipe;         /* how GEMMs read the weights of linears: params_operand. Set before params_layout */
     struct param_copies { void *data; int64_t bytes; } derived[DERIVED_COUNT]; /* in bf16, and with `zero`: see
                                                                                   params_copies */
     struct fp8_linears fp8;     /* linears whose GEMMs may read FP8 codes (parallel/fp8.h) */
     struct current_linears current; /* linears whose GEMMs read operands of current scaling */
     dtype moment_dt; int moments; bool host_state; /* moments per parameter; host_state: the host stores what only
-                                                      the optimizer reads; params_lay sets them */
+                                                      the optimizer reads; params_layout sets them */
     void *m, *v; float *m_scale, *v_scale; /* scales of 8-bit moments */
     struct update_chunk *chunks; /* the optimizer's chunk table, stored with the moments: optim/ */
     struct update_run *runs; int64_t run_count; /* owned: chunks that share their factors (optim/rates.h); 0: all do */
@@ -121,13 +121,13 @@ void params_free(struct params *p);
 /* Allocates the arrays, from counting or real arenas. `moments`: 2 for AdamW, 1 for Lion, 0 for inference.
  * `with_grad`: 0 without training. */
 struct params_arenas { struct arena *param, *grad, *optim, *host /* NULL: no host_state */; };
-struct params_lay_args {
+struct params_layout_args {
     dtype dt, moment_dt;        /* moment_dt: F32, BF16 or U8, if there are moments */
     int with_grad, moments;
     struct params_arenas arenas;
 };
-void params_lay(struct params *p, const struct params_lay_args *a);
-void params_lay_grad(struct params *p, void *grad); /* sets the location of `grad` with `overlaid`; NULL: counting */
+void params_layout(struct params *p, const struct params_layout_args *a);
+void params_layout_grad(struct params *p, void *grad); /* sets the location of `grad` with `overlaid`; NULL: counting */
 
 /* True for a unit with sparse gradients, which has no memory in `grad`. params_grads: number of elements of `grad` that
  * this rank stores: all, or its shard. */

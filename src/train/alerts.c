@@ -25,7 +25,7 @@ static status places_gather(struct alerts *a, const struct trainer *t, struct co
 {
     struct alert_place mine = {.pid = (int32_t)getpid(), .gpu = -1};
     a->places = calloc((size_t)ranks, sizeof *a->places);
-    if (a->places == NULL) return FAIL(STATUS_FIT, "no memory for the places of %d ranks", ranks);
+    if (a->places == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the places of %d ranks", ranks);
     gethostname(mine.host, sizeof mine.host - 1);
     if (dev_address(&t->dev, mine.pci) != STATUS_OK) mine.pci[0] = 0;
     return comm_all_gather(world, "places", &mine, a->places, sizeof mine, NULL);

@@ -29,7 +29,7 @@ static status first_text(struct comm *world, const char *mine, char **all)
     int64_t bytes = mine ? (int64_t)strlen(mine) + 1 : 1;
     TRY(comm_broadcast(world, "size of algorithms", &bytes, sizeof bytes, NULL));
     *all = calloc(1, (size_t)bytes);
-    if (*all == NULL) return FAIL(STATUS_FIT, "no memory for a record of algorithms");
+    if (*all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a record of algorithms");
     if (comm_rank(world) == 0 && mine) memcpy(*all, mine, (size_t)bytes);
     return comm_broadcast(world, "algorithms", *all, (size_t)bytes, NULL);
 }
@@ -45,7 +45,8 @@ static status gather_texts(struct comm *world, const char *mine, json_t *by_rank
     if (most == 0) return STATUS_OK;
     const size_t each = (size_t)most + 1;
     char *send = calloc(1, each), *all = malloc(each * (size_t)comm_ranks(world));
-    status st = send && all ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the ranks' records of algorithms");
+    status st = send && all ? STATUS_OK
+                            : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the ranks' records of algorithms");
     if (st == STATUS_OK) {
         memcpy(send, mine, (size_t)length);
         st = comm_gather(world, "algorithms by rank", send, all, each);

@@ -68,7 +68,7 @@ status ckpt_write_files(struct ckpt_plan *p, const char *tmp, int writer)
     const int count = p->m.file_count;
     const struct ckpt_span span = ckpt_plan_files(p, writer);
     struct io_file *files = calloc((size_t)count, sizeof *files);
-    if (files == NULL) return FAIL(STATUS_FIT, "no memory for %d files", count);
+    if (files == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d files", count);
     for (int i = 0; i < count; i++) files[i].fd = -1;
     status st = open_files(p, tmp, files, span);
     if (st == STATUS_OK) st = ckpt_chunk_write(&p->m, files, ckpt_plan_tensors(p, writer));

@@ -112,7 +112,7 @@ status checkpoint_parts_open(struct ckpt_parts **out, const char *run_dir, const
 {
     struct ckpt_parts *p = calloc(1, sizeof *p);
     *out = p;
-    if (p == NULL) return FAIL(STATUS_FIT, "no memory for the description of a checkpoint");
+    if (p == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a checkpoint");
     p->me = me;
     p->begun = *b;
     snprintf(p->run_dir, sizeof p->run_dir, "%.*s", CKPT_PATH_MAX - 64, run_dir);
@@ -248,7 +248,7 @@ status checkpoint_parts_tell(struct ckpt_parts *p, int64_t note, const struct ck
     size_t bytes = 0;
     if (p->given_up || span.first == span.end) return STATUS_OK;
     char *text = part_text(p, note, &bytes);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for the checksums of a checkpoint");
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the checksums of a checkpoint");
     part_name(name, p->me);
     snprintf(path, sizeof path, "%s/%s", p->tmp, name);
     room.need = (int64_t)bytes;
@@ -388,7 +388,7 @@ status checkpoint_parts_wait(struct ckpt_parts *p, const struct ckpt_waiter *w, 
     const struct timespec poll = {.tv_nsec = POLL_NS};
     const double begin = clock_s();
     bool *got = calloc((size_t)writers(p) + 1, sizeof *got);
-    if (got == NULL) return FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
+    if (got == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the parts of a checkpoint");
     status st;
     int missing = -1;
     *lowest = INT64_MAX;

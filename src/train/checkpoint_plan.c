@@ -17,7 +17,7 @@ static status check_items(const struct ckpt_item *items, int count, int me)
 {
     CHECK(count >= 0 && count <= CKPT_TENSORS_MAX, "%d tensors", count);
     const struct ckpt_item **order = malloc(((size_t)count + 1) * sizeof *order);
-    if (!order) return FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    if (!order) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensors", count);
     for (int i = 0; i < count; i++) {
         const char *fault = ckpt_manifest_name_fault(items[i].name);
         CHECK(!fault, "tensor name '%.128s' %s", items[i].name, fault);
@@ -120,13 +120,13 @@ status ckpt_plan_make(struct ckpt_plan *p, const struct ckpt_item *items, int co
     status st = STATUS_OK;
     int at = 0;
     if (!sources || !m->tensors || !m->files || !p->headers)
-        TRY_OUT(FAIL(STATUS_FIT, "no memory for %d tensors", count));
+        TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensors", count));
     for (int i = 0; i < count; i++) sources[i] = source_of(&items[i]);
     qsort(sources, (size_t)count, sizeof *sources, plan_order);
     plan_files(p, sources, count);
     for (int f = 0; f < m->file_count; f++) TRY_OUT(plan_file(p, sources, f, &at));
     m->crcs = calloc((size_t)m->crc_count + 1, sizeof *m->crcs);
-    if (!m->crcs) st = FAIL(STATUS_FIT, "no memory for %lld checksums", (long long)m->crc_count);
+    if (!m->crcs) st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld checksums", (long long)m->crc_count);
 out:
     free(sources);
     return st;

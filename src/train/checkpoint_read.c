@@ -45,7 +45,7 @@ status ckpt_steps(const char *dir, int64_t **steps, int *count)
     for (int i = 0; *steps && i < list.count; i++)
         if (step_of(list.names[i]) >= 0) (*steps)[(*count)++] = step_of(list.names[i]);
     io_list_free(&list);
-    if (!*steps) return FAIL(STATUS_FIT, "no memory for the names in '%s'", dir);
+    if (!*steps) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names in '%s'", dir);
     qsort(*steps, (size_t)*count, sizeof **steps, newest_first);
     return STATUS_OK;
 }
@@ -91,7 +91,7 @@ static status read_part(const char *path, int64_t bytes_want, int64_t bytes_read
         st = FAIL(STATUS_CKPT, "'%s' has %lld bytes, too many for a manifest", path, (long long)size);
     *bytes = bytes_read < 0 ? size : bytes_read;
     if (st == STATUS_OK && !(*data = malloc((size_t)*bytes + 1)))
-        st = FAIL(STATUS_FIT, "no memory for %lld bytes of '%s'", (long long)*bytes, path);
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld bytes of '%s'", (long long)*bytes, path);
     if (st == STATUS_OK) st = io_pread(fd, path, *data, (size_t)*bytes, 0);
     io_close(&fd);
     if (st != STATUS_OK) {
@@ -145,7 +145,7 @@ static status open_checked(struct checkpoint *c)
     TRY(check_files(c));
     int count = c->manifest.whole_count;
     c->by_name = malloc(((size_t)count + 1) * sizeof *c->by_name);
-    if (!c->by_name) return FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    if (!c->by_name) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensors", count);
     for (int i = 0; i < count; i++) c->by_name[i] = i;
     qsort_r(c->by_name, (size_t)count, sizeof *c->by_name, by_tensor_name, c->manifest.whole);
     return STATUS_OK;
@@ -158,7 +158,7 @@ status ckpt_open_dir(struct checkpoint **c, const char *path)
     *c = NULL;
     if (length >= CKPT_PATH_MAX) return FAIL(STATUS_CKPT, "the path '%.60s...' is too long", path);
     struct checkpoint *made = calloc(1, sizeof *made);
-    if (!made) return FAIL(STATUS_FIT, "no memory to open '%s'", path);
+    if (!made) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to open '%s'", path);
     snprintf(made->path, sizeof made->path, "%.*s", (int)length, path);
     status st = open_checked(made);
     if (st == STATUS_OK)
@@ -171,7 +171,7 @@ status ckpt_open_dir(struct checkpoint **c, const char *path)
 status checkpoint_of_meta(struct checkpoint **c, const char *name, json_t *meta)
 {
     *c = calloc(1, sizeof **c);
-    if (*c == NULL) return FAIL(STATUS_FIT, "no memory for the description of %s", name);
+    if (*c == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of %s", name);
     snprintf((*c)->path, sizeof(*c)->path, "%s", name);
     (*c)->manifest.meta = json_incref(meta);
     (*c)->manifest.step = json_integer_value(json_object_get(meta, "step"));
@@ -390,7 +390,7 @@ static status clear(const struct ckpt_item *item)
         return STATUS_OK;
     }
     void *zeros = calloc(1, (size_t)bytes + 1);
-    if (zeros == NULL) return FAIL(STATUS_FIT, "no memory for '%s'", item->name);
+    if (zeros == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for '%s'", item->name);
     item->take(item->ctx, item, zeros, 0, bytes);
     free(zeros);
     return STATUS_OK;
@@ -425,7 +425,7 @@ static status read_items(const struct checkpoint *c, const struct ckpt_item *ite
     const int room = c->manifest.tensor_count + count;
     struct reading r = {calloc((size_t)room + 1, sizeof *r.which),
                         calloc((size_t)room + 1, sizeof(struct ckpt_item *)), 0, room};
-    status st = r.which && r.to ? STATUS_OK : FAIL(STATUS_FIT, "no memory for %d tensors", count);
+    status st = r.which && r.to ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d tensors", count);
     *damaged = false;
     for (int i = 0; i < count && st == STATUS_OK; i++) st = add_item(c, &items[i], &r);
     if (st == STATUS_OK) {

@@ -159,7 +159,7 @@ static status write_tensors(const struct writing *w, int first, int end)
     struct piece_of *list = all ? list_chunks(m, all, end - first, &chunks) : NULL;
     if (!list) {
         free(all);
-        return FAIL(STATUS_FIT, "no memory for the list of chunks of %d tensors", end - first);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of chunks of %d tensors", end - first);
     }
     deal(m, all, list, chunks);
     struct failure failure = {0};
@@ -181,7 +181,8 @@ static status write_fetched(const struct writing *w, int tensor)
     struct ckpt_manifest_tensor *t = &w->m->tensors[tensor];
     t->item.data = malloc((size_t)t->bytes + 1);
     if (t->item.data == NULL)
-        return FAIL(STATUS_FIT, "no memory for the %lld bytes of '%s'", (long long)t->bytes, t->item.name);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the %lld bytes of '%s'", (long long)t->bytes,
+                    t->item.name);
     status st = t->item.fill(t->item.ctx, &t->item, t->item.data);
     if (st == STATUS_OK) st = write_tensors(w, tensor, tensor + 1);
     free(t->item.data);
@@ -207,7 +208,7 @@ static status write_each(const struct writing *w, struct ckpt_span span)
 status ckpt_chunk_write(struct ckpt_manifest *m, struct io_file *files, struct ckpt_span span)
 {
     const struct writing w = {m, files, calloc((size_t)m->file_count, sizeof *w.since)};
-    if (w.since == NULL) return FAIL(STATUS_FIT, "no memory for %d files", m->file_count);
+    if (w.since == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d files", m->file_count);
     for (int i = span.first; i < span.end; i++) m->tensors[i].hash = 0; /* of a write that failed */
     const status st = write_each(&w, span);
     free(w.since);
@@ -309,7 +310,7 @@ static status open_files(const struct checkpoint *c, const int *which, int count
 {
     const struct ckpt_manifest *m = &c->manifest;
     *fds = malloc((size_t)m->file_count * sizeof **fds);
-    if (!*fds) return FAIL(STATUS_FIT, "no memory for %d files", m->file_count);
+    if (!*fds) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d files", m->file_count);
     for (int i = 0; i < m->file_count; i++) (*fds)[i] = -1;
     for (int i = 0; i < count; i++) {
         int file = m->tensors[which[i]].file;
@@ -341,14 +342,15 @@ status ckpt_chunk_read(const struct checkpoint *c, const int *which, const struc
     uint64_t *hashes = calloc((size_t)count + 1, sizeof *hashes);
     struct piece_of *list = list_chunks(m, which, count, &chunks);
     struct failure failure = {0};
-    status st = hashes && list ? STATUS_OK : FAIL(STATUS_FIT, "no memory to read %d tensors", count);
+    status st =
+        hashes && list ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory to read %d tensors", count);
     if (st == STATUS_OK) st = open_files(c, which, count, &fds);
     if (st != STATUS_OK) goto out;
     if (to) chunks = keep_wanted(m, which, to, list, chunks);
 #pragma omp parallel
     {
         char *spare = malloc(PIECE);
-        if (!spare) keep_failure(&failure, FAIL(STATUS_FIT, "no memory to read '%s'", c->path));
+        if (!spare) keep_failure(&failure, FAIL(STATUS_OUT_OF_MEMORY, "no memory to read '%s'", c->path));
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < chunks; i++) {
             if (failed(&failure)) continue;

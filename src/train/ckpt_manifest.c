@@ -138,7 +138,7 @@ static status parse_files(struct ckpt_manifest *m, const json_t *files, const ch
     if (!json_is_array(files) || count == 0 || count > CKPT_FILES_MAX)
         return FAIL(STATUS_CKPT, "%s: 'files' is not a list of 1 to %d files", what, CKPT_FILES_MAX);
     m->files = calloc(count, sizeof *m->files);
-    if (!m->files) return FAIL(STATUS_FIT, "%s: no memory for %zu files", what, count);
+    if (!m->files) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %zu files", what, count);
     m->file_count = (int)count;
     for (int i = 0; i < m->file_count; i++) {
         const json_t *o = json_array_get(files, (size_t)i);
@@ -209,7 +209,7 @@ static status parse_piece(struct ckpt_manifest *m, struct ckpt_item *item, const
     if (count > CKPT_RUNS_MAX)
         return FAIL(STATUS_CKPT, "%s: the piece '%s' has more than %d runs", what, item->name, CKPT_RUNS_MAX);
     struct ckpt_piece *p = calloc(1, sizeof *p + count * sizeof p->runs[0]);
-    if (p == NULL) return FAIL(STATUS_FIT, "%s: no memory for %zu runs", what, count);
+    if (p == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %zu runs", what, count);
     m->pieces[m->piece_count++] = p;
     item->piece = p;
     p->run_count = (int)count;
@@ -283,7 +283,7 @@ static int by_name(const void *a, const void *b)
 static status check_names_unique(const struct ckpt_manifest *m, const char *what)
 {
     const struct ckpt_manifest_tensor **order = malloc(((size_t)m->tensor_count + 1) * sizeof *order);
-    if (!order) return FAIL(STATUS_FIT, "%s: no memory for %d tensors", what, m->tensor_count);
+    if (!order) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %d tensors", what, m->tensor_count);
     for (int i = 0; i < m->tensor_count; i++) order[i] = &m->tensors[i];
     qsort(order, (size_t)m->tensor_count, sizeof *order, by_name);
     status st = STATUS_OK;
@@ -305,7 +305,7 @@ static status parse_tensors(struct ckpt_manifest *m, const json_t *tensors, bool
     m->crcs = calloc(crcs + 1, sizeof *m->crcs);
     if (pieces) m->pieces = calloc(count + 1, sizeof(struct ckpt_piece *));
     if (!m->tensors || !m->crcs || (pieces && !m->pieces))
-        return FAIL(STATUS_FIT, "%s: no memory for %zu tensors", what, count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %zu tensors", what, count);
     m->tensor_count = (int)count;
     int file = 0;
     int64_t at = m->files[0].data_start;
@@ -384,7 +384,8 @@ static status print_body(FILE *out, const struct ckpt_manifest *m)
     char *meta =
         json_dumps(m->meta, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!meta)
-        return FAIL(STATUS_FIT, "the meta data of step %lld cannot be written as JSON", (long long)m->step);
+        return FAIL(STATUS_OUT_OF_MEMORY, "the meta data of step %lld cannot be written as JSON",
+                    (long long)m->step);
     bool pieces = false;
     for (int i = 0; i < m->tensor_count; i++) pieces = pieces || m->tensors[i].item.piece;
     fprintf(out, "{\n\"format\": \"ingot-checkpoint\",\n\"version\": %d,\n\"requires\": [%s],\n",
@@ -419,7 +420,7 @@ status ckpt_manifest_format(const struct ckpt_manifest *m, char **text, size_t *
     if (st == STATUS_OK) *text = ckpt_manifest_seal(body, body_bytes, bytes);
     free(body);
     if (st == STATUS_OK && !*text)
-        st = FAIL(STATUS_FIT, "no memory for the manifest of step %lld", (long long)m->step);
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the manifest of step %lld", (long long)m->step);
     if (st == STATUS_OK && *bytes > CKPT_BYTES_MAX) {
         free(*text);
         *text = NULL;

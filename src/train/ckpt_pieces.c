@@ -21,7 +21,7 @@ status ckpt_runs_add(struct ckpt_run_list *l, int64_t begin, int64_t length)
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 4;
         struct ckpt_run *more = realloc(l->runs, (size_t)room * sizeof *more);
-        if (more == NULL) return FAIL(STATUS_FIT, "no memory for the places of a tensor's piece");
+        if (more == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the places of a tensor's piece");
         l->runs = more, l->room = room;
     }
     l->runs[l->count++] = (struct ckpt_run){begin, length, length, 1};
@@ -150,7 +150,7 @@ static status make_whole(struct ckpt_manifest *m, struct ckpt_manifest_whole *w,
         if (sum < 0) break;
     }
     struct cursor *at = calloc((size_t)w->count, sizeof *at);
-    if (at == NULL) return FAIL(STATUS_FIT, "%s: no memory for %d pieces", what, w->count);
+    if (at == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %d pieces", what, w->count);
     const bool whole = sum == elements && covered(m, w, elements, at, budget);
     free(at);
     if (*budget < 0)
@@ -167,7 +167,7 @@ status ckpt_pieces_index(struct ckpt_manifest *m, const char *what)
     m->stored = malloc(((size_t)m->tensor_count + 1) * sizeof *m->stored);
     m->whole = calloc((size_t)m->tensor_count + 1, sizeof *m->whole);
     if (m->stored == NULL || m->whole == NULL)
-        return FAIL(STATUS_FIT, "%s: no memory for %d tensors", what, m->tensor_count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for %d tensors", what, m->tensor_count);
     for (int i = 0; i < m->tensor_count; i++) m->stored[i] = i;
     qsort_r(m->stored, (size_t)m->tensor_count, sizeof *m->stored, by_name, m->tensors);
     m->whole_count = 0;

@@ -75,7 +75,7 @@ status data_identity_of(const struct data_sources *s, const struct shard_set *va
     *out = json_pack("{s:i, s:I, s:s, s:I, s:o}", "order", (int)ORDER, "seed", (json_int_t)r->run_seed,
                      "packing", key_row(KEY_AT_data_packing)->words[r->data_packing], "vocab_size",
                      (json_int_t)data_sources_vocab_size(s), "train", train);
-    if (*out == NULL) return FAIL(STATUS_FIT, "no memory for the identity of the data");
+    if (*out == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the identity of the data");
     if (sum[0]) json_object_set_new(*out, "tokenizer", json_string(sum));
     if (val->count > 0) json_object_set_new(*out, "val", set_json(val, r->data_val));
     return STATUS_OK;
@@ -158,7 +158,7 @@ status data_identity_inherit(const json_t *old, json_t *now, int64_t step)
         json_array_append_new(changes, entry);
     }
     if (json_object_set_new(now, "changes", changes) != 0)
-        return FAIL(STATUS_FIT, "no memory for the lineage of the data");
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the lineage of the data");
     if (json_array_size(changes) == 0) json_object_del(now, "changes");
     return STATUS_OK;
 }

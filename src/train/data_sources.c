@@ -71,13 +71,13 @@ status data_sources_open(struct data_sources *s, const struct run_spec *r)
         return FAIL(STATUS_CONFIG,
                     "data.train is empty; name the shards, e.g. --data.train='data/train_*.bin'");
     s->sources = malloc(sizeof *s->sources);
-    if (!s->sources) return FAIL(STATUS_FIT, "no memory for a list of sources");
+    if (!s->sources) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a list of sources");
     status st =
         sources_read(s->sources, r->data_train, why) ? STATUS_OK : FAIL(STATUS_CONFIG, "data.train: %s", why);
     if (st == STATUS_OK) {
         s->sets = calloc((size_t)s->sources->count, sizeof *s->sets);
         s->points = calloc((size_t)s->sources->count * SOURCE_POINTS_MAX, sizeof *s->points);
-        st = s->sets && s->points ? open_sets(s, r) : FAIL(STATUS_FIT, "no memory for the sources");
+        st = s->sets && s->points ? open_sets(s, r) : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the sources");
     }
     if (st != STATUS_OK) data_sources_close(s);
     return st;

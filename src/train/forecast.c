@@ -43,7 +43,7 @@ static status machine_of_run(const struct trainer *t, struct machine *m)
         TRY(calibrate_host(&(struct calibrate_args){.ops = &t->ops,
                                                     .model = &t->spec.model,
                                                     .precision = (enum precision)t->spec.run.train_precision,
-                                                    .tokens = t->acts.lay.n},
+                                                    .tokens = t->acts.layout.n},
                            m));
         m->node = here;
         m->memory_bytes = plan_bytes(&t->spec, &t->dev, &t->mesh);
@@ -74,7 +74,7 @@ static status predict(const struct trainer *t, bool best, struct mesh_result *r,
                                    .recompute = (enum recompute)s.run.train_recompute,
                                    .micro_batch = s.run.train_micro_batch};
     status st = best ? mesh_plan_given(p, r) : mesh_plan_one(p, &v, r);
-    if (st == STATUS_OK) st = mesh_plan_lay_rank(p, r, comm_rank(t->mesh.world), memory);
+    if (st == STATUS_OK) st = mesh_plan_layout_rank(p, r, comm_rank(t->mesh.world), memory);
     mesh_plan_close(p);
     return st;
 }

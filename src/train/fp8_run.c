@@ -34,7 +34,7 @@ status fp8_run_open(struct trainer *t)
                               .history = calloc(2 * n * FP8_HISTORY, sizeof *t->fp8.history)};
     return t->fp8.linears && t->fp8.warned && t->fp8.scale && t->fp8.history
                ? STATUS_OK
-               : FAIL(STATUS_FIT, "no memory for the state of %zu FP8 linears", n);
+               : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the state of %zu FP8 linears", n);
 }
 
 void fp8_run_close(struct trainer *t)
@@ -221,7 +221,7 @@ status fp8_run_after(struct trainer *t, struct step_result *out)
                      2 * (size_t)f->count * FP8_HISTORY * sizeof(float)));
     if (t->exec.stream) TRY(dev_sync(t->exec.stream));
     bool *saturates = calloc((size_t)f->count, sizeof *saturates);
-    if (saturates == NULL) return FAIL(STATUS_FIT, "no memory to check %d FP8 linears", f->count);
+    if (saturates == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to check %d FP8 linears", f->count);
     const struct kind_health x = check_kind(t, FP8_X, saturates), dy = check_kind(t, FP8_DY, saturates);
     count_strikes(t, saturates);
     free(saturates);

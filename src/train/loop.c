@@ -141,7 +141,7 @@ static status open_run_dir(struct loop *l, const struct loop_options *o)
     TRY(io_open_own(path, O_WRONLY | O_APPEND, &fd, &bytes));
     l->log = fdopen(fd, "a");
     if (l->log == NULL) io_close(&fd);
-    if (l->log == NULL) return FAIL(STATUS_FIT, "no memory to write %s", path);
+    if (l->log == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to write %s", path);
     log_file_set(l->log);
     if (!o->resume) TRY(ckpt_saved_forget(dir));
     if (ckpt_leftovers_start(dir, l->lock >= 0) != STATUS_OK) log_warn("%s", status_message());
@@ -228,7 +228,7 @@ static int64_t eval_tokens(const struct loop *l, bool last)
 
 static double eval_batch_tokens(const struct loop *l)
 {
-    return (double)l->trainer.acts.lay.n * mesh_dp_cp(&l->trainer.mesh.shape);
+    return (double)l->trainer.acts.layout.n * mesh_dp_cp(&l->trainer.mesh.shape);
 }
 
 /* A batch of an evaluation as part of a step: forward is a third of the compute. */
@@ -743,7 +743,7 @@ status loop_run(const struct spec *spec, const struct loop_options *o, struct lo
                     "--skip leaves out batches, which train.batch_schedule makes of several sizes: "
                     "leave --skip away, or end the warm-up of the batch first");
     struct loop *l = calloc(1, sizeof *l);
-    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the run's description");
+    if (l == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the run's description");
     l->spec = *spec;
     l->lock = -1;
     l->comm = o->comm;

@@ -106,7 +106,7 @@ static status rise(struct finder *f, const struct lr_find_options *o, struct lr_
 status lr_find(const struct spec *spec, const struct lr_find_options *o, struct lr_curve *out)
 {
     struct finder *f = calloc(1, sizeof *f);
-    if (f == NULL) return FAIL(STATUS_FIT, "no memory for the test's description");
+    if (f == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the test's description");
     f->spec = *spec;
     make_plain(&f->spec);
     *out = (struct lr_curve){0};

@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
-#include "dev/beside.h"
+#include "dev/copy_thread.h"
 #include "train/save.h"
 #include "train/snapshot.h"
 #include "train/state_raw.h"
@@ -133,7 +133,8 @@ static status map(struct memory_copy *m)
     if (st.st_size < (off_t)sizeof(struct copy_head)) return STATUS_OK;
     void *at = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
     if (at == MAP_FAILED)
-        return FAIL(STATUS_FIT, "the copy in memory (ckpt.memory_every): %lld bytes cannot be mapped: %s",
+        return FAIL(STATUS_OUT_OF_MEMORY,
+                    "the copy in memory (ckpt.memory_every): %lld bytes cannot be mapped: %s",
                     (long long)st.st_size, strerror(errno));
     m->base = at;
     m->bytes = st.st_size;
@@ -154,7 +155,7 @@ status memory_copy_open(struct memory_copy **out, struct trainer *t)
     *out = NULL;
     if (t->spec.run.ckpt_memory_every == 0) return STATUS_OK;
     struct memory_copy *m = calloc(1, sizeof *m);
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of the copy in memory");
+    if (m == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of the copy in memory");
     m->t = t;
     m->world = t->mesh.world;
     m->start.seconds = NAN;
@@ -379,7 +380,7 @@ static status fits(const struct memory_copy *m, const struct need *all, int64_t 
     for (int r = 0; r < ranks; r++) sum += all[r].taken;
     if (sum <= host) return STATUS_OK;
     return FAIL(
-        STATUS_FIT,
+        STATUS_OUT_OF_MEMORY,
         "ckpt.memory_every: two copies of the state take %s, with the run %s of the host's %s: leave it "
         "out, or take optim.state=int8",
         text_bytes(a, (double)bytes), text_bytes(b, sum), text_bytes(c, host));
@@ -397,8 +398,9 @@ static status resize(struct memory_copy *m, int64_t bytes)
     }
     TRY(comm_broadcast(m->world, "room for copies", &err, sizeof err, NULL));
     if (err != 0)
-        return FAIL(STATUS_FIT, "ckpt.memory_every: the system gives no %lld bytes for two copies: %s",
-                    (long long)bytes, strerror(err));
+        return FAIL(STATUS_OUT_OF_MEMORY,
+                    "ckpt.memory_every: the system gives no %lld bytes for two copies: %s", (long long)bytes,
+                    strerror(err));
     return map(m);
 }
 
@@ -458,8 +460,8 @@ static status describe(struct memory_copy *m, int buffer)
     const size_t bytes = text ? strlen(text) : 0;
     status st = STATUS_OK;
     if (text == NULL || (int64_t)bytes > head_of(m)->room)
-        st = FAIL(STATUS_FIT, "the copy in memory: its description has %zu bytes, room is for %lld", bytes,
-                  (long long)head_of(m)->room);
+        st = FAIL(STATUS_OUT_OF_MEMORY, "the copy in memory: its description has %zu bytes, room is for %lld",
+                  bytes, (long long)head_of(m)->room);
     if (st == STATUS_OK) {
         memcpy(m->base + d->at, text, bytes);
         d->bytes = (int64_t)bytes;
@@ -510,9 +512,10 @@ static status put_beside(struct memory_copy *m, struct copy_part *p, int64_t num
     m->due = number;
     snapshot_begin(m->t);
     m->running = pthread_create(&m->thread, NULL, copier, m) == 0;
-    return m->running ? STATUS_OK
-                      : snapshot_queued(m->t, FAIL(STATUS_FIT, "no thread for the copy in memory: free "
-                                                               "memory, or leave out ckpt.memory_every"));
+    return m->running
+               ? STATUS_OK
+               : snapshot_queued(m->t, FAIL(STATUS_OUT_OF_MEMORY, "no thread for the copy in memory: free "
+                                                                  "memory, or leave out ckpt.memory_every"));
 }
 
 static status put(struct memory_copy *m)

@@ -28,7 +28,7 @@ void memory_copy_close(struct memory_copy *m);
  * ranks: there is none, and the log says why. *saved: the step of the newest checkpoint, -1 none; set when found. */
 status memory_copy_restore(struct memory_copy *m, bool *found, int64_t *saved) WARN_UNUSED;
 /* Collective, once the state is known. Makes room for two copies, and forgets those that are not of this run so far.
- * STATUS_FIT, on all ranks, when they do not fit beside the run. */
+ * STATUS_OUT_OF_MEMORY, on all ranks, when they do not fit beside the run. */
 status memory_copy_begin(struct memory_copy *m) WARN_UNUSED;
 /* Collective. What is there is not of this run any more: it has gone back. */
 status memory_copy_forget(struct memory_copy *m) WARN_UNUSED;

@@ -28,7 +28,7 @@ static status open_laps(struct trainer *t)
     struct pipeline *p = &t->pipeline;
     const int capacity = 1 + 3 * p->schedule.rank[t->mesh.pp_rank].count + p->schedule.micros;
     p->laps = calloc((size_t)capacity, sizeof *p->laps);
-    if (p->laps == NULL) return FAIL(STATUS_FIT, "no memory for the times of %d actions", capacity);
+    if (p->laps == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the times of %d actions", capacity);
     for (; p->lap_capacity < capacity; p->lap_capacity++)
         TRY(dev_event_open(&t->dev, &p->laps[p->lap_capacity].at));
     return STATUS_OK;
@@ -152,12 +152,12 @@ static status group_end(struct schedule_run *w, int chunk, int position)
     for (int u = 0; u < p->unit_count && !is_zero23(t); u++) {
         const struct grad_reduce_part part = {.begin = p->units[u].begin, .count = p->units[u].count};
         if (unit_of_chunk(&t->decoder, u, chunk) && !params_sparse(p, u))
-            TRY(grad_reduce_fold_part(&t->rank.grad_reduce, k, &part, &grads, &t->ops, t->exec.stream));
+            TRY(grad_reduce_accumulate_part(&t->rank.grad_reduce, k, &part, &grads, &t->ops, t->exec.stream));
     }
     if (chunk < t->decoder.part.chunks - 1) return STATUS_OK;
     if (is_zero23(t)) return zero_reduce_losses(&t->rank.zero, losses.losses);
-    return grad_reduce_fold_part(&t->rank.grad_reduce, k, &(struct grad_reduce_part){0}, &losses, &t->ops,
-                                 t->exec.stream);
+    return grad_reduce_accumulate_part(&t->rank.grad_reduce, k, &(struct grad_reduce_part){0}, &losses,
+                                       &t->ops, t->exec.stream);
 }
 
 static void accumulate(struct schedule_run *w, int position)

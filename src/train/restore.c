@@ -20,7 +20,7 @@ static status config_of(const struct checkpoint *c, const struct restore_options
 static status open_forward(struct trainer *t, struct spec *spec, const struct restore_options *o)
 {
     if (spec->run.train_micro_batch == 0) spec->run.train_micro_batch = 1; /* auto */
-    struct plan_lay_args args = plan_args(spec, NULL);
+    struct plan_layout_args args = plan_args(spec, NULL);
     args.use = PLAN_FORWARD;
     args.positions = spec->model.context_length;
     args.micro_count = 1;
@@ -107,13 +107,13 @@ status restore_tokenizer_place(const struct spec *s, struct tokenizer_place *out
     struct shard_set val;
     const struct shard_hints hints = shard_hints_of(&s->run);
     status st = s->run.data_train[0] ? data_sources_open(&train, &s->run) : STATUS_DATA;
-    if (st == STATUS_FIT) return st;
+    if (st == STATUS_OUT_OF_MEMORY) return st;
     if (st == STATUS_OK) {
         take_place(out, &train.sets[0]);
         data_sources_close(&train);
     }
     st = !out->dir[0] && s->run.data_val[0] ? shard_set_open_as(&val, s->run.data_val, &hints) : STATUS_DATA;
-    if (st == STATUS_FIT) return st;
+    if (st == STATUS_OUT_OF_MEMORY) return st;
     if (st == STATUS_OK) {
         take_place(out, &val);
         shard_set_close(&val);

@@ -4,7 +4,7 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
-#include "dev/beside.h"
+#include "dev/copy_thread.h"
 #include "train/algorithm_record.h"
 #include "train/ckpt_manifest.h"
 #include "train/signals.h"
@@ -46,7 +46,7 @@ status save_metadata(struct trainer *t, json_t **meta)
     *meta = st == STATUS_OK && lead ? checkpoint_metadata(t, algorithms) : NULL;
     json_decref(algorithms);
     if (st == STATUS_OK && lead && *meta == NULL)
-        st = FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the checkpoint's description");
     return st;
 }
 
@@ -282,7 +282,7 @@ static status open_save(struct trainer *t)
 {
     if (t->save) return STATUS_OK;
     t->save = calloc(1, sizeof *t->save);
-    if (t->save == NULL) return FAIL(STATUS_FIT, "no memory for the description of a save");
+    if (t->save == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a save");
     t->save->stall_s = NAN;
     pthread_mutex_init(&t->save->lock, NULL);
     pthread_cond_init(&t->save->changed, NULL);
@@ -330,7 +330,7 @@ static status start(struct trainer *t, const char *run_dir)
     s->awaited = s->captured = s->done = false;
     if (st == STATUS_OK) snapshot_begin(t);
     if (st == STATUS_OK && pthread_create(&s->thread, NULL, writer, s) != 0) {
-        st = FAIL(STATUS_FIT, "no thread to write a checkpoint: free memory, or ckpt.async=false");
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no thread to write a checkpoint: free memory, or ckpt.async=false");
         st = snapshot_queued(t, st);
     }
     s->running = s->pending = st == STATUS_OK;

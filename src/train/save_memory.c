@@ -4,7 +4,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "comm/health/heartbeat.h"
-#include "dev/beside.h"
+#include "dev/copy_thread.h"
 #include "train/save.h"
 #include "train/state.h"
 
@@ -26,8 +26,8 @@ static status own_memory(struct save_memory *m, const struct need *all, int rank
     for (int i = 0; i < ranks; i++)
         if (strcmp(all[i].host, all[me].host) == 0) sum += all[i].bytes + all[i].taken;
     if (sum > plan_host_bytes())
-        return FAIL(STATUS_FIT, "run and copies of the state take %s of the host's %s", text_bytes(a, sum),
-                    text_bytes(b, plan_host_bytes()));
+        return FAIL(STATUS_OUT_OF_MEMORY, "run and copies of the state take %s of the host's %s",
+                    text_bytes(a, sum), text_bytes(b, plan_host_bytes()));
     return all[me].bytes > 0 ? arena_reserve(&m->arena, "checkpoint", (size_t)all[me].bytes) : STATUS_OK;
 }
 
@@ -42,7 +42,7 @@ static status open_own(struct save_memory *m, struct trainer *t)
     int32_t bad[COMM_RANKS_MAX] = {0};
     heartbeat_host(mine.host);
     struct need *all = calloc((size_t)ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for what %d ranks need", ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for what %d ranks need", ranks);
     status st = comm_all_gather(world, "copies of the state", &mine, all, sizeof mine, NULL);
     if (st == STATUS_OK) {
         const status got = own_memory(m, all, ranks, me);
@@ -51,7 +51,8 @@ static status open_own(struct save_memory *m, struct trainer *t)
         st = comm_all_gather(world, "memory for copies", &refused, bad, sizeof refused, NULL);
         while (first < ranks && !bad[first]) first++;
         if (st == STATUS_OK && first < ranks)
-            st = refused ? got : FAIL(STATUS_FIT, "rank %d has no memory for a copy of the state", first);
+            st = refused ? got
+                         : FAIL(STATUS_OUT_OF_MEMORY, "rank %d has no memory for a copy of the state", first);
     }
     free(all);
     return st;
@@ -72,8 +73,8 @@ status save_memory_open(struct save_memory *m, struct trainer *t)
     const bool share = t->mesh.world && comm_job(t->mesh.world).shares_memory;
     const status st = share ? save_ranks_open(&m->ranks, t, &m->arena) : open_own(m, t);
     m->open = st == STATUS_OK;
-    if (st == STATUS_FIT) refuse(m, t);
-    return st == STATUS_FIT ? STATUS_OK : st;
+    if (st == STATUS_OUT_OF_MEMORY) refuse(m, t);
+    return st == STATUS_OUT_OF_MEMORY ? STATUS_OK : st;
 }
 
 static void *pin(void *ctx)
@@ -103,7 +104,7 @@ status save_memory_pin(struct save_memory *m, struct trainer *t)
     if (m->arena.base == NULL) return STATUS_OK; /* a replica has nothing to copy */
     m->running = pthread_create(&m->thread, NULL, pin, m) == 0;
     if (m->running) return STATUS_OK;
-    m->st = STATUS_FIT;
+    m->st = STATUS_OUT_OF_MEMORY;
     snprintf(m->message, sizeof m->message, "no thread to pin memory for it");
     return STATUS_OK;
 }
@@ -126,7 +127,7 @@ status save_memory_ready(struct save_memory *m)
     int bad = 0;
     while (bad < comm_ranks(world) && all[bad] == 0) bad++;
     if (bad == comm_ranks(world)) return STATUS_OK;
-    (void)FAIL(STATUS_FIT, "%s", mine ? m->message : "memory of another rank cannot be pinned");
+    (void)FAIL(STATUS_OUT_OF_MEMORY, "%s", mine ? m->message : "memory of another rank cannot be pinned");
     refuse(m, m->t);
     return STATUS_OK;
 }

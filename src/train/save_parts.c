@@ -18,7 +18,7 @@ status save_parts_begin(struct save_parts *p, struct trainer *t, const char *run
     *p = (struct save_parts){.full = {(int)t->spec.run.ckpt_keep, may_wait}};
     (void)gethostname(host, sizeof host - 1);
     p->hosts = calloc((size_t)comm_ranks(world), sizeof *p->hosts);
-    if (p->hosts == NULL) return FAIL(STATUS_FIT, "no memory for the names of hosts");
+    if (p->hosts == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names of hosts");
     status st = comm_all_gather(world, "names of hosts", host, p->hosts, sizeof host, NULL);
     if (st == STATUS_OK && lead) st = checkpoint_parts_begin(run_dir, t->step, p->full, &p->begun);
     const bool begun = st == STATUS_OK && lead;

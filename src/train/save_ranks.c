@@ -34,7 +34,7 @@ static status share(struct save_ranks *r, const struct need *all, int ranks)
     for (int i = 0; i < ranks; i++) sum += (double)all[i].bytes + all[i].taken;
     for (int i = 0; i < ranks; i++) at += all[i].bytes;
     if (sum > plan_host_bytes())
-        return FAIL(STATUS_FIT, "run and copies take %s of the host's %s", text_bytes(a, sum),
+        return FAIL(STATUS_OUT_OF_MEMORY, "run and copies take %s of the host's %s", text_bytes(a, sum),
                     text_bytes(b, plan_host_bytes()));
     r->bytes = (size_t)at;
     log_detail("memory for checkpoints: %lld bytes that %d ranks share", (long long)at, ranks);

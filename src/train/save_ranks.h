@@ -19,7 +19,7 @@ struct save_ranks {
 };
 
 /* Collective, once. Sets *memory to this rank's part of the shared memory (state_bytes). If the copies do not fit
- * beside the run, or the system refuses the memory, every rank returns STATUS_FIT. */
+ * beside the run, or the system refuses the memory, every rank returns STATUS_OUT_OF_MEMORY. */
 status save_ranks_open(struct save_ranks *r, struct trainer *t, struct arena *memory) WARN_UNUSED;
 void save_ranks_close(struct save_ranks *r);
 /* Reports that this rank's copy for save `number` is complete. `bad`: its state_first_bad; -1: the copy failed. */

@@ -1,5 +1,5 @@
 #include "train/snapshot.h"
-#include "dev/beside.h"
+#include "dev/copy_thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ status snapshot_open(struct trainer *t)
 {
     if (t->snapshot || t->dev.kind != DEV_CUDA) return STATUS_OK;
     struct snapshot *s = calloc(1, sizeof *s);
-    if (s == NULL) return FAIL(STATUS_FIT, "no memory for the description of a snapshot");
+    if (s == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a snapshot");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     t->snapshot = s;

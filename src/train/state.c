@@ -39,7 +39,7 @@ status state_open_map(struct state *s, enum state_use use)
     const void *from = s->t->decoder.token_map.data;
     if (from == NULL) return STATUS_OK;
     s->map = malloc(state_map_bytes(s));
-    if (s->map == NULL) return FAIL(STATUS_FIT, "no host memory for the map of tokens");
+    if (s->map == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no host memory for the map of tokens");
     return use == STATE_SAVE ? dev_download(s->t->exec.stream, s->map, from, state_map_bytes(s)) : STATUS_OK;
 }
 
@@ -70,7 +70,7 @@ status state_open_fp8(struct state *s, enum state_use use)
 {
     if (s->t->fp8.linears == NULL) return STATUS_OK;
     s->fp8 = calloc((size_t)s->t->decoder.params.fp8.count, 2 * FP8_HISTORY * sizeof *s->fp8);
-    if (s->fp8 == NULL) return FAIL(STATUS_FIT, "no memory for the history of FP8 tensors");
+    if (s->fp8 == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the history of FP8 tensors");
     return use == STATE_SAVE ? copy_fp8(s, FP8_FROM_DEVICE) : STATUS_OK;
 }
 
@@ -111,7 +111,7 @@ static status open_copies(struct state *s, struct arena *memory)
     if (s->fp8) {
         const size_t bytes = (size_t)s->t->decoder.params.fp8.count * sizeof *s->linears;
         s->linears = malloc(bytes);
-        if (s->linears == NULL) return FAIL(STATUS_FIT, "no memory for the state of FP8 linears");
+        if (s->linears == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the state of FP8 linears");
         memcpy(s->linears, s->t->fp8.linears, bytes);
     }
     return stream ? dev_sync(stream) : STATUS_OK;
@@ -164,7 +164,7 @@ static status open_arrays(struct state *s, enum state_use use)
         if (s->list[i].host || s->list[i].device == NULL) continue;
         s->arrays[i] = calloc(1, bytes); /* padding between rows is zero, on a GPU after a resume, too */
         if (s->arrays[i] == NULL)
-            return FAIL(STATUS_FIT, "no host memory for %zu bytes of the GPU's state", bytes);
+            return FAIL(STATUS_OUT_OF_MEMORY, "no host memory for %zu bytes of the GPU's state", bytes);
         if (use == STATE_SAVE && i == 0) TRY(master_weights_get(&s->t->exec, s->arrays[i]));
         if (use == STATE_SAVE && i > 0) TRY(dev_download(stream, s->arrays[i], s->list[i].device, bytes));
     }
@@ -235,7 +235,7 @@ static status agree_answers(struct state *s)
     }
     status st = mine && s->local_ranges && (!sends || (s->sent && s->received))
                     ? STATUS_OK
-                    : FAIL(STATUS_FIT, "no memory for the parts of a checkpoint");
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the parts of a checkpoint");
     for (int i = 0; i < rows && st == STATUS_OK; i++) mine[i] = answer_of(s, i);
     if (st == STATUS_OK)
         st = comm_all_gather(t->mesh.world, "parts of rows", mine, s->local_ranges,
@@ -439,7 +439,7 @@ static status list_items(struct state *s, enum state_use use)
 {
     const struct params *p = &s->t->decoder.params;
     s->items = calloc((size_t)p->count * (STATE_ARRAYS + 2) + 1, sizeof *s->items);
-    if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    if (s->items == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the checkpoint's description");
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++) {
             const struct param_local_range held = params_local_range(p, i);

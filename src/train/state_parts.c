@@ -37,7 +37,7 @@ static status runs_of(const struct state *s, int k, int row, int r, struct ckpt_
 static status make_piece(struct ckpt_item *item, int r, const struct ckpt_run_list *runs, int64_t entries)
 {
     struct ckpt_piece *p = calloc(1, sizeof *p + (size_t)runs->count * sizeof p->runs[0]);
-    if (p == NULL) return FAIL(STATUS_FIT, "no memory for the pieces of a checkpoint");
+    if (p == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the pieces of a checkpoint");
     memcpy(p->of, item->name, sizeof p->of);
     p->rank = item->rank;
     memcpy(p->shape, item->shape, sizeof p->shape);
@@ -88,7 +88,7 @@ status state_list_parts(struct state *s)
         return FAIL(STATUS_CKPT, "a checkpoint of %lld parts; %d are allowed", (long long)most,
                     CKPT_TENSORS_MAX);
     s->items = calloc((size_t)most, sizeof *s->items);
-    if (s->items == NULL) return FAIL(STATUS_FIT, "no memory for the checkpoint's description");
+    if (s->items == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the checkpoint's description");
     for (int k = 0; k < STATE_ARRAYS; k++)
         for (int i = 0; i < p->count; i++)
             for (int r = 0; r < ranks; r++) {

@@ -182,12 +182,12 @@ static status micro_batches_fwd_bwd(struct trainer *t, int micro_count, bool *ov
             if (done == 0) TRY(verify_first(t, &t->feed.micro[i]));
             TRY(pause_after(t, ++done, micro_count));
         }
-        if (!last_group) TRY(grad_reduce_fold(grad_reduce, k, &sums, &t->ops, t->exec.stream));
+        if (!last_group) TRY(grad_reduce_accumulate(grad_reduce, k, &sums, &t->ops, t->exec.stream));
     }
     const struct grad_reduce_part losses = {.count = 0}, gradients = {.count = grad_reduce->total};
     TRY(grad_overlap_end(&t->grad_overlap, overlapped));
-    return grad_reduce_fold_part(grad_reduce, grad_reduce->groups - 1, *overlapped ? &losses : &gradients,
-                                 &sums, &t->ops, t->exec.stream);
+    return grad_reduce_accumulate_part(grad_reduce, grad_reduce->groups - 1,
+                                       *overlapped ? &losses : &gradients, &sums, &t->ops, t->exec.stream);
 }
 
 /* ZeRO 2 and 3: each unit's gradient is reduce-scattered when its backward ends (parallel/zero.h). So ranks are the

@@ -146,7 +146,7 @@ static status register_arenas(struct trainer *t)
     return STATUS_OK;
 }
 
-static status open_context(struct trainer *t, const struct plan_lay_args *args)
+static status open_context(struct trainer *t, const struct plan_layout_args *args)
 {
     const struct mesh *mesh = &t->mesh;
     t->feed.context = &t->context;
@@ -158,11 +158,11 @@ static status open_context(struct trainer *t, const struct plan_lay_args *args)
                                                              .micro_count = t->feed.shape.micro_count});
 }
 
-static status open_memory(struct trainer *t, const struct plan_lay_args *given)
+static status open_memory(struct trainer *t, const struct plan_layout_args *given)
 {
     TRY(plan_micro_batch(&t->spec, &t->ops, &t->dev, &t->mesh));
     if (given == NULL) TRY(resolve_groups(t));
-    struct plan_lay_args args = given ? *given : plan_args(&t->spec, &t->mesh);
+    struct plan_layout_args args = given ? *given : plan_args(&t->spec, &t->mesh);
     args.ops = &t->ops;
     args.kind = t->dev.kind;
     args.stream = t->exec.stream;
@@ -204,7 +204,7 @@ static status open_memory(struct trainer *t, const struct plan_lay_args *given)
 /* Communication buffers must be as large as planned. */
 static void check_comm_memory(const struct trainer *t)
 {
-    const struct comm_memory planned = t->memory.room, taken = comm_memory_used(t->mesh.world);
+    const struct comm_memory planned = t->memory.comm, taken = comm_memory_used(t->mesh.world);
     CHECK(planned.device == taken.device, "communication: planned %zu bytes of the GPU, taken %zu",
           planned.device, taken.device);
     CHECK(planned.host == taken.host, "communication: planned %zu bytes of the host, taken %zu", planned.host,
@@ -225,7 +225,7 @@ static status check_fp8(const struct trainer *t)
     return st;
 }
 
-static status open_all(struct trainer *t, const struct plan_lay_args *args, const char *isa)
+static status open_all(struct trainer *t, const struct plan_layout_args *args, const char *isa)
 {
     if (args == NULL) TRY(check_fp8(t));
     if (args == NULL) TRY(verify_check(t, plan_device(&t->spec) == DEV_CUDA));
@@ -244,7 +244,7 @@ static status open_all(struct trainer *t, const struct plan_lay_args *args, cons
     return STATUS_OK;
 }
 
-status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
+status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_layout_args *args,
                     const char *isa)
 {
     *t = (struct trainer){.spec = *spec,
@@ -300,7 +300,7 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
     plain.run.attention_backend = ATTENTION_AUTO;
     plain.run.train_precision = PRECISION_FP32;
     plain.run.train_micro_batch = 1;
-    const struct plan_lay_args args = {.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 1, .positions = 1};
+    const struct plan_layout_args args = {.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 1, .positions = 1};
     TRY(trainer_open(t, &plain, &args, NULL));
     t->spec = *spec;
     return STATUS_OK;
@@ -338,7 +338,7 @@ static status upload_token_map(struct trainer *t, const struct tokenizer *tokeni
     const struct tensor to = t->decoder.token_map;
     const int32_t vocab = (int32_t)to.shape[0];
     int32_t *map = malloc((size_t)vocab * sizeof *map);
-    if (map == NULL) return FAIL(STATUS_FIT, "no memory for the map of %d tokens", vocab);
+    if (map == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the map of %d tokens", vocab);
     status st = STATUS_OK;
     for (int32_t i = 0; i < vocab; i++) map[i] = i;
     if (tokenizer) st = token_map_of(tokenizer, vocab, map, distinct);
@@ -371,7 +371,7 @@ status trainer_write_config(const struct spec *spec, const char *run_dir)
 {
     char path[SPEC_TEXT + 32], *text = spec_dump_text(spec);
     snprintf(path, sizeof path, "%s/config.yaml", run_dir);
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for %s", path);
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %s", path);
     status st = io_write_file(path, text, strlen(text));
     free(text);
     return st;
@@ -467,7 +467,7 @@ static status check_map(const struct trainer *t, const struct checkpoint *c, con
 static status restore_algorithms(struct trainer *t, const struct checkpoint *c)
 {
     char *text = algorithm_record_text(checkpoint_meta(c), comm_rank(t->mesh.world));
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory for the record of algorithms");
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the record of algorithms");
     status st = *text ? choose_algorithms_set(t->exec.stream, text) : STATUS_OK;
     free(text);
     return st;
@@ -584,7 +584,7 @@ status train_eval(struct trainer *t, const struct shard_set *val, int64_t tokens
 {
     SCOPE("train.eval", t->step);
     int64_t length = t->spec.run.train_sequence_length,
-            at_once = t->acts.lay.n * mesh_cp(&t->mesh.shape) / length;
+            at_once = t->acts.layout.n * mesh_cp(&t->mesh.shape) / length;
     struct loader *l = NULL;
     struct samples *samples;
     TRY(samples_open(&samples, &(struct samples_source){.set = val}, 1,

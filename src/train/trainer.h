@@ -87,7 +87,7 @@ struct trainer {
 /* Opens the spec's device and op set and allocates all memory. With `args` NULL it does so for training as the spec
  * says; else for `args`, and fills in their ops, device and memory limit. `isa`: see ops_cpu. Weights are zero until
  * trainer_init_weights or trainer_restore. */
-status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_lay_args *args,
+status trainer_open(struct trainer *t, const struct spec *spec, const struct plan_layout_args *args,
                     const char *isa) WARN_UNUSED;
 /* One of several ranks, for training. STATUS_COMM when ranks have different specs. */
 status trainer_open_rank(struct trainer *t, const struct spec *spec, const char *isa, struct comm *comm) WARN_UNUSED;

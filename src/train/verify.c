@@ -74,7 +74,7 @@ static status open_ranks(struct verifier *v)
     struct who mine = {.rank = comm_rank(v->data)};
     (void)gethostname(mine.host, sizeof mine.host - 1);
     v->who = calloc((size_t)v->ranks, sizeof *v->who);
-    if (v->who == NULL) return FAIL(STATUS_FIT, "no memory for the names of %d ranks", v->ranks);
+    if (v->who == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names of %d ranks", v->ranks);
     return comm_all_gather(v->data, "names of ranks", &mine, v->who, sizeof mine, NULL);
 }
 
@@ -92,7 +92,7 @@ static status open_memory(struct verifier *v, const struct feed_shape *feed)
     v->sent = calloc(1, v->batch_bytes);
     v->received = calloc(1, v->batch_bytes);
     if (v->sums && v->now && v->results && v->all && v->sent && v->received) return STATUS_OK;
-    return FAIL(STATUS_FIT, "no memory for checksums (train.verify)");
+    return FAIL(STATUS_OUT_OF_MEMORY, "no memory for checksums (train.verify)");
 }
 
 status verify_open(struct trainer *t)
@@ -100,7 +100,7 @@ status verify_open(struct trainer *t)
     const struct run_spec *r = &t->spec.run;
     if (r->train_verify == 0) return STATUS_OK;
     struct verifier *v = calloc(1, sizeof *v);
-    if (v == NULL) return FAIL(STATUS_FIT, "no memory for checksums (train.verify)");
+    if (v == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for checksums (train.verify)");
     t->verify = v;
     v->data = t->mesh.dp;
     v->ranks = comm_ranks(v->data);
@@ -469,7 +469,7 @@ status verify_copied(struct trainer *t)
     const struct verifier *v = t->verify;
     if (v == NULL || !v->known) return STATUS_OK;
     uint64_t *now = calloc((size_t)v->state.count, sizeof *now);
-    if (now == NULL) return FAIL(STATUS_FIT, "no memory for checksums (train.verify)");
+    if (now == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for checksums (train.verify)");
     verify_pieces_sum(&v->state, now);
     const status st = check_own(t, now);
     free(now);

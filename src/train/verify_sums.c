@@ -16,7 +16,8 @@ static status add(struct verify_pieces *p, int row, const char *what, const void
         if (p->count == p->room) {
             const int64_t room = p->room ? 2 * p->room : 256;
             struct verify_piece *list = realloc(p->list, (size_t)room * sizeof *list);
-            if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of checksums (train.verify)");
+            if (list == NULL)
+                return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of checksums (train.verify)");
             p->list = list;
             p->room = room;
         }

@@ -258,14 +258,14 @@ static int messages(struct rank *k, struct comm *c, bool by_nccl)
     struct comm_memory_args a = {.job = comm_job(k->c),
                                  .devices = true,
                                  .groups = 1,
-                                 .mail_bytes = MAIL_BYTES,
-                                 .mail_depth = DEPTH,
-                                 .mail_ranks = comm_ranks(c)};
+                                 .mailbox_bytes = MAIL_BYTES,
+                                 .mailbox_depth = DEPTH,
+                                 .mailbox_ranks = comm_ranks(c)};
     const struct comm_memory had = comm_memory_used(k->c);
     a.job.mail_by_nccl = comm_mail_by_nccl(c);
     OK(comm_mailbox_open(c, MAIL_BYTES, DEPTH, &k->s));
     const struct comm_memory have = comm_memory_used(k->c), with = comm_memory(&a);
-    a.mail_depth = 0;
+    a.mailbox_depth = 0;
     const struct comm_memory without = comm_memory(&a);
     if (by_nccl && !a.job.mail_by_nccl) return 1;
     if (have.device - had.device != with.device - without.device) return 1;

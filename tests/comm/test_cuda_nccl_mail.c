@@ -384,7 +384,7 @@ static status host_mail(struct comm *c)
 }
 
 static const struct host_transport transport = {
-    .collective = gather, .message = host_message, .mail_open = host_mail};
+    .collective = gather, .message = host_message, .mailbox_open = host_mail};
 
 struct rank {
     const struct pipeline_schedule *schedule;
@@ -394,7 +394,7 @@ struct rank {
     struct call_list calls;
     struct dev dev;
     struct stream s;
-    struct nccl_mail *mail;
+    struct nccl_mail *mailbox;
     char *slots, *x;
     unsigned sent[2], taken[2];
 };
@@ -425,8 +425,8 @@ static void message(struct rank *k, enum comm_op op, enum comm_way way)
     struct job_of_stream j = {.to = k->x, .from = k->x, .bytes = call.bytes};
     j.what = FILL, j.number = content(k->c.rank, way, n);
     if (sends) put(k->s.queue, j);
-    if (nccl_mail_carries(k->mail, &call))
-        assert_int_equal(nccl_mail_message(k->mail, &call), STATUS_OK);
+    if (nccl_mail_carries(k->mailbox, &call))
+        assert_int_equal(nccl_mail_message(k->mailbox, &call), STATUS_OK);
     else {
         j.what = sends ? PUT : TAKE;
         j.box = &by_peer[way][sends ? other : k->c.rank];
@@ -454,7 +454,7 @@ static void step(struct rank *k, bool first)
         if (k->c.rank == 0) message(k, COMM_SEND, COMM_PREV), message(k, COMM_RECV, COMM_NEXT);
         if (k->c.rank == k->c.ranks - 1) message(k, COMM_SEND, COMM_NEXT), message(k, COMM_RECV, COMM_PREV);
     }
-    assert_int_equal(nccl_mail_settle(k->mail, &k->s), STATUS_OK);
+    assert_int_equal(nccl_mail_settle(k->mailbox, &k->s), STATUS_OK);
     queue_idle(k->s.queue);
     for (int s = 0; s < stream_count; s++) assert_true(streams[s]->put - streams[s]->done <= 1);
 }
@@ -468,7 +468,7 @@ static void *run_rank(void *arg)
     c->world = c;
     c->calls = &k->calls;
     c->transport = &transport;
-    c->mail = mail_of(BYTES, k->depth);
+    c->mailbox = mailbox_of(BYTES, k->depth);
     k->slots = malloc(2 * (size_t)k->depth * BYTES);
     k->x = malloc(BYTES);
     for (int way = 0; way < 2; way++)
@@ -481,11 +481,11 @@ static void *run_rank(void *arg)
         .slots = k->slots,
         .by_nccl = {[COMM_NEXT] = k->edges >> c->rank & 1,
                     [COMM_PREV] = k->edges >> (c->rank + c->ranks - 1) % c->ranks & 1}};
-    assert_int_equal(nccl_mail_open(&k->mail, &a), STATUS_OK);
-    assert_int_equal(c->room.host, BYTES);
+    assert_int_equal(nccl_mail_open(&k->mailbox, &a), STATUS_OK);
+    assert_int_equal(c->memory.host, BYTES);
     for (int i = 0; i < 5; i++)
         step(k, i == 1 || i == 3); /* an evaluation may come first; FP8 records again */
-    nccl_mail_close(k->mail);
+    nccl_mail_close(k->mailbox);
     dev_stream_close(&k->s);
     free(k->slots);
     free(k->x);

@@ -417,10 +417,10 @@ static int take_room(struct comm *c, const void *arg)
     struct comm *pair;
     OK(comm_split(c, "pair", comm_rank(c) / 2, comm_rank(c), &pair));
     OK(comm_mailbox_open(pair, bytes, 3, NULL));
-    a.groups = 2, a.mail_bytes = bytes, a.mail_depth = 3, a.mail_ranks = 2;
+    a.groups = 2, a.mailbox_bytes = bytes, a.mailbox_depth = 3, a.mailbox_ranks = 2;
     const size_t room = comm_memory(&a).host;
     NEED(comm_memory_used(c).host == room);
-    a.mail_depth = 0;
+    a.mailbox_depth = 0;
     const size_t mail = room - comm_memory(&a).host;
     NEED(mail >= (a.job.shares_memory ? 6 : 7) * bytes && mail < 8 * bytes);
     NEED(!a.job.shares_memory || 2 * mail == mapped() - whole);
@@ -441,16 +441,19 @@ static void test_room(void **state)
 static void test_room_of_nccl(void **state)
 {
     enum { BYTES = 100000 };
-    struct comm_memory_args a = {
-        .job = {.ranks = 4, .here = 2}, .groups = 2, .mail_bytes = BYTES, .mail_depth = 3, .mail_ranks = 4};
+    struct comm_memory_args a = {.job = {.ranks = 4, .here = 2},
+                                 .groups = 2,
+                                 .mailbox_bytes = BYTES,
+                                 .mailbox_depth = 3,
+                                 .mailbox_ranks = 4};
     (void)state;
     for (int memory = 0; memory < 2; memory++) {
         a.job.shares_memory = memory == 1;
         a.devices = a.job.mail_by_nccl = false;
         size_t mailboxes = comm_memory(&a).host;
-        a.mail_depth = 0;
+        a.mailbox_depth = 0;
         mailboxes -= comm_memory(&a).host;
-        a.mail_depth = 3, a.devices = true;
+        a.mailbox_depth = 3, a.devices = true;
         const struct comm_memory peer = comm_memory(&a);
         a.job.mail_by_nccl = true;
         const struct comm_memory nccl = comm_memory(&a);

@@ -563,7 +563,7 @@ struct lent {
 static status lend(void *ctx, size_t bytes, void **out)
 {
     struct lent *l = ctx;
-    if (l->open == 2) return FAIL(STATUS_FIT, "nothing left to lend");
+    if (l->open == 2) return FAIL(STATUS_OUT_OF_MEMORY, "nothing left to lend");
     *out = aligned_alloc(LOADER_ALIGN, bytes);
     l->open++;
     l->bytes = bytes;
@@ -600,7 +600,7 @@ static void batches_lie_in_the_memory_that_is_lent(void **state)
     step_batch_free(s);
     assert_int_equal(lent.open, 0);
     struct loader *l; /* three slots, but two are lent */
-    assert_int_equal(loader_open(&l, samples, &c, 0), STATUS_FIT);
+    assert_int_equal(loader_open(&l, samples, &c, 0), STATUS_OUT_OF_MEMORY);
     assert_null(l);
     assert_int_equal(lent.open, 0);
     samples_close(samples);

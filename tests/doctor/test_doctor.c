@@ -60,10 +60,11 @@ static void test_exit_codes(void **state)
     static const struct {
         const char *script;
         status code;
-    } rows[] = {{"cards=2\nsystem disk_bytes=0\ncard 1 rows_failed=1", STATUS_DEVICE},
-                {"cards=2\nsystem disk_bytes=0\ncard * fabric=1", STATUS_COMM},
-                {"cards=1\nsystem disk_bytes=0\nsystem shm_bytes=1e12", STATUS_IO},
-                {"no driver\nsystem disk_bytes=1e12\n/proc/meminfo = MemAvailable: 10 kB", STATUS_FIT}};
+    } rows[] = {
+        {"cards=2\nsystem disk_bytes=0\ncard 1 rows_failed=1", STATUS_DEVICE},
+        {"cards=2\nsystem disk_bytes=0\ncard * fabric=1", STATUS_COMM},
+        {"cards=1\nsystem disk_bytes=0\nsystem shm_bytes=1e12", STATUS_IO},
+        {"no driver\nsystem disk_bytes=1e12\n/proc/meminfo = MemAvailable: 10 kB", STATUS_OUT_OF_MEMORY}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct doctor *d = look(rows[i].script);
         assert_int_equal(doctor_exit(d, false), rows[i].code);

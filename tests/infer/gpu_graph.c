@@ -69,7 +69,7 @@ static struct trainer *opened(const struct form *f, enum precision precision)
 {
     const struct spec s = spec_of(f, precision);
     struct trainer *t = calloc(1, sizeof *t);
-    struct plan_lay_args args = plan_args(&s, NULL);
+    struct plan_layout_args args = plan_args(&s, NULL);
     if (t == NULL) exit(1);
     args.use = PLAN_FORWARD;
     args.positions = LONG;
@@ -94,18 +94,18 @@ struct trace {
 };
 
 /* Sequences [first, first + count), which draw what `forced` says (NULL: from their own logits). */
-static void generated(struct trainer *t, const char *name, const struct generate_lay *lay, int64_t first,
-                      const struct trace *forced, struct trace *out)
+static void generated(struct trainer *t, const char *name, const struct generate_layout *layout,
+                      int64_t first, const struct trace *forced, struct trace *out)
 {
     struct generator g;
     int32_t tokens[SEQUENCES * PROMPT];
     const struct sampling s = {.temperature = 1, .top_p = 0.9, .seed = 3};
-    must(generate_open(&g, &t->decoder, &t->acts, lay, &t->exec), name);
-    for (int64_t b = 0; b < lay->sequences; b++)
+    must(generate_open(&g, &t->decoder, &t->acts, layout, &t->exec), name);
+    for (int64_t b = 0; b < layout->sequences; b++)
         for (int64_t i = 0; i < PROMPT; i++) tokens[b * PROMPT + i] = prompt_token(first + b, i);
     must(generate_append(&g, tokens, PROMPT), name);
     for (int n = 0; n <= TOKENS - PROMPT; n++) {
-        for (int64_t b = 0; b < lay->sequences; b++) {
+        for (int64_t b = 0; b < layout->sequences; b++) {
             const float *row = (const float *)g.logits.data + b * g.logits.shape[1];
             memcpy(out->logits[n][b], row, VOCAB * sizeof *row);
             if (n == TOKENS - PROMPT) continue;
@@ -138,12 +138,12 @@ static void check_form(const struct form *f, enum precision precision)
     const double bound =
         precision == PRECISION_BF16 ? 2e-2 : 1e-4; /* roundings of three layers in another order */
     struct trainer *t = opened(f, precision);
-    struct generate_lay lay = {.sequences = SEQUENCES, .capacity = TOKENS, .eager = true};
+    struct generate_layout layout = {.sequences = SEQUENCES, .capacity = TOKENS, .eager = true};
     memset(&eager, 0, sizeof eager);
     memset(&graph, 0, sizeof graph);
-    generated(t, f->name, &lay, 0, NULL, &eager);
-    lay.eager = false;
-    generated(t, f->name, &lay, 0, NULL, &graph);
+    generated(t, f->name, &layout, 0, NULL, &eager);
+    layout.eager = false;
+    generated(t, f->name, &layout, 0, NULL, &graph);
     snprintf(what, sizeof what, "%s: a step is captured", type);
     check(graph.mode == (there == DEVICE_CUDA ? GENERATE_REPLAY : GENERATE_EAGER), f->name, what);
     snprintf(what, sizeof what, "%s: graph and op by op, the same bits and tokens", type);
@@ -151,13 +151,13 @@ static void check_form(const struct form *f, enum precision precision)
               memcmp(eager.tokens, graph.tokens, sizeof graph.tokens) == 0,
           f->name, what);
     double alone = 0, longer = 0;
-    lay.sequences = 1;
+    layout.sequences = 1;
     for (int64_t b = 0; b < SEQUENCES; b++) {
-        generated(t, f->name, &lay, b, &graph, &one);
+        generated(t, f->name, &layout, b, &graph, &one);
         alone = fmax(alone, distance(&one, 0, &graph, b));
     }
-    lay = (struct generate_lay){.sequences = SEQUENCES, .capacity = LONG};
-    generated(t, f->name, &lay, 0, &graph, &wide);
+    layout = (struct generate_layout){.sequences = SEQUENCES, .capacity = LONG};
+    generated(t, f->name, &layout, 0, &graph, &wide);
     for (int64_t b = 0; b < SEQUENCES; b++) longer = fmax(longer, distance(&graph, b, &wide, b));
     snprintf(what, sizeof what, "%s: in a batch and alone: %.2e of %.1e", type, alone, bound);
     check(alone <= bound, f->name, what);

@@ -45,7 +45,7 @@ static void check_sequences(const struct decoder *d, struct activations *a, cons
     struct generator g;
     int32_t all[SEQUENCES][N], next[SEQUENCES * N];
     static float alone[N][VOCAB];
-    ok(generate_open(&g, d, a, &(struct generate_lay){.sequences = sequences, .capacity = N}, run));
+    ok(generate_open(&g, d, a, &(struct generate_layout){.sequences = sequences, .capacity = N}, run));
     for (int b = 0; b < sequences; b++) tokens_of(b, all[b]);
     for (int64_t t = prompt; t <= N; t++) {
         const int64_t from = t == prompt ? 0 : t - 1;
@@ -72,7 +72,7 @@ static void check_ragged(const struct decoder *d, struct activations *a, const s
     static float alone[SEQUENCES][N][VOCAB];
     for (int only = SEQUENCES - 1; only >= -1; only--) { /* each alone, then all */
         const int first = only < 0 ? 0 : only, n = only < 0 ? SEQUENCES : 1;
-        ok(generate_open(&g, d, a, &(struct generate_lay){.sequences = n, .capacity = N}, run));
+        ok(generate_open(&g, d, a, &(struct generate_layout){.sequences = n, .capacity = N}, run));
         for (int b = 0; b < n; b++) {
             tokens_of(first + b, all[b]);
             prompts[b] = all[b];
@@ -111,7 +111,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     ok(decoder_init(&d, spec, NULL));
     ok(plan_reserve(
         &m, &d, &rank, &a,
-        &(struct plan_lay_args){
+        &(struct plan_layout_args){
             .use = use, .ops = &ops, .dt = DTYPE_F32, .optim = OPTIM_ADAMW, .tokens = N, .positions = N}));
     struct exec run = {.ops = &ops, .params = &d.params};
     ok(init_weights(&d, &run, 5));
@@ -136,7 +136,7 @@ static void check_family(const struct model_spec *spec, enum plan_use use, int64
     check_ragged(&d, &a, &run, prompt, want);
     struct generator g;
     assert_int_equal(
-        generate_open(&g, &d, &a, &(struct generate_lay){.sequences = 1, .capacity = 1000}, &run),
+        generate_open(&g, &d, &a, &(struct generate_layout){.sequences = 1, .capacity = 1000}, &run),
         STATUS_CONFIG);
     activations_fini(&a);
     decoder_fini(&d);
@@ -334,9 +334,9 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     ok(decoder_init(&d, &s, NULL));
     ok(plan_reserve(
         &m, &d, &rank, &a,
-        &(struct plan_lay_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
+        &(struct plan_layout_args){.use = PLAN_FORWARD, .dt = DTYPE_F32, .tokens = 4, .positions = 8}));
     struct exec run = {.ops = &ops, .params = &d.params};
-    ok(generate_open(&g, &d, &a, &(struct generate_lay){.sequences = 1, .capacity = 4}, &run));
+    ok(generate_open(&g, &d, &a, &(struct generate_layout){.sequences = 1, .capacity = 4}, &run));
     const int32_t bad[] = {1, VOCAB};
     assert_int_equal(generate_append(&g, bad, 2), STATUS_DATA);
     generate_close(&g);

@@ -34,14 +34,14 @@ struct model {
 
 static void open_model(struct model *m, const struct model_spec *spec)
 {
-    const struct plan_lay_args args = {.use = PLAN_FORWARD,
-                                       .ops = &m->ops,
-                                       .dt = DTYPE_F32,
-                                       .optim = OPTIM_ADAMW,
-                                       .tokens = ROWS,
-                                       .docs_max = ROWS,
-                                       .documents = true,
-                                       .positions = 64};
+    const struct plan_layout_args args = {.use = PLAN_FORWARD,
+                                          .ops = &m->ops,
+                                          .dt = DTYPE_F32,
+                                          .optim = OPTIM_ADAMW,
+                                          .tokens = ROWS,
+                                          .docs_max = ROWS,
+                                          .documents = true,
+                                          .positions = 64};
     const struct feed_shape shape = plan_feed(&args);
     static const struct dev host = {.kind = DEV_CPU};
     memset(m, 0, sizeof *m);

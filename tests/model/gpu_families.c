@@ -87,7 +87,7 @@ static void reference_open(struct reference *r, const struct model_spec *m, dtyp
     must(decoder_init(&r->d, m, NULL), "oracle");
     must(plan_reserve(
              &r->memory, &r->d, &r->rank, &r->a,
-             &(struct plan_lay_args){
+             &(struct plan_layout_args){
                  .use = PLAN_TRAIN, .dt = dt, .optim = OPTIM_ADAMW, .tokens = tokens, .positions = tokens}),
          "oracle");
     r->run = (struct exec){.ops = &r->ops, .params = &r->d.params, .scalars = &r->scalars};

@@ -262,8 +262,8 @@ static void generated(const struct form *f, enum precision precision, enum devic
     int32_t tokens[TOKENS];
     round_weights(t);
     for (int i = 0; i < TOKENS; i++) tokens[i] = (i * 7 + 3) % VOCAB;
-    const struct generate_lay lay = {.sequences = 1, .capacity = TOKENS};
-    must(generate_open(&g, &t->decoder, &t->acts, &lay, &t->exec), f->name);
+    const struct generate_layout layout = {.sequences = 1, .capacity = TOKENS};
+    must(generate_open(&g, &t->decoder, &t->acts, &layout, &t->exec), f->name);
     for (int n = PROMPT; n <= TOKENS; n++) {
         must(n == PROMPT ? generate_append(&g, tokens, PROMPT) : generate_append(&g, &tokens[n - 1], 1),
              f->name);

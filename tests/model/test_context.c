@@ -85,24 +85,25 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
         ops_oracle(&w->ops);
     else if (ops_cpu(&w->ops, NULL) != STATUS_OK)
         return false;
-    const struct decoder_lay_args params = {.dt = v->dt,
-                                            .moment_dt = DTYPE_F32,
-                                            .with_grad = 1,
-                                            .positions = T,
-                                            .arenas = {&w->param, &w->grad, &w->optim}};
-    const struct lay lay = {.n = N / cp,
-                            .cp_size = cp,
-                            .context_kind = v->kind,
-                            .docs_max = N / cp,
-                            .len_max = T,
-                            .ops = &w->ops,
-                            .dt = v->dt,
-                            .mode = LAY_TRAIN,
-                            .recompute = v->policy,
-                            .act = &w->act,
-                            .scratch = &w->scratch};
-    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK || decoder_lay_params(&w->d, &params) != STATUS_OK ||
-        activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
+    const struct decoder_layout_args params = {.dt = v->dt,
+                                               .moment_dt = DTYPE_F32,
+                                               .with_grad = 1,
+                                               .positions = T,
+                                               .arenas = {&w->param, &w->grad, &w->optim}};
+    const struct layout layout = {.n = N / cp,
+                                  .cp_size = cp,
+                                  .context_kind = v->kind,
+                                  .docs_max = N / cp,
+                                  .len_max = T,
+                                  .ops = &w->ops,
+                                  .dt = v->dt,
+                                  .mode = LAYOUT_TRAIN,
+                                  .recompute = v->policy,
+                                  .act = &w->act,
+                                  .scratch = &w->scratch};
+    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK ||
+        decoder_layout_params(&w->d, &params) != STATUS_OK ||
+        activations_layout(&w->a, &w->d, &layout) != STATUS_OK)
         return false;
     w->run = (struct exec){
         .ops = &w->ops, .params = &w->d.params, .scalars = &w->scalars, .cp = mesh ? mesh->cp : NULL};

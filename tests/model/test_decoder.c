@@ -130,24 +130,24 @@ static void fixture_open(struct fixture *f, const struct model_spec *spec, dtype
     else
         assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     assert_int_equal(decoder_init(&f->d, spec, NULL), STATUS_OK);
-    assert_int_equal(
-        decoder_lay_params(&f->d, &(struct decoder_lay_args){.dt = dt,
-                                                             .moment_dt = DTYPE_F32,
-                                                             .with_grad = 1,
-                                                             .moments = 2,
-                                                             .positions = 32,
-                                                             .arenas = {&f->param, &f->grad, &f->optim}}),
-        STATUS_OK);
-    assert_int_equal(activations_lay(&f->a, &f->d,
-                                     &(struct lay){.n = N,
-                                                   .docs_max = N,
-                                                   .len_max = N,
-                                                   .ops = &f->ops,
-                                                   .dt = dt,
-                                                   .mode = LAY_TRAIN,
-                                                   .recompute = policy,
-                                                   .act = &f->act,
-                                                   .scratch = &f->scratch}),
+    assert_int_equal(decoder_layout_params(
+                         &f->d, &(struct decoder_layout_args){.dt = dt,
+                                                              .moment_dt = DTYPE_F32,
+                                                              .with_grad = 1,
+                                                              .moments = 2,
+                                                              .positions = 32,
+                                                              .arenas = {&f->param, &f->grad, &f->optim}}),
+                     STATUS_OK);
+    assert_int_equal(activations_layout(&f->a, &f->d,
+                                        &(struct layout){.n = N,
+                                                         .docs_max = N,
+                                                         .len_max = N,
+                                                         .ops = &f->ops,
+                                                         .dt = dt,
+                                                         .mode = LAYOUT_TRAIN,
+                                                         .recompute = policy,
+                                                         .act = &f->act,
+                                                         .scratch = &f->scratch}),
                      STATUS_OK);
     f->scalars = (struct step_scalars){.grad_scale = 0.05, .mtp_scale = 0.02, .halt_scale = 0.03};
     f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};

@@ -51,24 +51,25 @@ static bool work_open(struct work *w, const struct variant *v, const struct mesh
         ops_oracle(&w->ops);
     else if (ops_cpu(&w->ops, NULL) != STATUS_OK)
         return false;
-    const struct decoder_lay_args params = {.dt = v->dt,
-                                            .moment_dt = DTYPE_F32,
-                                            .with_grad = 1,
-                                            .positions = N,
-                                            .arenas = {&w->param, &w->grad, &w->optim}};
-    const struct lay lay = {.n = N,
-                            .docs_max = N,
-                            .len_max = N,
-                            .ops = &w->ops,
-                            .dt = v->dt,
-                            .mode = LAY_TRAIN,
-                            .recompute = v->policy,
-                            .act = &w->act,
-                            .scratch = &w->scratch};
-    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK || decoder_lay_params(&w->d, &params) != STATUS_OK ||
-        activations_lay(&w->a, &w->d, &lay) != STATUS_OK)
+    const struct decoder_layout_args params = {.dt = v->dt,
+                                               .moment_dt = DTYPE_F32,
+                                               .with_grad = 1,
+                                               .positions = N,
+                                               .arenas = {&w->param, &w->grad, &w->optim}};
+    const struct layout layout = {.n = N,
+                                  .docs_max = N,
+                                  .len_max = N,
+                                  .ops = &w->ops,
+                                  .dt = v->dt,
+                                  .mode = LAYOUT_TRAIN,
+                                  .recompute = v->policy,
+                                  .act = &w->act,
+                                  .scratch = &w->scratch};
+    if (decoder_init(&w->d, &v->spec, mesh) != STATUS_OK ||
+        decoder_layout_params(&w->d, &params) != STATUS_OK ||
+        activations_layout(&w->a, &w->d, &layout) != STATUS_OK)
         return false;
-    tp_grad_lay(&w->share, &w->d.params, mesh, &w->grad);
+    tp_grad_layout(&w->share, &w->d.params, mesh, &w->grad);
     w->scalars = (struct step_scalars){.grad_scale = 0.05};
     w->run = (struct exec){.ops = &w->ops,
                            .params = &w->d.params,

@@ -139,12 +139,12 @@ static void model_open(struct model *m, const struct model_spec *spec)
     ok(ops_cpu(&m->ops, NULL));
     ok(decoder_init(&m->d, spec, NULL));
     ok(plan_reserve(&m->memory, &m->d, &m->rank, &m->a,
-                    &(struct plan_lay_args){.use = PLAN_TRAIN,
-                                            .ops = &m->ops,
-                                            .dt = DTYPE_F32,
-                                            .optim = OPTIM_ADAMW,
-                                            .tokens = 8,
-                                            .positions = 8}));
+                    &(struct plan_layout_args){.use = PLAN_TRAIN,
+                                               .ops = &m->ops,
+                                               .dt = DTYPE_F32,
+                                               .optim = OPTIM_ADAMW,
+                                               .tokens = 8,
+                                               .positions = 8}));
 }
 
 static void fixture_open(struct model *m, const char *name)
@@ -271,7 +271,7 @@ static void llama3_gives_its_frequencies(void **state)
     ok(export_as(&m, GGUF_F16, NULL));
     look(&m.file, "general.file_type", value, "rope_freqs.weight", &t);
     assert_string_equal(value, "1");
-    const int64_t half = m.d.blocks[0].mixer.attn.hd / 2;
+    const int64_t half = m.d.blocks[0].mixer.attn.head_dim / 2;
     assert_int_equal(t.shape[0], half);
     for (int64_t i = 0; i < half; i++) {
         const double wavelength = 6.283185307179586 * pow(m.d.spec.rope_theta, (double)i / (double)half);
@@ -325,7 +325,7 @@ static void yarn_is_what_llama_cpp_computes_from_its_keys(void **state)
         } else {
             assert_null(memmem(m.file.data, m.file.bytes, "attn_factor", 11));
         }
-        const int64_t half = m.d.blocks[0].mixer.attn.hd / 2;
+        const int64_t half = m.d.blocks[0].mixer.attn.head_dim / 2;
         const double ours = rope_frequencies(&m.d.spec, inv, half);
         for (int64_t i = 0; i < half; i++)
             assert_true(fabs(inv[i] - ggml_yarn(&m.d.spec, i, attn_factor, &factor)) < 1e-12);

@@ -51,12 +51,12 @@ static void fixture_open_vocab(struct fixture *f, const char *name, dtype dt, in
         ok(ops_cpu(&f->ops, NULL));
     ok(decoder_init(&f->d, &f->hf.spec, NULL));
     ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a,
-                    &(struct plan_lay_args){.use = PLAN_TRAIN,
-                                            .ops = &f->ops,
-                                            .dt = dt,
-                                            .optim = OPTIM_ADAMW,
-                                            .tokens = tokens,
-                                            .positions = tokens}));
+                    &(struct plan_layout_args){.use = PLAN_TRAIN,
+                                               .ops = &f->ops,
+                                               .dt = dt,
+                                               .optim = OPTIM_ADAMW,
+                                               .tokens = tokens,
+                                               .positions = tokens}));
     ok(hf_weights_read_extended(&f->d, f->hf.dir, vocab));
     f->scalars = (struct step_scalars){.grad_scale = 1.0 / T};
     f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
@@ -331,12 +331,12 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
     char dir[] = "/tmp/ingot-hf-XXXXXX", once[64], twice[64];
     const char *found;
     struct fixture *f = calloc(1, sizeof *f);
-    const struct plan_lay_args lay = {.use = PLAN_TRAIN,
-                                      .ops = &f->ops,
-                                      .dt = DTYPE_F32,
-                                      .optim = OPTIM_ADAMW,
-                                      .tokens = T,
-                                      .positions = T};
+    const struct plan_layout_args layout = {.use = PLAN_TRAIN,
+                                            .ops = &f->ops,
+                                            .dt = DTYPE_F32,
+                                            .optim = OPTIM_ADAMW,
+                                            .tokens = T,
+                                            .positions = T};
     struct model_spec again, canonical = *m;
     assert_non_null(mkdtemp(dir));
     snprintf(once, sizeof once, "%s/1", dir);
@@ -351,7 +351,7 @@ static void check_there_and_back(const struct model_spec *m, const char *family)
         const char *to = pass ? twice : once;
         if (pass) ok(hf_config_read(&again, once));
         ok(decoder_init(&f->d, pass ? &again : m, NULL));
-        ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a, &lay));
+        ok(plan_reserve(&f->memory, &f->d, &f->rank, &f->a, &layout));
         f->run = (struct exec){.ops = &f->ops, .params = &f->d.params, .scalars = &f->scalars};
         if (pass)
             ok(hf_weights_read(&f->d, once));
@@ -567,7 +567,7 @@ static void what_a_config_leaves_out_is_what_transformers_takes(void **state)
                                "\"max_position_embeddings\": 8192";
     static const struct {
         const char *type, *more;
-        int64_t kv, hd, window;
+        int64_t kv, head_dim, window;
     } rows[] = {
         {"llama", "", 32, 2, 0},
         {"mistral", "", 8, 2, 4096},
@@ -587,7 +587,7 @@ static void what_a_config_leaves_out_is_what_transformers_takes(void **state)
         struct model_spec m;
         snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s}", rows[i].type, keys, rows[i].more);
         ok(hf_config_parse(&m, "config.json", text, strlen(text)));
-        if (m.head_count_kv != rows[i].kv || m.head_dim != rows[i].hd || m.window != rows[i].window)
+        if (m.head_count_kv != rows[i].kv || m.head_dim != rows[i].head_dim || m.window != rows[i].window)
             fail_msg("%s%s: heads_kv %lld, head_dim %lld, window %lld", rows[i].type, rows[i].more,
                      (long long)m.head_count_kv, (long long)m.head_dim, (long long)m.window);
     }

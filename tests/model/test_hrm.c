@@ -70,7 +70,7 @@ static void check(dtype dt)
     ok(decoder_init(&d, &spec, NULL));
     ok(plan_reserve(
         &m, &d, &rank, &a,
-        &(struct plan_lay_args){
+        &(struct plan_layout_args){
             .use = PLAN_TRAIN, .ops = &ops, .dt = dt, .optim = OPTIM_ADAMW, .tokens = T, .positions = T}));
     struct exec run = {.ops = &ops, .params = &d.params, .scalars = &scalars};
     FILE *f = fopen(TEST_SOURCE_DIR "/tests/fixtures/hrm.bin", "rb");

@@ -40,19 +40,19 @@ static void compare(int64_t groups, const char *fixture)
     ops_oracle(&ops);
     mamba_init(&m, &p, "mamba", &spec, 0);
     for (int i = 0; i < ARENAS; i++) assert_int_equal(arena_reserve(&arenas[i], "test", 1 << 20), STATUS_OK);
-    params_lay(&p, &(struct params_lay_args){.dt = DTYPE_F64,
-                                             .moment_dt = DTYPE_F32,
-                                             .with_grad = 1,
-                                             .arenas = {&arenas[0], &arenas[1], &arenas[2]}});
-    mamba_lay(&m, &saved,
-              &(struct lay){.n = T,
-                            .docs_max = 1,
-                            .len_max = T,
-                            .ops = &ops,
-                            .dt = DTYPE_F64,
-                            .mode = LAY_TRAIN,
-                            .act = &arenas[3],
-                            .scratch = &arenas[4]});
+    params_layout(&p, &(struct params_layout_args){.dt = DTYPE_F64,
+                                                   .moment_dt = DTYPE_F32,
+                                                   .with_grad = 1,
+                                                   .arenas = {&arenas[0], &arenas[1], &arenas[2]}});
+    mamba_layout(&m, &saved,
+                 &(struct layout){.n = T,
+                                  .docs_max = 1,
+                                  .len_max = T,
+                                  .ops = &ops,
+                                  .dt = DTYPE_F64,
+                                  .mode = LAYOUT_TRAIN,
+                                  .act = &arenas[3],
+                                  .scratch = &arenas[4]});
     FILE *f = fopen(fixture, "rb");
     assert_non_null(f);
     const int rows[] = {m.in.w, m.conv, m.conv_bias, m.a_log, m.dt_bias, m.skip, m.norm, m.out.w};
@@ -70,7 +70,7 @@ static void compare(int64_t groups, const char *fixture)
     const struct batch batch = {.rows = T, .docs = 1, .len_max = T, .cu_seqlens = cu};
     const struct exec run = {.ops = &ops, .params = &p};
     assert_int_equal(
-        mamba_fwd(&m, &saved, &(struct mix){.batch = &batch},
+        mamba_fwd(&m, &saved, &(struct layer_ctx){.batch = &batch},
                   (struct tensor){.data = x, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}},
                   (struct branch_dst){{.data = got, .dt = DTYPE_F64, .rank = 2, .shape = {T, D}}, {0}}, &run),
         STATUS_OK);

@@ -106,25 +106,25 @@ static void rank_open(struct rank *k, const struct model_spec *spec, const struc
     for (size_t i = 0; i < 5; i++) assert_int_equal(arena_reserve(all[i], "test", 1 << 22), STATUS_OK);
     assert_int_equal(ops_cpu(&k->ops, NULL), STATUS_OK);
     assert_int_equal(decoder_init(&k->d, spec, mesh), STATUS_OK);
-    assert_int_equal(
-        decoder_lay_params(&k->d, &(struct decoder_lay_args){.dt = how->dt,
-                                                             .moment_dt = DTYPE_F32,
-                                                             .with_grad = 1,
-                                                             .positions = 32,
-                                                             .arenas = {&k->param, &k->grad, &k->optim}}),
-        STATUS_OK);
-    assert_int_equal(activations_lay(&k->a, &k->d,
-                                     &(struct lay){.n = N,
-                                                   .docs_max = N,
-                                                   .len_max = N,
-                                                   .ops = &k->ops,
-                                                   .dt = how->dt,
-                                                   .mode = LAY_TRAIN,
-                                                   .recompute = how->policy,
-                                                   .sets = how->sets,
-                                                   .stores = how->stores,
-                                                   .act = &k->act,
-                                                   .scratch = &k->scratch}),
+    assert_int_equal(decoder_layout_params(
+                         &k->d, &(struct decoder_layout_args){.dt = how->dt,
+                                                              .moment_dt = DTYPE_F32,
+                                                              .with_grad = 1,
+                                                              .positions = 32,
+                                                              .arenas = {&k->param, &k->grad, &k->optim}}),
+                     STATUS_OK);
+    assert_int_equal(activations_layout(&k->a, &k->d,
+                                        &(struct layout){.n = N,
+                                                         .docs_max = N,
+                                                         .len_max = N,
+                                                         .ops = &k->ops,
+                                                         .dt = how->dt,
+                                                         .mode = LAYOUT_TRAIN,
+                                                         .recompute = how->policy,
+                                                         .sets = how->sets,
+                                                         .stores = how->stores,
+                                                         .act = &k->act,
+                                                         .scratch = &k->scratch}),
                      STATUS_OK);
     k->scalars = (struct step_scalars){.grad_scale = 0.05};
     k->run = (struct exec){.ops = &k->ops, .params = &k->d.params, .scalars = &k->scalars};

@@ -120,7 +120,7 @@ struct case_rows {
 };
 
 struct case_rope {
-    int64_t rows, heads, heads_kv, hd;
+    int64_t rows, heads, heads_kv, head_dim;
     int64_t half; /* pairs that are rotated */
     bool qk_norm;
     bool shift; /* the weights of qk_norm are stored around 0 */
@@ -138,8 +138,8 @@ struct case_latent {
 
 /* attn_fwd, attn_bwd, attn_decode; kv_cache_append: support_run_latent.c */
 struct case_attn {
-    int64_t heads, heads_kv, hd;
-    int64_t hd_v;          /* of values; 0: hd */
+    int64_t heads, heads_kv, head_dim;
+    int64_t head_dim_v;    /* of values; 0: hd */
     int64_t window;        /* 0: all keys */
     struct case_docs docs; /* attn_decode, kv_cache_append: sequences with their cache lengths */
     bool fused;            /* q, k and v side by side in one row, and their gradients; attn_decode: v is the front of k's rows */
@@ -440,8 +440,8 @@ struct op_case {
     ACT(op_, 1, 16, QUANTIZED, __VA_ARGS__), ACT(op_, 15, 48, QUANTIZED, __VA_ARGS__), ACT(op_, 16, 272, QUANTIZED, __VA_ARGS__), \
     ACT(op_, 129, 272, QUANTIZED, __VA_ARGS__), ACT(op_, 66, 1040, QUANTIZED, NO_TRANS, __VA_ARGS__), ACT(op_, 7, 33, MEASURED, __VA_ARGS__), \
     ACT(op_, 129, 272, MEASURED, __VA_ARGS__), ACT(op_, 0, 16, QUANTIZED, __VA_ARGS__)
-#define ROPE(op_, rows_, h_, kv_, hd_, ...) \
-    {.op = OP_##op_, .rope = {.rows = rows_, .heads = h_, .heads_kv = kv_, .hd = hd_, .half = __VA_ARGS__}}
+#define ROPE(op_, rows_, h_, kv_, head_dim_, ...) \
+    {.op = OP_##op_, .rope = {.rows = rows_, .heads = h_, .heads_kv = kv_, .head_dim = head_dim_, .half = __VA_ARGS__}}
 #define ROPES(op_) \
     ROPE(op_, 1, 1, 1, 2, 1), ROPE(op_, 5, 2, 1, 6, 2, QK_NORM), ROPE(op_, 3, 3, 1, 16, 8, IN_PLACE), \
     ROPE(op_, 7, 4, 2, 64, 32, QK_NORM, GAPS), ROPE(op_, 9, 4, 1, 80, 10, GAPS), \
@@ -458,21 +458,21 @@ struct op_case {
     TAILS(op_, 1, 1, 2, 1), TAILS(op_, 5, 3, 6, 5, GAPS), TAILS(op_, 9, 4, 128, 32), TAILS(op_, 3, 2, 16, 8, GAPS), \
     TAILS(op_, 70, 2, 7, 3, GAPS), TAILS(op_, 4, 1, 0, 32, GAPS), TAILS(op_, 65, 6, 64, 16), TAILS(op_, 0, 2, 8, 4), \
     TAILS(op_, 33, 5, 24, 20, GAPS), TAILS(op_, 6, 2, 8, 16, K_ONLY), TAILS(op_, 6, 3, 8, 64)
-#define ATTN(op_, h_, kv_, hd_, w_, ...) \
-    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .docs = __VA_ARGS__}}
+#define ATTN(op_, h_, kv_, head_dim_, w_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .head_dim = head_dim_, .window = w_, .docs = __VA_ARGS__}}
 /* values of another width than keys */
-#define LATENT(op_, h_, kv_, hd_, hd_v_, w_, ...) \
-    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .hd_v = hd_v_, .window = w_, .docs = __VA_ARGS__}}
+#define LATENT(op_, h_, kv_, head_dim_, head_dim_v_, w_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .head_dim = head_dim_, .head_dim_v = head_dim_v_, .window = w_, .docs = __VA_ARGS__}}
 /* queries of one rank of those that share each sequence */
-#define PART(op_, h_, kv_, hd_, w_, ranks_, rank_, ...) \
-    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .hd = hd_, .window = w_, .ranks = ranks_, .rank = rank_, .docs = __VA_ARGS__}}
+#define PART(op_, h_, kv_, head_dim_, w_, ranks_, rank_, ...) \
+    {.op = OP_##op_, .attn = {.heads = h_, .heads_kv = kv_, .head_dim = head_dim_, .window = w_, .ranks = ranks_, .rank = rank_, .docs = __VA_ARGS__}}
 #define PARTS(op_) \
     PART(op_, 2, 1, 16, 0, 2, 0, DOCS(8)), PART(op_, 2, 1, 16, 0, 2, 1, DOCS(8), GAPS), \
     PART(op_, 4, 2, 64, 0, 2, 0, DOCS(17, 0, 33, 14)), PART(op_, 4, 2, 64, 0, 2, 1, DOCS(17, 0, 33, 14), GAPS), \
     PART(op_, 1, 1, 18, 5, 4, 2, DOCS(31, 33)), PART(op_, 2, 2, 80, 7, 3, 0, DOCS(50, 10)), \
     PART(op_, 2, 1, 7, 0, 2, 0, DOCS(36, 9, 27), .length = 36), PART(op_, 2, 1, 64, 3, 2, 1, DOCS(36, 9, 27), .length = 36), \
     PART(op_, 1, 1, 64, 0, 4, 3, DOCS(1, 1, 1, 1, 1, 1, 1, 1)), PART(op_, 2, 2, 128, 300, 2, 0, DOCS(260)), \
-    PART(op_, 2, 2, 192, 0, 2, 1, DOCS(67, 5), .hd_v = 128), PART(op_, 3, 1, 24, 9, 2, 0, DOCS(64), .hd_v = 16, GAPS)
+    PART(op_, 2, 2, 192, 0, 2, 1, DOCS(67, 5), .head_dim_v = 128), PART(op_, 3, 1, 24, 9, 2, 0, DOCS(64), .head_dim_v = 16, GAPS)
 #define ATTNS(op_) \
     PARTS(op_), \
     ATTN(op_, 1, 1, 16, 0, DOCS(1)), ATTN(op_, 2, 1, 16, 0, DOCS(0, 1, 7), GAPS), \

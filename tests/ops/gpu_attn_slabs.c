@@ -87,8 +87,8 @@ static struct attn_shape shape_of(const struct call *c)
                                .len_max = c->len_max,
                                .heads = c->heads,
                                .heads_kv = c->heads,
-                               .hd = HD,
-                               .hd_v = HD_V,
+                               .head_dim = HD,
+                               .head_dim_v = HD_V,
                                .dt = DTYPE_BF16};
 }
 
@@ -124,8 +124,8 @@ static void backward(struct gpu *g, struct arena *m, const struct attn_fwd_args 
                                     .rows = f->rows,
                                     .heads = f->heads,
                                     .heads_kv = f->heads_kv,
-                                    .hd = HD,
-                                    .hd_v = HD_V,
+                                    .head_dim = HD,
+                                    .head_dim_v = HD_V,
                                     .len_max = f->len_max,
                                     .scale = f->scale,
                                     .scratch =
@@ -167,8 +167,8 @@ static size_t run(struct call *c, struct gpu *g)
                                     .rows = c->rows,
                                     .heads = c->heads,
                                     .heads_kv = c->heads,
-                                    .hd = HD,
-                                    .hd_v = HD_V,
+                                    .head_dim = HD,
+                                    .head_dim_v = HD_V,
                                     .len_max = c->len_max,
                                     .scale = 1 / sqrt((double)HD),
                                     .dt = DTYPE_BF16};

@@ -595,7 +595,7 @@ static void epilogues_that_read_codes_are_known(void **state)
         struct gemm_args large = {
             .a = operand_codes(NULL, E4, g->scales, false),
             .b = operand_codes(NULL, E4, g->scales, true),
-            .epilogue = {.kind = kind, .rope = {.heads = 32, .heads_kv = 32, .hd = 128}},
+            .epilogue = {.kind = kind, .rope = {.heads = 32, .heads_kv = 32, .head_dim = 128}},
             .m = 16384,
             .n = 12288,
             .k = 1024,

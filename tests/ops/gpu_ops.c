@@ -38,7 +38,7 @@
     PART(op_, 4, 1, 128, 77, 2, 0, DOCS(1900)), PART(op_, 4, 1, 64, 128, 4, 2, DOCS(1024, 1024)), PART(op_, 3, 3, 128, 700, 4, 0, DOCS(2040)), \
     PART(op_, 16, 2, 128, 0, 2, 1, DOCS(1024, 24, 1000), .length = 1024), PART(op_, 4, 1, 64, 40, 3, 1, DOCS(500, 10, 240, 660, 90), .length = 750), \
     PART(op_, 6, 2, 128, 0, 2, 0, DOCS(1, 63, 64, 65, 127, 128, 129, 699)), PART(op_, 16, 1, 64, 0, 2, 1, DOCS(17, 40, 23, 24, 1, 1, 150, 72)), \
-    PART(op_, 4, 2, 64, 0, 8, 0, DOCS(1536)), PART(op_, 2, 2, 128, 0, 8, 7, DOCS(1536)), PART(op_, 2, 2, 192, 0, 2, 0, DOCS(700, 300), .hd_v = 128)
+    PART(op_, 4, 2, 64, 0, 8, 0, DOCS(1536)), PART(op_, 2, 2, 128, 0, 8, 7, DOCS(1536)), PART(op_, 2, 2, 192, 0, 2, 0, DOCS(700, 300), .head_dim_v = 128)
 #define REAL_ATTN(op_) \
     REAL_PARTS(op_), \
     ATTN(op_, 12, 12, 64, 0, DOCS(1024, 1024), FUSED), ATTN(op_, 8, 2, 128, 0, DOCS(1024, 1024), FUSED), \
@@ -312,8 +312,9 @@ static bool may_refuse(const struct row *r)
     for (int64_t i = 1; i < c->docs.count; i++) ragged = ragged || c->docs.len[i] != c->docs.len[0];
     if (r->v == WITH_CUDNN && ((ragged && c->fused) || c->ranks > 0))
         return true; /* ops/cuda/attn.c says why */
-    const int64_t hd = c->hd, hd_v = c->hd_v ? c->hd_v : hd;
-    const bool usual = (hd == hd_v && (hd == 64 || hd == 128)) || (hd == 192 && hd_v == 128);
+    const int64_t head_dim = c->head_dim, head_dim_v = c->head_dim_v ? c->head_dim_v : head_dim;
+    const bool usual = (head_dim == head_dim_v && (head_dim == 64 || head_dim == 128)) ||
+                       (head_dim == 192 && head_dim_v == 128);
     return !(usual && r->real && r->dt == DTYPE_BF16);
 }
 

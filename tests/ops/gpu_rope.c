@@ -141,8 +141,8 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
         .rows = c->rows,
         .heads = x->heads,
         .heads_kv = x->heads_kv,
-        .hd = HD,
-        .hd_v = HD,
+        .head_dim = HD,
+        .head_dim_v = HD,
         .window = x->window,
         .len_max = x->len_max,
         .scale = 1 / sqrt((double)HD),
@@ -168,8 +168,8 @@ static void call_open(struct gpu *g, struct call *c, const struct shape *x)
                                   .rows = c->rows,
                                   .heads = x->heads,
                                   .heads_kv = x->heads_kv,
-                                  .hd = HD,
-                                  .hd_v = HD,
+                                  .head_dim = HD,
+                                  .head_dim_v = HD,
                                   .window = x->window,
                                   .len_max = x->len_max,
                                   .scale = c->f.scale,
@@ -201,7 +201,7 @@ static void backward(struct gpu *g, struct call *c, bool together, bf16 *to)
                                        .rows = c->rows,
                                        .heads = b.heads,
                                        .heads_kv = b.heads_kv,
-                                       .hd = HD,
+                                       .head_dim = HD,
                                        .half = HALF,
                                        .pos_count = POSITIONS,
                                        .dt = DTYPE_BF16};
@@ -279,7 +279,7 @@ static void other_widths_and_types_are_rotated_apart(void **state)
     assert_true(g.ops.attn_bwd_supports(&c.b, &g.s));
     struct attn_bwd_args wide = c.b, f32 = c.b;
     struct attn_bwd_args lengthy = c.b;
-    wide.hd = wide.hd_v = 128;
+    wide.head_dim = wide.head_dim_v = 128;
     lengthy.len_max = 4096;
     assert_false(g.ops.attn_bwd_supports(&lengthy, &g.s));
     f32.dt = DTYPE_F32;
@@ -294,12 +294,12 @@ static void other_widths_and_types_are_rotated_apart(void **state)
 }
 
 struct projection {
-    int64_t rows, d, heads, heads_kv, hd;
+    int64_t rows, d, heads, heads_kv, head_dim;
 };
 
 static void project(struct gpu *g, const struct projection *x)
 {
-    struct call c = {.rows = x->rows, .stride = (x->heads + 2 * x->heads_kv) * x->hd};
+    struct call c = {.rows = x->rows, .stride = (x->heads + 2 * x->heads_kv) * x->head_dim};
     const size_t bytes = sizeof(bf16) * (size_t)((x->rows + GUARD) * c.stride),
                  workspace = g->ops.workspace(x->rows);
     const size_t operands = sizeof(bf16) * (size_t)((x->rows + c.stride) * x->d);
@@ -319,7 +319,7 @@ static void project(struct gpu *g, const struct projection *x)
     struct gemm_args fused = plain;
     fused.epilogue = (struct epilogue){
         .kind = EPILOGUE_ROPE,
-        .rope = {.rotation = c.rope, .heads = x->heads, .heads_kv = x->heads_kv, .hd = x->hd}};
+        .rope = {.rotation = c.rope, .heads = x->heads, .heads_kv = x->heads_kv, .head_dim = x->head_dim}};
     const struct rope_fwd_args rope = {.in = qkv,
                                        .out = qkv,
                                        .in_stride = c.stride,
@@ -330,9 +330,9 @@ static void project(struct gpu *g, const struct projection *x)
                                        .rows = x->rows,
                                        .heads = x->heads,
                                        .heads_kv = x->heads_kv,
-                                       .hd = x->hd,
-                                       .half = x->hd / 2,
-                                       .pos_count = POSITIONS * HALF / (x->hd / 2),
+                                       .head_dim = x->head_dim,
+                                       .half = x->head_dim / 2,
+                                       .pos_count = POSITIONS * HALF / (x->head_dim / 2),
                                        .dt = DTYPE_BF16};
     c.got = malloc(bytes);
     c.want = malloc(bytes);
@@ -352,8 +352,8 @@ static void project(struct gpu *g, const struct projection *x)
     for (int64_t i = 0; i < x->rows * c.stride; i++) differ += c.got[i] != c.want[i];
     const double apart = distance(&c, 0, c.stride);
     printf("%lld x %lld to heads %lld/%lld of %lld: %lld elements differ, %.2e\n", (long long)x->rows,
-           (long long)x->d, (long long)x->heads, (long long)x->heads_kv, (long long)x->hd, (long long)differ,
-           apart);
+           (long long)x->d, (long long)x->heads, (long long)x->heads_kv, (long long)x->head_dim,
+           (long long)differ, apart);
     assert_true(apart <= 1.0 / 512);
     for (int64_t i = x->rows * c.stride; i < (x->rows + GUARD) * c.stride; i++)
         assert_int_equal(c.got[i], 0xffff);

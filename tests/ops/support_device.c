@@ -19,7 +19,7 @@ status probe_device_open(struct probe_device *d, struct stream *s, size_t bytes)
     const struct dev_driver *driver = s->dev->driver;
     void *memory, *ones = malloc(bytes + TAIL);
     *d = (struct probe_device){.stream = s, .workspace_bytes = bytes};
-    if (ones == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes", bytes);
+    if (ones == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu bytes", bytes);
     memset(ones, 0xFF, bytes + TAIL);
     status st = driver->memory(s->dev, bytes + TAIL, "workspace", &memory);
     if (st == STATUS_OK) d->workspace = memory, st = driver->memory(s->dev, bytes + TAIL, "poison", &memory);
@@ -74,7 +74,7 @@ static status upload(struct probe *p, char *const *before, enum attempt attempt)
 }
 
 /* As many bytes of workspace as the set asked for, full of NaN or of zeros. */
-static status lay_workspace(const struct probe *p, const struct ops *o, enum attempt attempt)
+static status layout_workspace(const struct probe *p, const struct ops *o, enum attempt attempt)
 {
     const struct probe_device *d = p->device;
     if (d->set_workspace == NULL) return STATUS_OK;
@@ -169,7 +169,7 @@ static status attempts(struct probe *p, const struct ops *o, probe_op *op, const
 {
     for (enum attempt attempt = FIRST; attempt < ATTEMPTS; attempt++) {
         TRY(upload(p, before, attempt));
-        TRY(lay_workspace(p, o, attempt));
+        TRY(layout_workspace(p, o, attempt));
         const status st = launch(p, o, op, args, attempt);
         if (st != STATUS_OK) return attempt == FIRST ? st : status_wrap(st, "%s", attempt_names[attempt]);
         TRY(download(p, attempt));

@@ -191,15 +191,15 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
     dtype acc = dtype_acc(p->dt);
     bool norm = c->qk_norm, fwd = oc->op == OP_rope_fwd;
     int64_t both = c->heads + c->heads_kv, gap = c->gaps ? 5 : 0, pos_count = c->rows + 3;
-    int64_t in_stride = (both + c->heads_kv) * c->hd + gap, out_stride = both * c->hd + 2 * gap;
+    int64_t in_stride = (both + c->heads_kv) * c->head_dim + gap, out_stride = both * c->head_dim + 2 * gap;
     if (c->in_place) out_stride = in_stride;
     int64_t in_count = c->rows * in_stride, out_count = c->rows * out_stride;
     const int32_t *positions = probe_ids(p, "positions", c->rows, pos_count);
-    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->hd, 1 - c->shift, 0.3) : NULL;
-    void *kw = norm ? probe_in(p, "kw", p->dt, c->hd, 1 - c->shift, 0.3) : NULL;
+    void *cosines, *sines, *qw = norm ? probe_in(p, "qw", p->dt, c->head_dim, 1 - c->shift, 0.3) : NULL;
+    void *kw = norm ? probe_in(p, "kw", p->dt, c->head_dim, 1 - c->shift, 0.3) : NULL;
     run_angles(c->half, p, pos_count, &cosines, &sines);
     const void *in = probe_in(p, "in", p->dt, in_count, 0, 1);
-    double tol = 4 * tol_reduce(acc, c->hd),
+    double tol = 4 * tol_reduce(acc, c->head_dim),
            tol_dw = 4 * tol_reduce(acc, c->rows * both) * sqrt((double)(c->rows * both));
     if (fwd) {
         void *out = probe_out(p, "out", PROBE_OUT, p->dt, out_count, tol);
@@ -207,8 +207,8 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
             .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
             .sin = sines, .qw = qw, .kw = kw,
             .rstd = norm ? probe_out(p, "rstd", PROBE_OUT, acc, c->rows * both, tol) : NULL, .rows = c->rows,
-            .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
-            .eps = 1e-6, .shift = c->shift, .dt = p->dt);
+            .heads = c->heads, .heads_kv = c->heads_kv, .head_dim = c->head_dim, .half = c->half,
+            .pos_count = pos_count, .eps = 1e-6, .shift = c->shift, .dt = p->dt);
         return;
     }
     void *rstd = norm ? probe_in(p, "rstd", acc, c->rows * both, 0, 1) : NULL;
@@ -216,17 +216,17 @@ static void run_rope(const struct ops *o, const struct op_case *oc, struct probe
         GIVEN(rope_fwd, .in = in, .out = probe_out(p, "out", PROBE_WORK, p->dt, out_count, 0),
               .in_stride = in_stride, .out_stride = out_stride, .positions = positions, .cos = cosines,
               .sin = sines, .qw = qw, .kw = kw, .rstd = rstd, .rows = c->rows, .heads = c->heads,
-              .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count, .eps = 1e-6,
-              .shift = c->shift, .dt = p->dt);
+              .heads_kv = c->heads_kv, .head_dim = c->head_dim, .half = c->half, .pos_count = pos_count,
+              .eps = 1e-6, .shift = c->shift, .dt = p->dt);
     const void *dout = probe_in(p, "dout", p->dt, out_count, 0, 1);
     void *din = probe_out(p, "din", PROBE_OUT, p->dt, in_count, tol);
     RUN(o, rope_bwd, .dout = run_over(c->in_place, dout, din, in_count, p->dt), .din = din,
         .dout_stride = out_stride, .din_stride = in_stride, .in = norm ? in : NULL, .in_stride = in_stride,
         .positions = positions, .cos = cosines, .sin = sines, .qw = qw, .kw = kw, .rstd = rstd,
-        .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->hd, tol_dw) : NULL,
-        .dkw = norm ? probe_out(p, "dkw", PROBE_ACC, acc, c->hd, tol_dw) : NULL, .rows = c->rows,
-        .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .half = c->half, .pos_count = pos_count,
-        .shift = c->shift, .dt = p->dt);
+        .dqw = norm ? probe_out(p, "dqw", PROBE_ACC, acc, c->head_dim, tol_dw) : NULL,
+        .dkw = norm ? probe_out(p, "dkw", PROBE_ACC, acc, c->head_dim, tol_dw) : NULL, .rows = c->rows,
+        .heads = c->heads, .heads_kv = c->heads_kv, .head_dim = c->head_dim, .half = c->half,
+        .pos_count = pos_count, .shift = c->shift, .dt = p->dt);
 }
 
 int32_t *run_cu_seqlens(const struct case_docs *docs, struct probe *p)

@@ -45,7 +45,7 @@ static void *attn_keys(const struct case_attn *c, struct probe *p, int64_t rows,
 /* Of a value head. */
 static int64_t width_v(const struct case_attn *c)
 {
-    return c->hd_v ? c->hd_v : c->hd;
+    return c->head_dim_v ? c->head_dim_v : c->head_dim;
 }
 
 /* The queries of document [begin, end) that lie in chunk `half` of its sequence, by rows one after the other. */
@@ -100,23 +100,23 @@ static struct attn_run attn_inputs(const struct case_attn *c, struct probe *p)
                                   .len_max = len_max,
                                   .heads = c->heads,
                                   .heads_kv = c->heads_kv,
-                                  .hd = c->hd,
-                                  .hd_v = width_v(c),
+                                  .head_dim = c->head_dim,
+                                  .head_dim_v = width_v(c),
                                   .window = c->window,
                                   .dt = p->dt,
                                   .keys = c->ranks ? keys : 0};
     if (c->ranks) attn_split(c, &r, p);
-    r.q_stride = c->heads * c->hd + 3 * gaps;
-    r.k_stride = c->heads_kv * c->hd + 5 * gaps;
+    r.q_stride = c->heads * c->head_dim + 3 * gaps;
+    r.k_stride = c->heads_kv * c->head_dim + 5 * gaps;
     r.v_stride = c->heads_kv * width_v(c) + gaps;
-    r.scale = 1 / sqrt((double)c->hd);
-    r.tol = tol_attn(p->dt, keys + c->hd);
+    r.scale = 1 / sqrt((double)c->head_dim);
+    r.tol = tol_attn(p->dt, keys + c->head_dim);
     if (c->fused) {
-        r.q_stride = r.k_stride = r.v_stride = (c->heads + 2 * c->heads_kv) * c->hd;
+        r.q_stride = r.k_stride = r.v_stride = (c->heads + 2 * c->heads_kv) * c->head_dim;
         const char *qkv = probe_in(p, "qkv", p->dt, rows * r.q_stride, 0, 1);
         r.q = qkv;
-        r.k = qkv + (size_t)(c->heads * c->hd) * dtype_bytes(p->dt);
-        r.v = qkv + (size_t)((c->heads + c->heads_kv) * c->hd) * dtype_bytes(p->dt);
+        r.k = qkv + (size_t)(c->heads * c->head_dim) * dtype_bytes(p->dt);
+        r.v = qkv + (size_t)((c->heads + c->heads_kv) * c->head_dim) * dtype_bytes(p->dt);
         return r;
     }
     const bool apart = c->apart;
@@ -160,7 +160,7 @@ static struct attn_grads attn_grads(const struct case_attn *c, const struct attn
     .q = (r).q, .k = (r).k, .v = (r).v, .o = o_, .lse = lse_, .q_stride = (r).q_stride,                      \
     .k_stride = (r).k_stride, .v_stride = (r).v_stride, .cu_seqlens = (r).cu, .cp_docs = (r).split,          \
     .keys = (r).shape.keys, .docs = (r).docs, .rows = (r).shape.rows, .heads = (c)->heads,                   \
-    .heads_kv = (c)->heads_kv, .hd = (c)->hd, .hd_v = width_v(c), .window = (c)->window,                     \
+    .heads_kv = (c)->heads_kv, .head_dim = (c)->head_dim, .head_dim_v = width_v(c), .window = (c)->window,   \
     .len_max = (r).shape.len_max, .scale = (r).scale, .scratch = scratch_, .dt = (r).shape.dt
 
 void run_attn_fwd(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -196,8 +196,8 @@ void run_attn_bwd(const struct ops *o, const struct op_case *oc, struct probe *p
         .lse = lse, .dq = g.dq, .dk = g.dk, .dv = g.dv, .q_stride = r.q_stride, .k_stride = r.k_stride,
         .v_stride = r.v_stride, .dq_stride = g.dq_stride, .dk_stride = g.dk_stride, .dv_stride = g.dv_stride,
         .cu_seqlens = r.cu, .cp_docs = r.split, .keys = r.shape.keys, .docs = r.docs, .rows = r.shape.rows,
-        .heads = c->heads, .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
-        .len_max = r.shape.len_max, .scale = r.scale,
+        .heads = c->heads, .heads_kv = c->heads_kv, .head_dim = c->head_dim, .head_dim_v = width_v(c),
+        .window = c->window, .len_max = r.shape.len_max, .scale = r.scale,
         .scratch = probe_scratch(p, "scratch", o->attn_scratch(&r.shape, ATTN_BWD)),
         .scratch_bytes = o->attn_scratch(&r.shape, ATTN_BWD), .dt = p->dt);
 }
@@ -207,7 +207,7 @@ void run_attn_decode(const struct ops *o, const struct op_case *oc, struct probe
     const struct case_attn *c = &oc->attn;
     int32_t *lengths = probe_ids(p, "lengths", c->docs.count, 1);
     const bool fused = c->fused;
-    const int64_t gaps = c->gaps, width = c->heads_kv * c->hd + 3 * gaps,
+    const int64_t gaps = c->gaps, width = c->heads_kv * c->head_dim + 3 * gaps,
                   wide_v = fused ? width : c->heads_kv * width_v(c) + gaps;
     int64_t capacity = 0;
     for (int64_t b = 0; b < c->docs.count; b++) {
@@ -222,13 +222,13 @@ void run_attn_decode(const struct ops *o, const struct op_case *oc, struct probe
         for (int64_t i = lengths[b] * wide_v; i < capacity * wide_v; i++)
             dtype_store(v, b * capacity * wide_v + i, p->dt, NAN);
     }
-    const int64_t q_stride = gaps ? c->heads * c->hd + 3 : 0,
-                  q_width = q_stride ? q_stride : c->heads * c->hd;
+    const int64_t q_stride = gaps ? c->heads * c->head_dim + 3 : 0,
+                  q_width = q_stride ? q_stride : c->heads * c->head_dim;
     RUN(o, attn_decode, .q = probe_in(p, "q", p->dt, c->docs.count * q_width, 0, 1), .k_cache = k,
         .v_cache = v, .q_stride = q_stride, .k_stride = width, .v_stride = wide_v,
         .o = probe_out(p, "o", PROBE_OUT, p->dt, c->docs.count * c->heads * width_v(c),
-                       tol_attn(p->dt, capacity + c->hd)),
+                       tol_attn(p->dt, capacity + c->head_dim)),
         .lengths = lengths, .batch = c->docs.count, .capacity = capacity, .heads = c->heads,
-        .heads_kv = c->heads_kv, .hd = c->hd, .hd_v = width_v(c), .window = c->window,
-        .scale = 1 / sqrt((double)c->hd), .dt = p->dt);
+        .heads_kv = c->heads_kv, .head_dim = c->head_dim, .head_dim_v = width_v(c), .window = c->window,
+        .scale = 1 / sqrt((double)c->head_dim), .dt = p->dt);
 }

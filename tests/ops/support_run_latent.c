@@ -66,7 +66,7 @@ static void *cache_of(struct probe *p, const char *before, const char *name, int
 void run_kv_cache_append(const struct ops *o, const struct op_case *oc, struct probe *p)
 {
     const struct case_attn *c = &oc->attn;
-    const int64_t batch = c->docs.count, w0 = c->heads_kv * c->hd, w1 = c->heads_kv * c->hd_v,
+    const int64_t batch = c->docs.count, w0 = c->heads_kv * c->head_dim, w1 = c->heads_kv * c->head_dim_v,
                   gap = c->gaps ? 3 : 0;
     const int64_t stride = w0 + (c->fused ? w1 : 0) + gap, x_stride = w0 + w1 + gap;
     int32_t *lengths = probe_ids(p, "lengths", batch, 1);

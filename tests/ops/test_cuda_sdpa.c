@@ -25,21 +25,21 @@ enum qk_norm { PLAIN, NORMED }; /* normed q and k have a row of their own */
 
 static struct attn_fwd_args fwd_args(struct attn_shape a, enum qk_norm norm)
 {
-    const int64_t qk = (a.heads + a.heads_kv) * a.hd, row = qk + a.heads_kv * a.hd;
-    const bool latent = a.hd != a.hd_v; /* values follow what keys are made of */
-    return (struct attn_fwd_args){.q_stride = latent ? a.heads * a.hd
+    const int64_t qk = (a.heads + a.heads_kv) * a.head_dim, row = qk + a.heads_kv * a.head_dim;
+    const bool latent = a.head_dim != a.head_dim_v; /* values follow what keys are made of */
+    return (struct attn_fwd_args){.q_stride = latent ? a.heads * a.head_dim
                                               : norm ? qk
                                                      : row,
-                                  .k_stride = latent ? a.heads_kv * a.hd
+                                  .k_stride = latent ? a.heads_kv * a.head_dim
                                               : norm ? qk
                                                      : row,
-                                  .v_stride = latent ? 2 * a.heads_kv * a.hd_v : row,
+                                  .v_stride = latent ? 2 * a.heads_kv * a.head_dim_v : row,
                                   .docs = a.docs,
                                   .rows = a.rows,
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
-                                  .hd = a.hd,
-                                  .hd_v = a.hd_v,
+                                  .head_dim = a.head_dim,
+                                  .head_dim_v = a.head_dim_v,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = 0.125,
@@ -52,15 +52,15 @@ static struct attn_bwd_args bwd_args(struct attn_shape a, enum qk_norm norm)
     return (struct attn_bwd_args){.q_stride = f.q_stride,
                                   .k_stride = f.k_stride,
                                   .v_stride = f.v_stride,
-                                  .dq_stride = a.hd == a.hd_v ? f.v_stride : f.q_stride,
-                                  .dk_stride = a.hd == a.hd_v ? f.v_stride : f.k_stride,
+                                  .dq_stride = a.head_dim == a.head_dim_v ? f.v_stride : f.q_stride,
+                                  .dk_stride = a.head_dim == a.head_dim_v ? f.v_stride : f.k_stride,
                                   .dv_stride = f.v_stride,
                                   .docs = a.docs,
                                   .rows = a.rows,
                                   .heads = a.heads,
                                   .heads_kv = a.heads_kv,
-                                  .hd = a.hd,
-                                  .hd_v = a.hd_v,
+                                  .head_dim = a.head_dim,
+                                  .head_dim_v = a.head_dim_v,
                                   .window = a.window,
                                   .len_max = a.len_max,
                                   .scale = f.scale,
@@ -102,15 +102,15 @@ static void shape_has_plans(const struct sdpa_target *t, struct attn_shape a, en
     has_plan(t, &c, bwd.plan_bytes);
 }
 
-static struct attn_shape dense(int64_t docs, int64_t len, int64_t heads, int64_t heads_kv, int64_t hd)
+static struct attn_shape dense(int64_t docs, int64_t len, int64_t heads, int64_t heads_kv, int64_t head_dim)
 {
     return (struct attn_shape){.rows = docs * len,
                                .docs = docs,
                                .len_max = len,
                                .heads = heads,
                                .heads_kv = heads_kv,
-                               .hd = hd,
-                               .hd_v = hd,
+                               .head_dim = head_dim,
+                               .head_dim_v = head_dim,
                                .dt = DTYPE_BF16};
 }
 
@@ -135,7 +135,7 @@ static void training_shapes_have_plans_on_an_h200(void **state)
     packed.heads_kv = 4;
     packed.docs = 20;
     shape_has_plans(&t, packed, NORMED);
-    latent.hd_v = 128;
+    latent.head_dim_v = 128;
     shape_has_plans(&t, latent, PLAIN);
     latent.docs = 24;
     latent.rows = 4096;
@@ -177,11 +177,11 @@ static void what_cudnn_cannot_do_is_refused(void **state)
     assert_non_null(cuda_sdpa_refuses(&bad, 90));
     assert_int_equal(cuda_sdpa_scratch(&bad, ATTN_BWD), 0);
     bad = a;
-    bad.hd = bad.hd_v = 18;
+    bad.head_dim = bad.head_dim_v = 18;
     assert_non_null(cuda_sdpa_refuses(&bad, 90));
-    bad.hd_v = 16;
+    bad.head_dim_v = 16;
     assert_non_null(cuda_sdpa_refuses(&bad, 90));
-    bad.hd = bad.hd_v = 256;
+    bad.head_dim = bad.head_dim_v = 256;
     assert_null(cuda_sdpa_refuses(&bad, 90));
     assert_non_null(cuda_sdpa_refuses(&bad, 100));
     bad = ragged;
@@ -248,14 +248,14 @@ static void memory_between_wide_kernels_is_bounded(void **state)
     const size_t gib = (size_t)1 << 30, few = (size_t)256 << 20;
     for (int64_t docs = 1; docs <= 16; docs++) {
         struct attn_shape a = dense(docs, 32768, 8, 8, 192);
-        a.hd_v = 128;
+        a.head_dim_v = 128;
         const size_t two = cuda_hopper_attn_scratch(&a, ATTN_BWD);
         assert_true(two > 2 * gib && two < 2 * gib + few); /* two of 256 x 257 tiles of 16 KiB */
     }
     struct attn_shape small = dense(4, 4096, 32, 32, 192), ragged = small,
                       window = dense(1, 65536, 8, 8, 192);
     struct attn_shape most = dense(1, 65536, 8, 8, 192), more = dense(1, 69632, 8, 8, 192);
-    small.hd_v = ragged.hd_v = most.hd_v = more.hd_v = window.hd_v = 128;
+    small.head_dim_v = ragged.head_dim_v = most.head_dim_v = more.head_dim_v = window.head_dim_v = 128;
     ragged.docs = 24;
     window.window = 1024;
     assert_true(cuda_hopper_attn_scratch(&small, ATTN_BWD) < gib + few);

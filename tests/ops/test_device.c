@@ -15,7 +15,7 @@ static status fake_memory(const struct dev *d, size_t bytes, const char *what, v
 {
     (void)d, (void)what;
     *out = calloc(1, bytes);
-    return *out ? STATUS_OK : FAIL(STATUS_FIT, "no memory");
+    return *out ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory");
 }
 static void fake_free(void *p, size_t bytes)
 {

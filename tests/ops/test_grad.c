@@ -129,8 +129,9 @@ static void parameter_gradients_are_added_and_activation_gradients_are_stored(vo
         const bool rope = dense.op == OP_rope_bwd;
         if (gaps) *gaps = false; /* gaps keep their noise */
         if (rope) dense.rope.in_place = false;
-        const int64_t v_width = rope ? dense.rope.heads_kv * dense.rope.hd : 0,
-                      width = rope ? (dense.rope.heads + dense.rope.heads_kv) * dense.rope.hd + v_width : 1;
+        const int64_t v_width = rope ? dense.rope.heads_kv * dense.rope.head_dim : 0,
+                      width =
+                          rope ? (dense.rope.heads + dense.rope.heads_kv) * dense.rope.head_dim + v_width : 1;
         struct probe zero = {.dt = DTYPE_F64, .zero_out = true}, noise = {.dt = DTYPE_F64};
         op_run(&o, &dense, &zero);
         op_run(&o, &dense, &noise);

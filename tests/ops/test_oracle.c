@@ -56,8 +56,8 @@ static void attend(struct attn *x, const int32_t *cu, int64_t docs, int64_t from
 {
     RUN(attn_fwd, .q = x->q + from * H * HD, .k = x->k + from * KV * HD, .v = x->v + from * KV * HD,
         .o = x->o + from * H * HD, .q_stride = H * HD, .k_stride = KV * HD, .v_stride = KV * HD,
-        .cu_seqlens = cu, .docs = docs, .rows = cu[docs], .heads = H, .heads_kv = KV, .hd = HD, .hd_v = HD,
-        .window = window, .scale = 0.4, .dt = DTYPE_F64);
+        .cu_seqlens = cu, .docs = docs, .rows = cu[docs], .heads = H, .heads_kv = KV, .head_dim = HD,
+        .head_dim_v = HD, .window = window, .scale = 0.4, .dt = DTYPE_F64);
 }
 
 static void attn_fill(struct attn *x)
@@ -105,7 +105,7 @@ static void decoding_gives_the_last_row_of_the_forward(void **state)
             double o[H * HD];
             RUN(attn_decode, .q = x.q + (length - 1) * H * HD, .k_cache = x.k, .v_cache = x.v, .o = o,
                 .lengths = &length, .batch = 1, .capacity = ROWS, .k_stride = KV * HD, .v_stride = KV * HD,
-                .heads = H, .heads_kv = KV, .hd = HD, .hd_v = HD, .window = window, .scale = 0.4,
+                .heads = H, .heads_kv = KV, .head_dim = HD, .head_dim_v = HD, .window = window, .scale = 0.4,
                 .dt = DTYPE_F64);
             for (int i = 0; i < H * HD; i++) assert_near(o[i], x.o[(length - 1) * H * HD + i]);
         }
@@ -127,7 +127,7 @@ static void rotation_keeps_lengths_and_sees_distances(void **state)
     for (int shift = 0; shift < 2; shift++) { /* q at 9, k at 4; then q at 34, k at 29 */
         const int32_t positions[] = {9 + 25 * shift, 4 + 25 * shift};
         RUN(rope_fwd, .in = in, .out = out, .in_stride = 2 * W, .out_stride = 2 * W, .positions = positions,
-            .cos = cosines, .sin = sines, .rows = 2, .heads = 1, .heads_kv = 1, .hd = W, .half = W / 2,
+            .cos = cosines, .sin = sines, .rows = 2, .heads = 1, .heads_kv = 1, .head_dim = W, .half = W / 2,
             .pos_count = POS, .dt = DTYPE_F64);
         double before = 0, after = 0;
         score[shift] = 0;

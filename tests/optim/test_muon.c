@@ -48,18 +48,18 @@ static void fixture_open(struct fixture *f)
 }
 
 /* Rows have been added. */
-static void fixture_lay(struct fixture *f, enum optim kind, enum optim_state state)
+static void fixture_layout(struct fixture *f, enum optim kind, enum optim_state state)
 {
     f->spec.optim_name = kind;
     f->spec.optim_state = state;
     if (kind == OPTIM_MUON) assert_int_equal(muon_claim(&f->p), STATUS_OK);
-    params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
-                                                .moment_dt = optim_moment_dt(state),
-                                                .with_grad = 1,
-                                                .moments = optim_moments(kind),
-                                                .arenas = {&f->param, &f->grad, &f->optim}});
-    optim_lay(&f->p, &f->optim);
-    if (kind == OPTIM_MUON) muon_lay(&f->p, NULL, &f->work);
+    params_layout(&f->p, &(struct params_layout_args){.dt = DTYPE_F32,
+                                                      .moment_dt = optim_moment_dt(state),
+                                                      .with_grad = 1,
+                                                      .moments = optim_moments(kind),
+                                                      .arenas = {&f->param, &f->grad, &f->optim}});
+    optim_layout(&f->p, &f->optim);
+    if (kind == OPTIM_MUON) muon_layout(&f->p, NULL, &f->work);
     assert_int_equal(optim_chunks(&f->p, &f->spec, NULL, NULL), STATUS_OK);
 }
 
@@ -91,7 +91,7 @@ static struct fixture adamw_run(enum optim_state state)
     struct fixture f;
     fixture_open(&f);
     params_add(&f.p, ROLE_EMBED, 0, N, 0, "w");
-    fixture_lay(&f, OPTIM_ADAMW, state);
+    fixture_layout(&f, OPTIM_ADAMW, state);
     memcpy(params_master(&f.p, 0), f.ref.p, sizeof f.ref.p);
     for (int step = 0; step < STEPS; step++) {
         memcpy(params_grad(&f.p, 0), f.ref.g[step], sizeof f.ref.g[step]);
@@ -138,7 +138,7 @@ static void muon_is_its_reference(void **state)
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "w");
     f.p.rows[0].gemm_overwrites_grad = true;
     params_split(&f.p, 0, SPLIT_NONE, parts, 3);
-    fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_FP32);
+    fixture_layout(&f, OPTIM_MUON, OPTIM_STATE_FP32);
     assert_int_equal(f.p.total_v, 0);
     memcpy(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     for (int step = 0; step < STEPS; step++) {
@@ -164,7 +164,7 @@ static void stacked_matrices_move_as_they_would_apart(void **state)
     for (int i = 0; i < 4; i++) params_add(&f.p, ROLE_RESIDUAL, 0, two[i % 2], COLS, "apart.%d", i);
     for (int i = 0; i < 5; i++) f.p.rows[i].gemm_overwrites_grad = true;
     assert_int_equal(params_matrix_count(&f.p.rows[0]), 4);
-    fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_FP32);
+    fixture_layout(&f, OPTIM_MUON, OPTIM_STATE_FP32);
     stacked = params_master(&f.p, 0);
     for (int step = 0; step < 3; step++) {
         memcpy(params_grad(&f.p, 0), f.ref.gw[step], sizeof f.ref.gw[step]);
@@ -197,7 +197,7 @@ static void what_is_no_matrix_goes_to_adamw(void **state)
         f[kind].spec.train_clip = 1;
         if (kind == 0) f[kind].spec.optim_lr *= 0.5;
         f[kind].spec.optim_adam_rate = 0.5;
-        fixture_lay(&f[kind], kind == 0 ? OPTIM_ADAMW : OPTIM_MUON, OPTIM_STATE_FP32);
+        fixture_layout(&f[kind], kind == 0 ? OPTIM_ADAMW : OPTIM_MUON, OPTIM_STATE_FP32);
         for (int step = 0; step < 3; step++) {
             memcpy(params_grad(&f[kind].p, 0), f[kind].ref.gw[step], sizeof f[kind].ref.gw[step]);
             for (int i = 1; i < 4; i++)
@@ -221,7 +221,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     fixture_open(&f);
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "matrix");
     f.p.rows[0].gemm_overwrites_grad = true;
-    fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_INT8);
+    fixture_layout(&f, OPTIM_MUON, OPTIM_STATE_INT8);
     memcpy(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     memcpy(params_grad(&f.p, 0), f.ref.gw[0], sizeof f.ref.gw[0]);
     ((float *)params_grad(&f.p, 0))[7] = INFINITY;
@@ -241,7 +241,7 @@ static void muon_with_momentum_in_8_bits_is_near_its_reference(void **state)
     params_add(&f.p, ROLE_MATRIX, 0, ROWS, COLS, "w");
     f.p.rows[0].gemm_overwrites_grad = true;
     params_split(&f.p, 0, SPLIT_NONE, parts, 3);
-    fixture_lay(&f, OPTIM_MUON, OPTIM_STATE_INT8);
+    fixture_layout(&f, OPTIM_MUON, OPTIM_STATE_INT8);
     memcpy(params_master(&f.p, 0), f.ref.w, sizeof f.ref.w);
     for (int step = 0; step < STEPS; step++) {
         memcpy(params_grad(&f.p, 0), f.ref.gw[step], sizeof f.ref.gw[step]);

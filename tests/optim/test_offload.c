@@ -64,15 +64,15 @@ static void fixture_open(struct fixture *f, const struct way *w, const struct ru
     p->masterless = w->masterless;
     add_rows(p);
     if (w->optim == OPTIM_MUON) assert_int_equal(muon_claim(p), STATUS_OK);
-    params_lay(
-        p, &(struct params_lay_args){.dt = w->dt,
-                                     .moment_dt = optim_moment_dt(w->state),
-                                     .with_grad = 1,
-                                     .moments = optim_moments(w->optim),
-                                     .arenas = {&f->param, &f->grad, &f->optim, apart ? &f->host : NULL}});
-    offload_lay(&f->offload, p, &f->optim);
-    optim_lay(p, &f->optim);
-    if (w->optim == OPTIM_MUON) muon_lay(p, NULL, &f->work);
+    params_layout(
+        p, &(struct params_layout_args){.dt = w->dt,
+                                        .moment_dt = optim_moment_dt(w->state),
+                                        .with_grad = 1,
+                                        .moments = optim_moments(w->optim),
+                                        .arenas = {&f->param, &f->grad, &f->optim, apart ? &f->host : NULL}});
+    offload_layout(&f->offload, p, &f->optim);
+    optim_layout(p, &f->optim);
+    if (w->optim == OPTIM_MUON) muon_layout(p, NULL, &f->work);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     f->run = (struct exec){.ops = &f->ops, .params = p, .scalars = &f->scalars};
     assert_int_equal(offload_open(&f->offload, NULL), STATUS_OK);

@@ -70,12 +70,12 @@ static void fixture_open(struct fixture *f, dtype moment_dt)
     params_add(&f->p, ROLE_BIAS, 0, 3, 0, "bias");
     params_add(&f->p, ROLE_BALANCE, 0, 3, 0, "router");
     f->p.rows[1].gemm_overwrites_grad = true;
-    params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
-                                                .moment_dt = moment_dt,
-                                                .with_grad = 1,
-                                                .moments = 2,
-                                                .arenas = {&f->param, &f->grad, &f->optim}});
-    optim_lay(&f->p, &f->optim);
+    params_layout(&f->p, &(struct params_layout_args){.dt = DTYPE_F32,
+                                                      .moment_dt = moment_dt,
+                                                      .with_grad = 1,
+                                                      .moments = 2,
+                                                      .arenas = {&f->param, &f->grad, &f->optim}});
+    optim_layout(&f->p, &f->optim);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     f->run = (struct exec){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
     for (int i = 0; i < f->p.count; i++)

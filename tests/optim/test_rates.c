@@ -45,12 +45,12 @@ static void fixture_open(struct fixture *f)
     for (int i = 0; i < 3; i++) assert_int_equal(arena_reserve(all[i], "test", 65536), STATUS_OK);
     for (int i = 0; i < ROWS; i++)
         params_add(&f->p, table[i].role, 0, table[i].out, table[i].in, "%s", table[i].name);
-    params_lay(&f->p, &(struct params_lay_args){.dt = DTYPE_F32,
-                                                .moment_dt = DTYPE_F32,
-                                                .with_grad = 1,
-                                                .moments = 2,
-                                                .arenas = {&f->param, &f->grad, &f->optim}});
-    optim_lay(&f->p, &f->optim);
+    params_layout(&f->p, &(struct params_layout_args){.dt = DTYPE_F32,
+                                                      .moment_dt = DTYPE_F32,
+                                                      .with_grad = 1,
+                                                      .moments = 2,
+                                                      .arenas = {&f->param, &f->grad, &f->optim}});
+    optim_layout(&f->p, &f->optim);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
     f->run = (struct exec){.ops = &f->ops, .params = &f->p, .scalars = &f->scalars};
     for (int i = 0; i < ROWS; i++)

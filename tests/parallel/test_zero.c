@@ -34,20 +34,20 @@ static void fixture_open_on(struct fixture *f, bool stays, int64_t groups, dev_s
     params_experts(&f->p, WITH);
     params_add(&f->p, ROLE_MATRIX, 0, 64, 300, "experts of block %d", WITH);
     f->p.zero = 3, f->p.shards = f->p.expert_shards = 1;
-    params_lay(&f->p, &(struct params_lay_args){
-                          .dt = DTYPE_F32, .with_grad = 1, .arenas = {&f->param, &f->grad, &f->param}});
+    params_layout(&f->p, &(struct params_layout_args){
+                             .dt = DTYPE_F32, .with_grad = 1, .arenas = {&f->param, &f->grad, &f->param}});
     f->mesh =
         mesh_place(&(struct mesh_shape){.pp = 1, .dp = 1, .tp = 1, .chunks = 1, .zero = 3, .shard = 1}, 0);
     assert_int_equal(ops_cpu(&f->ops, NULL), STATUS_OK);
-    grad_reduce_lay(&f->grad_reduce, &f->mesh, groups, &f->p, &f->grad);
-    zero_lay(&f->zero, &f->p,
-             &(struct zero_lay){.mesh = &f->mesh,
-                                .param = &f->param,
-                                .grad = &f->grad,
-                                .train = 1,
-                                .end = END,
-                                .stores = 1,
-                                .embedding_resident = stays});
+    grad_reduce_layout(&f->grad_reduce, &f->mesh, groups, &f->p, &f->grad);
+    zero_layout(&f->zero, &f->p,
+                &(struct zero_layout){.mesh = &f->mesh,
+                                      .param = &f->param,
+                                      .grad = &f->grad,
+                                      .train = 1,
+                                      .end = END,
+                                      .stores = 1,
+                                      .embedding_resident = stays});
     assert_int_equal(side_stream_open(&f->side_stream, main), STATUS_OK);
     assert_int_equal(zero_open(&f->zero, &(struct zero_open){.grad_reduce = &f->grad_reduce,
                                                              .ops = &f->ops,

@@ -47,9 +47,9 @@ static inline struct mesh_variant variant(int dp, int tp, int pp, int zero)
         .micro_batch = 1};
 }
 
-/* Ranks of every stage of a variant compared with plan_lay: as the search takes them, act and scratch byte for byte, and the
- * state, whose optimizer's tables and tensor-parallel gradient reductions it spreads evenly, nearly; as the plan prints
- * them, every byte. */
+/* Ranks of every stage of a variant compared with plan_layout: as the search takes them, act and scratch byte for byte,
+ * and the state, whose optimizer's tables and tensor-parallel gradient reductions it spreads evenly, nearly; as the
+ * plan prints them, every byte. */
 static inline void laid_out_as_a_run_does(const struct spec *s, const struct mesh_variant *v,
                                           const char *what)
 {
@@ -60,7 +60,7 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
     struct mesh_result printed;
     if (mesh_plan_one(p, v, &r) != STATUS_OK) fail_msg("%s: %s", what, status_message());
     printed = r;
-    assert_int_equal(mesh_plan_lay(p, &printed), STATUS_OK);
+    assert_int_equal(mesh_plan_layout(p, &printed), STATUS_OK);
     for (int rank = 0; rank < v->mesh.pp; rank++) {
         const struct mesh mesh = mesh_place(&v->mesh, rank * v->mesh.tp * mesh_dp_cp(&v->mesh));
         const struct mesh_memory *mine = &r.stages[rank].memory;
@@ -68,11 +68,11 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
         struct rank_state state;
         struct activations a = {0};
         struct memory m = {0};
-        struct plan_lay_args args = plan_args(s, &mesh);
+        struct plan_layout_args args = plan_args(s, &mesh);
         args.ops = &ops, args.kind = DEV_CPU;
         if (v->mesh.zero >= 2) args.gradient_groups = plan_micro_count(s); /* as a run resolves them */
         assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &state, &a, &args), STATUS_OK);
+        assert_int_equal(plan_layout(&m, &d, &state, &a, &args), STATUS_OK);
         if (fabs(mine->act - (double)m.act.peak) > 0.5)
             fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
         assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);

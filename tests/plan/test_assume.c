@@ -215,12 +215,13 @@ static void links_are_shared_and_switches_add(void **state)
                  ring_s = 2 * 63 / 64.0 * bytes / fmin(link, 8 * c.machine->net_rate);
     c.assume = &a;
     struct axis x = traffic_axis(&c, 64, 1);
-    near(traffic_sum_s(&x, bytes), ring_s, 1e-3);
+    near(traffic_all_reduce_s(&x, bytes), ring_s, 1e-3);
     a.sharp = 1;
     x = traffic_axis(&c, 64, 1);
-    near(traffic_sum_s(&x, bytes), fmax(2 * 7 / 8.0 / link, 1 / (8 * c.machine->net_rate)) * bytes, 1e-3);
+    near(traffic_all_reduce_s(&x, bytes), fmax(2 * 7 / 8.0 / link, 1 / (8 * c.machine->net_rate)) * bytes,
+         1e-3);
     x = traffic_axis(&c, 8, 8); /* one of each node: the network alone */
-    near(traffic_sum_s(&x, bytes), bytes / c.machine->net_rate, 1e-3);
+    near(traffic_all_reduce_s(&x, bytes), bytes / c.machine->net_rate, 1e-3);
     v = variant(8, 1, 1, 0);
     near(with(&s, "8xh100", &v, "sharp=1").step, with(&s, "8xh100", &v, NULL).step, 1e-12);
 }

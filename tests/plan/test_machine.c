@@ -136,7 +136,7 @@ static void the_place_of_an_axis_decides_its_rate(void **state)
     assert_true(traffic_axis(&c, 16, 4).rate == 2 * c.machine->net_rate);
     assert_int_equal(traffic_axis(&c, 16, 4).inside, 2);
     assert_true(traffic_axis(&c, 1, 64).ranks == 1);
-    assert_true(traffic_gather_s(&(struct axis){.ranks = 1, .rate = 1}, 1e9) == 0);
+    assert_true(traffic_all_gather_s(&(struct axis){.ranks = 1, .rate = 1}, 1e9) == 0);
     const struct axis inside = traffic_axis(&c, 2, 4), across = traffic_axis(&c, 8, 8);
     near(traffic_send_s(&c, &inside, 36e9) - c.machine->latency_base, 36e9 / c.machine->link_rate, 1e-12);
     assert_true(traffic_send_s(&c, &across, 45e9) > 1);
@@ -175,19 +175,19 @@ static void an_all_to_all_uses_links_and_nics_at_once(void **state)
     c.machine = &m;
     m.latency_base = m.latency_hop = m.latency_net = 0;
     const struct axis inside = traffic_axis(&c, 8, 1), all = traffic_axis(&c, 32, 1);
-    near(traffic_exchange_s(&c, &inside, 8e9, 0), 7e9 / m.link_rate, 1e-12);
-    near(traffic_exchange_s(&c, &all, 32e9, 0), 24e9 / m.net_rate,
+    near(traffic_all_to_all_s(&c, &inside, 8e9, 0), 7e9 / m.link_rate, 1e-12);
+    near(traffic_all_to_all_s(&c, &all, 32e9, 0), 24e9 / m.net_rate,
          1e-12); /* a NIC carries what leaves the node */
-    near(traffic_exchange_s(&c, &all, 32e9, 0.5), 12e9 / m.net_rate,
+    near(traffic_all_to_all_s(&c, &all, 32e9, 0.5), 12e9 / m.net_rate,
          1e-12); /* rows cross it half as often: of 3 / 4 */
     m.net_rate = 10 * m.link_rate;
-    near(traffic_exchange_s(&c, &all, 32e9, 0), 7e9 / m.link_rate, 1e-12);
+    near(traffic_all_to_all_s(&c, &all, 32e9, 0), 7e9 / m.link_rate, 1e-12);
     m.rails = true; /* to the NIC of its place first */
-    near(traffic_exchange_s(&c, &all, 32e9, 0), 31e9 / m.link_rate, 1e-12);
-    assert_true(traffic_exchange_s(&c, &(struct axis){.ranks = 1}, 1e9, 0) == 0);
+    near(traffic_all_to_all_s(&c, &all, 32e9, 0), 31e9 / m.link_rate, 1e-12);
+    assert_true(traffic_all_to_all_s(&c, &(struct axis){.ranks = 1}, 1e9, 0) == 0);
     m = *c.machine;
-    near(traffic_shift_s(&c, &inside, 3, 1e9), 1e9 / m.link_rate, 1e-12);
-    near(traffic_shift_s(&c, &all, 3, 1e9), 1e9 / m.net_rate, 1e-12);
+    near(traffic_ring_shift_s(&c, &inside, 3, 1e9), 1e9 / m.link_rate, 1e-12);
+    near(traffic_ring_shift_s(&c, &all, 3, 1e9), 1e9 / m.net_rate, 1e-12);
 }
 
 /* Worked sizes of Llama3-70B and 8B at 370 GB/s: bytes exactly, seconds to two digits. */
@@ -200,8 +200,8 @@ static void traffic_has_its_worked_sizes(void **state)
     near(t.gather / 2, 1.712e9, 1e-12);
     near(t.scatter, 3.424e9, 1e-12);
     assert_true(t.each_micro);
-    near(traffic_gather_s(&block, t.gather / 2), 4.63e-3 * 7 / 8, 2e-3);
-    near(traffic_gather_s(&block, t.scatter), 9.25e-3 * 7 / 8, 2e-3);
+    near(traffic_all_gather_s(&block, t.gather / 2), 4.63e-3 * 7 / 8, 2e-3);
+    near(traffic_all_gather_s(&block, t.scatter), 9.25e-3 * 7 / 8, 2e-3);
     const double stream = 2.0 * 8192 * 8192; /* one sequence of 8192 tokens, width 8192, bf16: 134 MB */
     near(traffic_tensor_bytes(&tp, stream), 1.01e9, 5e-3);
     near(traffic_tensor_bytes(&tp, stream) / tp.rate, 2.7e-3, 1e-2);
@@ -209,12 +209,12 @@ static void traffic_has_its_worked_sizes(void **state)
     near(traffic_stage_bytes(stream, 4) / 45e9, 0.75e-3, 1e-2);
     t = traffic_state(1, 8.03e9, 2);
     assert_false(t.each_micro);
-    near(traffic_gather_bytes(&dp, t.scatter), 31.6e9, 2e-3);
-    near(traffic_gather_bytes(&dp, t.gather), 15.8e9, 2e-3);
-    near(traffic_gather_s(&dp, t.scatter), 85e-3, 1e-2);
-    near(traffic_gather_s(&dp, t.gather), 43e-3, 1e-2);
+    near(traffic_all_gather_bytes(&dp, t.scatter), 31.6e9, 2e-3);
+    near(traffic_all_gather_bytes(&dp, t.gather), 15.8e9, 2e-3);
+    near(traffic_all_gather_s(&dp, t.scatter), 85e-3, 1e-2);
+    near(traffic_all_gather_s(&dp, t.gather), 43e-3, 1e-2);
     assert_true(traffic_state(0, 1e9, 2).gather == 0);
-    near(traffic_sum_s(&dp, 1e9), 2 * traffic_gather_s(&dp, 1e9), 1e-12);
+    near(traffic_all_reduce_s(&dp, 1e9), 2 * traffic_all_gather_s(&dp, 1e9), 1e-12);
 }
 
 struct published {

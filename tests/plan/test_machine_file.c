@@ -119,14 +119,14 @@ static void small_sums_over_many_nodes_take_a_tree(void **state)
     struct assume trees = assume_default();
     assert_int_equal(cluster_parse("16384xh100", &c), STATUS_OK);
     const struct axis ring = traffic_axis(&c, 2048, 8);
-    near(traffic_sum_s(&ring, 1e3), 2 * traffic_gather_s(&ring, 1e3), 1e-12);
+    near(traffic_all_reduce_s(&ring, 1e3), 2 * traffic_all_gather_s(&ring, 1e3), 1e-12);
     assert_int_equal(assume_read("trees=1", &trees), STATUS_OK);
     c.assume = &trees;
     const struct axis a = traffic_axis(&c, 2048, 8);
-    near(traffic_sum_s(&a, 1e3), c.machine->latency_base + 2 * 11 * c.machine->latency_net, 1e-2);
-    near(traffic_sum_s(&a, 1e12), 2 * traffic_gather_s(&a, 1e12), 1e-12);
+    near(traffic_all_reduce_s(&a, 1e3), c.machine->latency_base + 2 * 11 * c.machine->latency_net, 1e-2);
+    near(traffic_all_reduce_s(&a, 1e12), 2 * traffic_all_gather_s(&a, 1e12), 1e-12);
     const struct axis inside = traffic_axis(&c, 8, 1);
-    near(traffic_sum_s(&inside, 1e3), 2 * traffic_gather_s(&inside, 1e3), 1e-12);
+    near(traffic_all_reduce_s(&inside, 1e3), 2 * traffic_all_gather_s(&inside, 1e3), 1e-12);
 }
 
 static int enter(void **state)

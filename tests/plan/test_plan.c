@@ -61,9 +61,9 @@ static void reserved_bytes_equal_planned_bytes(void **state)
             s.run.train_precision = precision;
             s.run.train_recompute = policy;
             spec_resolve(&s);
-            struct plan_lay_args args = plan_args(&s, NULL);
+            struct plan_layout_args args = plan_args(&s, NULL);
             assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-            assert_int_equal(plan_lay(&plan, &d, &rank, &counted, &args), STATUS_OK);
+            assert_int_equal(plan_layout(&plan, &d, &rank, &counted, &args), STATUS_OK);
             assert_true(d.params.master == NULL);
             activations_fini(&counted);
             assert_int_equal(plan_reserve(&m, &d, &rank, &a, &args), STATUS_OK);
@@ -95,17 +95,17 @@ static void moments_take_what_their_type_says(void **state)
         s.run.train_steps = 1;
         s.run.optim_state = kind;
         spec_resolve(&s);
-        struct plan_lay_args args = plan_args(&s, NULL);
+        struct plan_layout_args args = plan_args(&s, NULL);
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
+        assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), STATUS_OK);
         const struct params *p = &d.params;
         s.run.optim_master = OPTIM_MASTER_NONE; /* without lower halves */
-        struct plan_lay_args alone = plan_args(&s, NULL);
+        struct plan_layout_args alone = plan_args(&s, NULL);
         struct memory less = {0};
         struct decoder e;
         struct activations b = {0};
         assert_int_equal(decoder_init(&e, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&less, &e, &rank, &b, &alone), STATUS_OK);
+        assert_int_equal(plan_layout(&less, &e, &rank, &b, &alone), STATUS_OK);
         assert_true(m.param.peak - less.param.peak >= 2 * (size_t)p->total &&
                     m.param.peak - less.param.peak < 2 * (size_t)p->total + ARENA_ALIGN);
         activations_fini(&b);
@@ -143,10 +143,10 @@ static void an_offloaded_state_is_the_hosts(void **state)
         spec_resolve(&s);
         for (int off = 0; off < 2; off++) {
             s.run.memory_offload_optimizer = off;
-            struct plan_lay_args args = plan_args(&s, NULL);
+            struct plan_layout_args args = plan_args(&s, NULL);
             args.kind = DEV_CUDA;
             assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-            assert_int_equal(plan_lay(&m[off], &d, &rank, &a, &args), STATUS_OK);
+            assert_int_equal(plan_layout(&m[off], &d, &rank, &a, &args), STATUS_OK);
             n = (double)d.params.total;
             activations_fini(&a);
             decoder_fini(&d);
@@ -172,10 +172,10 @@ static void a_plan_for_the_cpu_refuses_to_offload(void **state)
     struct memory m = {0};
     assert_int_equal(preset_find("nano", &spec), STATUS_OK);
     spec.vocab_size = 512;
-    const struct plan_lay_args args = {
+    const struct plan_layout_args args = {
         .use = PLAN_TRAIN, .dt = DTYPE_F32, .tokens = 8, .positions = 8, .kind = DEV_CPU, .offload = true};
     assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
-    assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_CONFIG);
+    assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), STATUS_CONFIG);
     assert_non_null(strstr(status_message(), "needs a GPU"));
     decoder_fini(&d);
 }
@@ -206,9 +206,9 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
                 struct rank_state rank;
                 struct activations a = {0};
                 struct memory m = {0};
-                struct plan_lay_args args = plan_args(&s, NULL);
+                struct plan_layout_args args = plan_args(&s, NULL);
                 assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-                assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), STATUS_OK);
+                assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), STATUS_OK);
                 bytes[i] = (double)memory_peak(&m);
                 activations_fini(&a);
                 decoder_fini(&d);
@@ -220,7 +220,7 @@ static void the_largest_micro_batch_that_fits_is_chosen(void **state)
             assert_int_equal(s.run.train_micro_batch, divisors[i]);
             s.run.train_micro_batch = 0;
             s.run.machine_memory_gib = (bytes[0] - 1) / 1073741824.0;
-            assert_int_equal(plan_micro_batch(&s, &ops, &host, NULL), STATUS_FIT);
+            assert_int_equal(plan_micro_batch(&s, &ops, &host, NULL), STATUS_OUT_OF_MEMORY);
             assert_non_null(strstr(status_message(), "one sequence of 64 tokens needs"));
         }
 }
@@ -258,13 +258,13 @@ static void a_plan_for_a_gpu_refuses_keys_without_a_kernel(void **state)
         struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
-        struct plan_lay_args args = {.use = PLAN_TRAIN,
-                                     .dt = DTYPE_F32,
-                                     .tokens = 8,
-                                     .positions = 8,
-                                     .kind = gpu ? DEV_CUDA : DEV_CPU};
+        struct plan_layout_args args = {.use = PLAN_TRAIN,
+                                        .dt = DTYPE_F32,
+                                        .tokens = 8,
+                                        .positions = 8,
+                                        .kind = gpu ? DEV_CUDA : DEV_CPU};
         assert_int_equal(decoder_init(&d, &s.model, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
+        assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), gpu && wide ? STATUS_CONFIG : STATUS_OK);
         if (gpu && wide) assert_non_null(strstr(status_message(), "model.gdn_key_dim 272"));
         activations_fini(&a);
         decoder_fini(&d);
@@ -285,11 +285,11 @@ static void a_plan_for_a_gpu_refuses_heads_without_a_kernel(void **state)
         struct rank_state rank;
         struct activations a = {0};
         struct memory m = {0};
-        struct plan_lay_args args = {
+        struct plan_layout_args args = {
             .use = PLAN_TRAIN, .dt = DTYPE_BF16, .tokens = 8, .positions = 8, .kind = DEV_CUDA};
         spec.mla_kv_rank += wide;
         assert_int_equal(decoder_init(&d, &spec, NULL), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &rank, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
+        assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), wide ? STATUS_CONFIG : STATUS_OK);
         if (wide) assert_non_null(strstr(status_message(), "a row of the cache, = 577"));
         activations_fini(&a);
         decoder_fini(&d);

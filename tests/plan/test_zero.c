@@ -49,13 +49,13 @@ static void each_stage_holds_the_bytes_of_its_formula(void **state)
                 const struct mesh_shape shape = {
                     .pp = 1, .dp = 4, .tp = 1, .chunks = 1, .zero = zero, .shard = zero ? shards : 4};
                 const struct mesh mesh = mesh_place(&shape, 1);
-                struct plan_lay_args args = plan_args(&s, &mesh);
+                struct plan_layout_args args = plan_args(&s, &mesh);
                 struct decoder d;
                 struct rank_state rank;
                 struct activations a = {0}, counted = {0};
                 struct memory m, plan = {0};
                 assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-                assert_int_equal(plan_lay(&plan, &d, &rank, &counted, &args), STATUS_OK);
+                assert_int_equal(plan_layout(&plan, &d, &rank, &counted, &args), STATUS_OK);
                 activations_fini(&counted);
                 const struct params *p = &d.params;
                 const struct bytes want = formula(precision, zero, shards);
@@ -103,13 +103,13 @@ static void parts_make_up_the_whole(void **state)
     for (int rank = 0; rank < 4; rank++) {
         const struct mesh_shape shape = {.pp = 1, .dp = 4, .tp = 1, .chunks = 1, .zero = 1, .shard = 4};
         const struct mesh mesh = mesh_place(&shape, rank);
-        struct plan_lay_args args = plan_args(&s, &mesh);
+        struct plan_layout_args args = plan_args(&s, &mesh);
         struct decoder d;
         struct rank_state rank_state;
         struct activations a = {0};
         struct memory m = {0};
         assert_int_equal(decoder_init(&d, &s.model, &mesh), STATUS_OK);
-        assert_int_equal(plan_lay(&m, &d, &rank_state, &a, &args), STATUS_OK);
+        assert_int_equal(plan_layout(&m, &d, &rank_state, &a, &args), STATUS_OK);
         rows = d.params.count;
         assert_true(rows <= 256);
         for (int i = 0; i < rows; i++) {

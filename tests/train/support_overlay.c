@@ -63,7 +63,7 @@ void overlay_spec(struct spec *s, const struct overlay_family *f, const struct o
 
 void overlay_open(struct trainer *t, const struct spec *s, const char *name, bool overlay)
 {
-    struct plan_lay_args args = plan_args(s, NULL);
+    struct plan_layout_args args = plan_args(s, NULL);
     if (!args.overlay) fail_msg("%s: gradients are laid apart", name);
     args.overlay = overlay;
     must(trainer_open(t, s, &args, NULL), name);

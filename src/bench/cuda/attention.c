@@ -84,7 +84,7 @@ static double pairs_of(const struct shape *s, const int32_t *cu)
 static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const void *grad, bf16 *dqkv,
                                         void *scratch)
 {
-    const int64_t k_at = f->heads * f->hd, v_at = k_at + f->heads_kv * f->hd;
+    const int64_t k_at = f->heads * f->head_dim, v_at = k_at + f->heads_kv * f->head_dim;
     return (struct attn_bwd_args){.q = f->q,
                                   .k = f->k,
                                   .v = f->v,
@@ -105,8 +105,8 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
                                   .rows = f->rows,
                                   .heads = f->heads,
                                   .heads_kv = f->heads_kv,
-                                  .hd = f->hd,
-                                  .hd_v = f->hd_v,
+                                  .head_dim = f->head_dim,
+                                  .head_dim_v = f->head_dim_v,
                                   .window = f->window,
                                   .len_max = f->len_max,
                                   .scale = f->scale,
@@ -114,25 +114,26 @@ static struct attn_bwd_args backward_of(const struct attn_fwd_args *f, const voi
                                   .dt = f->dt};
 }
 
-void attention_lay(struct call *k, const struct shape *s, const struct ops *o, size_t scratch_min,
-                   struct arena *a)
+void attention_layout(struct call *k, const struct shape *s, const struct ops *o, size_t scratch_min,
+                      struct arena *a)
 {
     const int64_t len_max = documents(s, k->cu), rows = k->cu[s->docs];
-    const int64_t hd_v = s->hd_v ? s->hd_v : s->hd;
-    const int64_t k_at = s->heads * s->hd, v_at = k_at + s->heads_kv * s->hd, row = v_at + s->heads_kv * hd_v;
+    const int64_t head_dim_v = s->head_dim_v ? s->head_dim_v : s->head_dim;
+    const int64_t k_at = s->heads * s->head_dim, v_at = k_at + s->heads_kv * s->head_dim,
+                  row = v_at + s->heads_kv * head_dim_v;
     const struct attn_shape shape = {.rows = rows,
                                      .docs = s->docs,
                                      .len_max = len_max,
                                      .heads = s->heads,
                                      .heads_kv = s->heads_kv,
-                                     .hd = s->hd,
-                                     .hd_v = hd_v,
+                                     .head_dim = s->head_dim,
+                                     .head_dim_v = head_dim_v,
                                      .window = s->window,
                                      .dt = DTYPE_BF16};
     const size_t backward = o->attn_scratch(&shape, ATTN_BWD);
     k->pairs = pairs_of(s, k->cu);
     k->qkv_bytes = sizeof(bf16) * (size_t)(rows * row);
-    k->grad_bytes = sizeof(bf16) * (size_t)(rows * s->heads * hd_v);
+    k->grad_bytes = sizeof(bf16) * (size_t)(rows * s->heads * head_dim_v);
     int32_t *cu = arena_take(a, sizeof k->cu, "cu_seqlens");
     bf16 *qkv = k->qkv = arena_take(a, k->qkv_bytes, "qkv");
     k->grad = arena_take(a, k->grad_bytes, "output gradient");
@@ -154,11 +155,11 @@ void attention_lay(struct call *k, const struct shape *s, const struct ops *o, s
                                     .rows = rows,
                                     .heads = s->heads,
                                     .heads_kv = s->heads_kv,
-                                    .hd = s->hd,
-                                    .hd_v = hd_v,
+                                    .head_dim = s->head_dim,
+                                    .head_dim_v = head_dim_v,
                                     .window = s->window,
                                     .len_max = len_max,
-                                    .scale = 1 / sqrt((double)s->hd),
+                                    .scale = 1 / sqrt((double)s->head_dim),
                                     .scratch = scratch[0],
                                     .dt = DTYPE_BF16};
     k->bwd = backward_of(&k->fwd, k->grad, dqkv, scratch[1]);
@@ -198,7 +199,7 @@ static status pattern_upload(struct gpu *c)
 {
     enum { GRAIN = 1 << 16 };
     bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
-    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for random numbers");
+    if (numbers == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for random numbers");
     PARALLEL_CHUNKS(i, chunk_count(pattern_count, GRAIN))
     {
         const struct span at = chunk_span(i, pattern_count, GRAIN);
@@ -223,7 +224,7 @@ static status memory_open(struct gpu *c, const struct attention_bench *b)
         struct arena count = {.name = "bench attention"};
         struct call k;
         if (!chosen(b, e) || (b->shape >= 0 && b->shape != i % SHAPES)) continue;
-        attention_lay(&k, &s, &c->ops, 0, &count);
+        attention_layout(&k, &s, &c->ops, 0, &count);
         if (c->pool_bytes < count.peak) c->pool_bytes = count.peak;
         if (rows_max < k.cu[s.docs]) rows_max = k.cu[s.docs];
     }
@@ -306,20 +307,21 @@ static void print_shape(const struct gpu *c, const struct backend *e, int i, con
                "\"backend\":\"%s\",\"shape\":%d,\"docs\":%lld,\"tokens\":%lld,\"len_max\":%lld,"
                "\"heads\":%lld,\"heads_kv\":%lld,\"hd\":%lld,\"hd_v\":%lld,\"window\":%lld,",
                c->dev.name, e->name, i, (long long)f->docs, (long long)f->rows, (long long)f->len_max,
-               (long long)f->heads, (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v,
+               (long long)f->heads, (long long)f->heads_kv, (long long)f->head_dim, (long long)f->head_dim_v,
                (long long)f->window);
     else
         printf("%2d  %6lld tokens, %3lld of %4lld%s  %2lld/%-2lld x %3lld/%-3lld  window %4lld  %-12s ", i,
                (long long)f->rows, (long long)f->docs, (long long)f->len_max,
                f->docs * f->len_max == f->rows ? "        " : " at most", (long long)f->heads,
-               (long long)f->heads_kv, (long long)f->hd, (long long)f->hd_v, (long long)f->window, e->name);
+               (long long)f->heads_kv, (long long)f->head_dim, (long long)f->head_dim_v, (long long)f->window,
+               e->name);
 }
 
 static void print_pass(const struct gpu *c, const struct call *k, int pass, bool json, double ms,
                        const struct lasting *lasting)
 {
-    const double flops =
-        2.0 * (double)((k->fwd.hd + k->fwd.hd_v) * k->fwd.heads) * k->pairs * (pass == BWD ? 2.5 : 1);
+    const double flops = 2.0 * (double)((k->fwd.head_dim + k->fwd.head_dim_v) * k->fwd.heads) * k->pairs *
+                         (pass == BWD ? 2.5 : 1);
     const double rate = 1e3 * flops / ms, percent = 100 * rate / c->square;
     const char *name = pass == BWD ? "bwd" : "fwd";
     if (json)
@@ -354,7 +356,7 @@ static status measure(struct gpu *c, const struct backend *e, int i, const struc
     struct call k;
     double ms[RUNS_MAX];
     arena_attach(&pool, "bench attention", c->pool, c->pool_bytes, NULL);
-    attention_lay(&k, &s, &c->ops, 0, &pool);
+    attention_layout(&k, &s, &c->ops, 0, &pool);
     TRY(attention_fill(c, &k, &s));
     for (int pass = FWD; pass <= BWD; pass++) {
         const status st = attention_sample(c, &k, pass, b->runs, ms);

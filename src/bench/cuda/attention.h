@@ -13,9 +13,9 @@ enum { FWD, BWD, GEMM };
  * half of `len`, `len` and 1.5 `len`, alternating. */
 enum lengths { EQUAL, MIXED, HALVES };
 struct shape {
-    int64_t docs, len, heads, heads_kv, hd, window;
+    int64_t docs, len, heads, heads_kv, head_dim, window;
     enum lengths lengths;
-    int64_t hd_v; /* 0: hd */
+    int64_t head_dim_v; /* 0: hd */
 };
 struct call {
     struct attn_fwd_args fwd;
@@ -41,14 +41,15 @@ struct gpu {
 };
 
 /* Memory of a call, from an arena that may be counting, with `scratch` bytes of backward at least. */
-void attention_lay(struct call *k, const struct shape *s, const struct ops *o, size_t scratch, struct arena *a);
+void attention_layout(struct call *k, const struct shape *s, const struct ops *o, size_t scratch, struct arena *a);
 /* Fills its operands and uploads its documents. */
 status attention_fill(struct gpu *c, const struct call *k, const struct shape *s) WARN_UNUSED;
 /* Milliseconds of a pass in ascending order. The first call chooses and builds. */
 status attention_sample(struct gpu *c, const struct call *k, int what, int64_t runs, double ms[RUNS_MAX]) WARN_UNUSED;
 status attention_set_open(struct gpu *c, const struct cuda_options *options) WARN_UNUSED;
 
-/* Context parallelism on one GPU (attention_parts.c): number of shapes, the largest pool and most rows that one needs. */
+/* Context parallelism on one GPU (attention_parts.c): number of shapes, the largest pool and most rows that one
+ * needs. */
 int attention_parts_shapes(void);
 size_t attention_parts_bytes(const struct gpu *c, const struct attention_bench *b);
 int64_t attention_parts_rows(void);

@@ -19,8 +19,8 @@ static size_t scratch_of(const struct ops *o, const struct shape *s, int64_t ran
                                     .len_max = s->len / ranks,
                                     .heads = s->heads,
                                     .heads_kv = s->heads_kv,
-                                    .hd = s->hd,
-                                    .hd_v = s->hd,
+                                    .head_dim = s->head_dim,
+                                    .head_dim_v = s->head_dim,
                                     .window = s->window,
                                     .dt = DTYPE_BF16,
                                     .keys = s->len};
@@ -28,10 +28,10 @@ static size_t scratch_of(const struct ops *o, const struct shape *s, int64_t ran
 }
 
 /* The whole, and room for a list of one document. */
-static struct attn_doc *lay(struct call *k, const struct shape *s, const struct ops *o, int64_t ranks,
-                            struct arena *a)
+static struct attn_doc *layout(struct call *k, const struct shape *s, const struct ops *o, int64_t ranks,
+                               struct arena *a)
 {
-    attention_lay(k, s, o, scratch_of(o, s, ranks), a);
+    attention_layout(k, s, o, scratch_of(o, s, ranks), a);
     return arena_take(a, sizeof(struct attn_doc), "document");
 }
 
@@ -41,7 +41,7 @@ size_t attention_parts_bytes(const struct gpu *c, const struct attention_bench *
     for (int i = 0; i < SHAPES; i++) {
         struct arena count = {.name = "bench attention"};
         struct call k;
-        (void)lay(&k, &shapes[i], &c->ops, b->ranks, &count);
+        (void)layout(&k, &shapes[i], &c->ops, b->ranks, &count);
         if (most < count.peak) most = count.peak;
     }
     return most;
@@ -83,7 +83,7 @@ static void print(const struct gpu *c, const struct shape *s, int i, int pass,
                   const struct attention_bench *b, double whole, double parts)
 {
     const double over = 100 * (parts / whole - 1);
-    const double flops = 4.0 * (double)(s->hd * s->heads) * (double)s->len * (double)(s->len + 1) / 2;
+    const double flops = 4.0 * (double)(s->head_dim * s->heads) * (double)s->len * (double)(s->len + 1) / 2;
     const char *name = pass == BWD ? "bwd" : "fwd";
     if (b->json)
         printf(
@@ -92,14 +92,14 @@ static void print(const struct gpu *c, const struct shape *s, int i, int pass,
             "\"tokens\":%lld,\"heads\":%lld,\"heads_kv\":%lld,\"hd\":%lld,\"pass\":\"%s\",\"whole_ms\":%.4f,"
             "\"parts_ms\":%.4f,\"tflops\":%.1f,\"overhead_percent\":%.2f}\n",
             c->dev.name, (long long)b->ranks, i, (long long)s->len, (long long)s->heads,
-            (long long)s->heads_kv, (long long)s->hd, name, whole, parts,
+            (long long)s->heads_kv, (long long)s->head_dim, name, whole, parts,
             1e-9 * flops * (pass == BWD ? 2.5 : 1) / parts, over);
     else
         printf("%2d  %6lld tokens  %2lld/%-2lld x %3lld  %s  whole %9.3f ms  %lld ranks in turn %9.3f ms "
                "%6.1f TFLOP/s  "
                "overhead %+5.2f %%\n",
-               i, (long long)s->len, (long long)s->heads, (long long)s->heads_kv, (long long)s->hd, name,
-               whole, (long long)b->ranks, parts, 1e-9 * flops * (pass == BWD ? 2.5 : 1) / parts, over);
+               i, (long long)s->len, (long long)s->heads, (long long)s->heads_kv, (long long)s->head_dim,
+               name, whole, (long long)b->ranks, parts, 1e-9 * flops * (pass == BWD ? 2.5 : 1) / parts, over);
     fflush(stdout);
 }
 
@@ -110,7 +110,7 @@ static status measure(struct gpu *c, int i, const struct attention_bench *b)
     struct arena pool = {0};
     struct call k, part;
     arena_attach(&pool, "bench attention", c->pool, c->pool_bytes, NULL);
-    struct attn_doc *at = lay(&k, s, &c->ops, b->ranks, &pool);
+    struct attn_doc *at = layout(&k, s, &c->ops, b->ranks, &pool);
     TRY(attention_fill(c, &k, s));
     for (int pass = FWD; pass <= BWD; pass++) {
         TRY(attention_sample(c, &k, pass, b->runs, ms));

@@ -33,7 +33,7 @@ static status agree(struct col *c, status st, status *whole)
         int32_t st;
         char text[TARGET_TEXT];
     } mine = {.st = st}, *all = calloc((size_t)c->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the words of %d ranks", c->ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the words of %d ranks", c->ranks);
     if (st != STATUS_OK) snprintf(mine.text, sizeof mine.text, "%s", status_message());
     const status said = comm_all_gather(c->comm, "did it work", &mine, all, sizeof mine, NULL);
     *whole = STATUS_OK;
@@ -311,7 +311,7 @@ static status size_memory(struct col *c)
     TRY(comm_all_gather(c->comm, "room", &room, all, sizeof room, NULL));
     for (int r = 0; r < c->ranks; r++)
         if (all[r] < most)
-            return FAIL(STATUS_FIT,
+            return FAIL(STATUS_OUT_OF_MEMORY,
                         "--max-bytes=%lld takes four times as much of each GPU, and rank %d has room for %zu",
                         (long long)c->b->bytes_max, r, all[r]);
     return STATUS_OK;
@@ -339,7 +339,7 @@ status cuda_bench_collectives(const struct collectives_bench *b)
 {
     struct comm_env env;
     struct col *c = calloc(1, sizeof *c);
-    if (c == NULL) return FAIL(STATUS_FIT, "no memory for the benchmark of collectives");
+    if (c == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the benchmark of collectives");
     c->b = b;
     status st = comm_env_read(&env);
     if (st == STATUS_OK) st = comm_open(&c->comm, &env);

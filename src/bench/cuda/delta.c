@@ -28,7 +28,7 @@ struct gpu {
     struct rule r;
 };
 
-static void lay(struct gpu *c, struct arena *a)
+static void layout(struct gpu *c, struct arena *a)
 {
     const struct delta_shape *n = &c->shape;
     const int64_t keys = n->rows * n->heads_k * n->dk, values = n->rows * n->heads * n->dv,
@@ -56,7 +56,7 @@ static status upload(struct gpu *c, void *to, dtype dt, int64_t count, enum kind
 {
     enum { GRAIN = 1 << 16 };
     void *numbers = malloc((size_t)count * dtype_bytes(dt));
-    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for random numbers");
+    if (numbers == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for random numbers");
     PARALLEL_CHUNKS(i, chunk_count(count, GRAIN))
     {
         const struct span at = chunk_span(i, count, GRAIN);
@@ -75,7 +75,7 @@ static status upload(struct gpu *c, void *to, dtype dt, int64_t count, enum kind
 static status documents_upload(struct gpu *c)
 {
     int32_t *cu = malloc((size_t)(c->shape.docs + 1) * sizeof *cu);
-    if (cu == NULL) return FAIL(STATUS_FIT, "no memory for documents");
+    if (cu == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for documents");
     for (int64_t i = 0; i <= c->shape.docs; i++) cu[i] = (int32_t)(i * c->bench.length);
     status st = dev_upload(&c->s, c->r.cu_seqlens, cu, (size_t)(c->shape.docs + 1) * sizeof *cu);
     if (st == STATUS_OK) st = dev_sync(&c->s);
@@ -87,10 +87,10 @@ static status memory_open(struct gpu *c)
 {
     const struct delta_shape *n = &c->shape;
     struct arena count = {.name = "bench delta"};
-    lay(c, &count);
+    layout(c, &count);
     const size_t workspace = c->ops.workspace(n->rows);
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench delta", count.peak + workspace + 2 * ARENA_ALIGN));
-    lay(c, &c->memory);
+    layout(c, &c->memory);
     ops_cuda_workspace(&c->s, arena_take(&c->memory, workspace, "workspace"), workspace);
     const int64_t keys = n->rows * n->heads_k * n->dk, values = n->rows * n->heads * n->dv,
                   each = n->rows * n->heads;

@@ -172,7 +172,7 @@ static status fill(struct gpu *c, const struct numbers *to)
     size_t done = (size_t)pattern_count * dtype_bytes(to->dt);
     const float scale_inv = (float)(1 / scale_of(to->dt));
     void *pattern = malloc(done);
-    if (pattern == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of random numbers", done);
+    if (pattern == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu bytes of random numbers", done);
     random_numbers(pattern, to->dt);
     if (done > c->in_bytes) done = c->in_bytes;
     status st = dev_upload(&c->s, to->data, pattern, done);

@@ -40,7 +40,7 @@ struct gpu {
 
 /* ------------------------------------------------------------------ memory */
 
-static void lay(struct layer *l, const struct ops *o, struct arena *a)
+static void layout(struct layer *l, const struct ops *o, struct arena *a)
 {
     const struct moe_bench *b = &l->shape;
     const int64_t slots = b->tokens * b->top_k, tokens = b->tokens * b->hidden, r = l->sorted;
@@ -77,7 +77,7 @@ static status pattern_upload(struct gpu *c)
 {
     enum { GRAIN = 1 << 16 };
     bf16 *numbers = malloc(sizeof *numbers * (size_t)pattern_count);
-    if (numbers == NULL) return FAIL(STATUS_FIT, "no memory for random numbers");
+    if (numbers == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for random numbers");
     PARALLEL_CHUNKS(i, chunk_count(pattern_count, GRAIN))
     {
         const struct span at = chunk_span(i, pattern_count, GRAIN);
@@ -102,12 +102,12 @@ static void share(struct gpu *c)
     f->source = l->source, f->offsets = l->offsets, f->counts = l->counts;
 }
 
-static void lay_all(struct gpu *c, struct arena *a)
+static void layout_all(struct gpu *c, struct arena *a)
 {
     const struct moe_bench *b = &c->l.shape;
-    lay(&c->l, &c->ops, a);
-    if (b->ranks > 0) dispatch_bench_lay(&c->dispatch, &c->ops, a);
-    if (b->fp8) fp8_bench_lay(&c->fp8, a);
+    layout(&c->l, &c->ops, a);
+    if (b->ranks > 0) dispatch_bench_layout(&c->dispatch, &c->ops, a);
+    if (b->fp8) fp8_bench_layout(&c->fp8, a);
 }
 
 static status memory_open(struct gpu *c)
@@ -116,12 +116,12 @@ static status memory_open(struct gpu *c)
     struct arena count = {.name = "bench moe"};
     c->dispatch = (struct dispatch_bench){.shape = *b, .sorted = c->l.sorted};
     c->fp8 = (struct fp8_bench){.shape = *b, .sorted = c->l.sorted};
-    lay_all(c, &count);
+    layout_all(c, &count);
     const size_t pattern = sizeof *c->pattern * (size_t)pattern_count,
                  workspace = c->ops.workspace(b->tokens * b->top_k);
     TRY(dev_arena_reserve(&c->dev, &c->memory, "bench moe",
                           count.peak + pattern + workspace + 3 * ARENA_ALIGN));
-    lay_all(c, &c->memory);
+    layout_all(c, &c->memory);
     share(c);
     c->pattern = arena_take(&c->memory, pattern, "random numbers");
     ops_cuda_workspace(&c->s, arena_take(&c->memory, workspace, "workspace"), workspace);

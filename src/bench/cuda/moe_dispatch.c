@@ -15,7 +15,7 @@ static int64_t room(const struct dispatch_bench *d)
     return d->shape.ranks * d->shape.tokens * k;
 }
 
-void dispatch_bench_lay(struct dispatch_bench *d, const struct ops *o, struct arena *a)
+void dispatch_bench_layout(struct dispatch_bench *d, const struct ops *o, struct arena *a)
 {
     const struct moe_bench *b = &d->shape;
     d->align = o->expert_align;

@@ -1,5 +1,5 @@
-/* What expert parallelism adds to a layer of experts, on one GPU that stands for rank 0 of several: all of them have its
- * choices. Rows come from its own memory, where other ranks' would come over the link. */
+/* What expert parallelism adds to a layer of experts, on one GPU that stands for rank 0 of several: all of them have
+ * its choices. Rows come from its own memory, where other ranks' would come over the link. */
 #ifndef INGOT_BENCH_CUDA_MOE_DISPATCH_H
 #define INGOT_BENCH_CUDA_MOE_DISPATCH_H
 #include "base/arena.h"
@@ -16,7 +16,7 @@ struct dispatch_bench {
     int32_t *every, *tokens, *source, *place, *offsets, *own;
     int64_t *pairs;
 };
-void dispatch_bench_lay(struct dispatch_bench *d, const struct ops *o, struct arena *a);
+void dispatch_bench_layout(struct dispatch_bench *d, const struct ops *o, struct arena *a);
 /* After slots and counts were made. */
 status dispatch_bench_fill(const struct dispatch_bench *d, struct stream *s) WARN_UNUSED;
 /* Part `i` of DISPATCH_PARTS; the last is a copy of the bytes that are moved. */

@@ -12,7 +12,7 @@ static void take(struct fp8_bench_codes *c, struct arena *a, int64_t rows, int64
     c->trans = trans ? arena_take(a, (size_t)(trans * width), "transposed codes") : NULL;
 }
 
-void fp8_bench_lay(struct fp8_bench *f, struct arena *a)
+void fp8_bench_layout(struct fp8_bench *f, struct arena *a)
 {
     const struct moe_bench *b = &f->shape;
     const int64_t two = 2 * b->size;

@@ -17,7 +17,7 @@ struct fp8_bench {
     struct fp8_bench_codes cx, cdy, cm, cdup, cup_w, cdown_w;
     float *scales;                                  /* one, its inverse and an amax */
 };
-void fp8_bench_lay(struct fp8_bench *f, struct arena *a);
+void fp8_bench_layout(struct fp8_bench *f, struct arena *a);
 /* Scales, and codes of the weights. */
 status fp8_bench_open(const struct fp8_bench *f, const struct ops *o, struct stream *s) WARN_UNUSED;
 enum { FP8_BENCH_PARTS = 14 };

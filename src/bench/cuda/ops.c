@@ -25,7 +25,7 @@ static const double sample_ms = 1;
 
 /* Typical layers of training: rows of a micro-batch, widths, heads. `logits` rows are cut to fit memory. */
 struct shape {
-    int64_t rows, d, f, heads, heads_kv, hd, vocab, logits;
+    int64_t rows, d, f, heads, heads_kv, head_dim, vocab, logits;
 };
 static const struct shape shapes[] = {
     {65536, 768, 3072, 12, 12, 64, 50304, 8192},
@@ -123,11 +123,11 @@ static status run_layernorm_bwd(struct call *k)
 /* A row of the projection: q, k and v heads; only q and k are rotated. */
 static int64_t rotated(const struct shape *s)
 {
-    return (s->heads + s->heads_kv) * s->hd;
+    return (s->heads + s->heads_kv) * s->head_dim;
 }
 static int64_t projected(const struct shape *s)
 {
-    return rotated(s) + s->heads_kv * s->hd;
+    return rotated(s) + s->heads_kv * s->head_dim;
 }
 static status rope_fwd(struct call *k, bool norm)
 {
@@ -138,11 +138,11 @@ static status rope_fwd(struct call *k, bool norm)
     if (!norm) k->bytes += (double)moved * (double)dtype_bytes(k->dt);
     CALL(rope_fwd, .in = qkv, .out = to, .in_stride = projected(s),
          .out_stride = norm ? rotated(s) : projected(s), .positions = k->gpu->tables.positions,
-         .cos = k->gpu->tables.cos, .sin = k->gpu->tables.sin, .qw = norm ? in(k, k->dt, s->hd) : NULL,
-         .kw = norm ? in(k, k->dt, s->hd) : NULL,
+         .cos = k->gpu->tables.cos, .sin = k->gpu->tables.sin, .qw = norm ? in(k, k->dt, s->head_dim) : NULL,
+         .kw = norm ? in(k, k->dt, s->head_dim) : NULL,
          .rstd = norm ? out(k, DTYPE_F32, s->rows * (s->heads + s->heads_kv)) : NULL, .rows = s->rows,
-         .heads = s->heads, .heads_kv = s->heads_kv, .hd = s->hd, .half = s->hd / 2, .pos_count = POSITIONS,
-         .eps = 1e-6, .dt = k->dt);
+         .heads = s->heads, .heads_kv = s->heads_kv, .head_dim = s->head_dim, .half = s->head_dim / 2,
+         .pos_count = POSITIONS, .eps = 1e-6, .dt = k->dt);
 }
 static status rope_bwd(struct call *k, bool norm)
 {
@@ -152,11 +152,12 @@ static status rope_bwd(struct call *k, bool norm)
     CALL(rope_bwd, .dout = dqkv, .din = dqkv, .dout_stride = projected(s), .din_stride = projected(s),
          .in = norm ? take(k, k->dt, all, (double)moved) : NULL, .in_stride = projected(s),
          .positions = k->gpu->tables.positions, .cos = k->gpu->tables.cos, .sin = k->gpu->tables.sin,
-         .qw = norm ? in(k, k->dt, s->hd) : NULL, .kw = norm ? in(k, k->dt, s->hd) : NULL,
+         .qw = norm ? in(k, k->dt, s->head_dim) : NULL, .kw = norm ? in(k, k->dt, s->head_dim) : NULL,
          .rstd = norm ? in(k, DTYPE_F32, s->rows * (s->heads + s->heads_kv)) : NULL,
-         .dqw = norm ? both(k, DTYPE_F32, s->hd) : NULL, .dkw = norm ? both(k, DTYPE_F32, s->hd) : NULL,
-         .rows = s->rows, .heads = s->heads, .heads_kv = s->heads_kv, .hd = s->hd, .half = s->hd / 2,
-         .pos_count = POSITIONS, .dt = k->dt);
+         .dqw = norm ? both(k, DTYPE_F32, s->head_dim) : NULL,
+         .dkw = norm ? both(k, DTYPE_F32, s->head_dim) : NULL, .rows = s->rows, .heads = s->heads,
+         .heads_kv = s->heads_kv, .head_dim = s->head_dim, .half = s->head_dim / 2, .pos_count = POSITIONS,
+         .dt = k->dt);
 }
 static status run_rope_fwd(struct call *k)
 {
@@ -440,7 +441,8 @@ static status tokens_of(struct gpu *c, int i)
     int32_t *tokens = malloc((size_t)s->rows * sizeof *tokens);
     char *seen = calloc((size_t)s->vocab, 1);
     status st = STATUS_OK;
-    if (!tokens || !seen) TRY_OUT(FAIL(STATUS_FIT, "no memory for %lld tokens", (long long)s->rows));
+    if (!tokens || !seen)
+        TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)s->rows));
     for (int64_t t = 0; t < s->rows; t++) {
         tokens[t] = (int32_t)(rng_uniform(2, RNG_TEST, (uint64_t)t, 0) * (double)s->vocab);
         c->tables.embedded[i] += !seen[tokens[t]];
@@ -517,7 +519,7 @@ static status fixed_open(struct gpu *c)
     struct upload *u = malloc(sizeof *u);
     uint32_t *words = malloc(sizeof *words * (size_t)pattern_count);
     status st = STATUS_OK;
-    if (!u || !words) TRY_OUT(FAIL(STATUS_FIT, "no memory for tables"));
+    if (!u || !words) TRY_OUT(FAIL(STATUS_OUT_OF_MEMORY, "no memory for tables"));
     TRY_OUT(sparse_grad_fill(c, u));
     random_words(words);
     TRY_OUT(dev_upload(&c->s, c->pattern, words, sizeof *words * (size_t)pattern_count));

@@ -259,7 +259,7 @@ status cuda_bench_p2p(const struct p2p_bench *b)
 {
     struct dev first;
     struct p2p *p = calloc(1, sizeof *p);
-    if (p == NULL) return FAIL(STATUS_FIT, "no memory for the benchmark of links");
+    if (p == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the benchmark of links");
     status st = dev_open(&first, DEV_CUDA);
     if (st != STATUS_OK) goto out;
     p->b = b, p->bytes = (size_t)b->mib << 20, p->count = b->mib << 18;

@@ -24,7 +24,8 @@ static status note(struct comm *world, const struct comm *c, const struct comm_c
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 256;
         struct device_call_entry *list = realloc(l->list, (size_t)room * sizeof *list);
-        if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d queued calls", room);
+        if (list == NULL)
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of %d queued calls", room);
         l->list = list;
         l->room = room;
     }
@@ -67,7 +68,7 @@ void device_calls_free(struct device_calls *l)
 static status agree(struct comm *c, const struct comm_call *call)
 {
     struct comm_header mine, *all = calloc((size_t)c->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the calls of %d ranks", c->ranks);
     comm_header_fill(&mine, c, call);
     status st = transport_all_gather(c, call->name, &mine, all, sizeof mine);
     for (int r = 0; r < c->ranks && st == STATUS_OK; r++)

@@ -36,9 +36,9 @@ struct device_comm_ops {
     status (*sum)(const struct device_sum *sum, struct stream *s);
     double *(*scalars)(struct comm *c);     /* [ranks][COMM_SCALARS] on the GPU */
     bool (*mail_by_nccl)(const struct comm *c);     /* some neighbours do not reach each other: the same on all ranks of c */
-    status (*mail_open)(struct comm *c);
+    status (*mailbox_open)(struct comm *c);
     status (*message)(struct comm *c, const struct comm_call *call);
-    status (*mail_settle)(struct comm *c, struct stream *s); /* NULL: the capture of the messages was discarded */
+    status (*mailbox_settle)(struct comm *c, struct stream *s); /* NULL: the capture of the messages was discarded */
 };
 const struct device_comm_ops *cuda_device_comm_ops(void);   /* in builds with CUDA */
 

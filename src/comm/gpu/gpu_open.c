@@ -11,7 +11,7 @@ static status check_gpus(struct comm *world, const struct dev *d)
     struct where {
         char machine[HEARTBEAT_HOST], address[DEV_ADDRESS];
     } mine, *all = calloc((size_t)world->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the GPUs of %d ranks", world->ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the GPUs of %d ranks", world->ranks);
     heartbeat_host(mine.machine);
     status st = dev_address(d, mine.address);
     if (st == STATUS_OK) st = comm_all_gather(world, "GPUs", &mine, all, sizeof mine, NULL);

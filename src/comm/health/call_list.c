@@ -11,7 +11,7 @@
 struct call_list_entry {
     const char *name; /* a string literal of the caller */
     uint64_t bytes;
-    int op, way, plane;
+    int op, way, comm_id;
     bool queued; /* on a GPU */
 };
 
@@ -19,7 +19,7 @@ static const char *entry_text(const struct comm *world, const struct call_list_e
 {
     const char *group = "all ranks";
     for (int i = 0; i < world->group_count; i++)
-        if (world->groups[i]->comm_id == e->plane) group = world->groups[i]->name;
+        if (world->groups[i]->comm_id == e->comm_id) group = world->groups[i]->name;
     snprintf(text, COMM_TEXT, "%s '%.31s' of %llu bytes in '%.31s'", comm_op_text((enum comm_op)e->op),
              e->name, (unsigned long long)e->bytes, group);
     return text;
@@ -27,7 +27,7 @@ static const char *entry_text(const struct comm *world, const struct call_list_e
 
 static bool same_entry(const struct call_list_entry *a, const struct call_list_entry *b)
 {
-    return a->bytes == b->bytes && a->op == b->op && a->way == b->way && a->plane == b->plane &&
+    return a->bytes == b->bytes && a->op == b->op && a->way == b->way && a->comm_id == b->comm_id &&
            strcmp(a->name, b->name) == 0;
 }
 
@@ -36,7 +36,8 @@ static status learn(struct call_list *l, const struct call_list_entry *e)
     if (l->count == l->room) {
         const int room = l->room ? 2 * l->room : 256;
         struct call_list_entry *list = realloc(l->list, (size_t)room * sizeof *list);
-        if (list == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d calls of a step", room);
+        if (list == NULL)
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of %d calls of a step", room);
         l->list = list;
         l->room = room;
     }
@@ -75,13 +76,13 @@ void call_list_free(struct call_list *l)
 }
 
 /* FNV-1a over the collectives of one communicator. Messages are left out: they differ between ranks. */
-uint64_t call_list_hash(const struct call_list *l, int plane)
+uint64_t call_list_hash(const struct call_list *l, int comm_id)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = 0; i < l->count; i++) {
         const struct call_list_entry *e = &l->list[i];
         char text[COMM_NAME + 64];
-        if (e->plane != plane || e->op == COMM_SEND || e->op == COMM_RECV) continue;
+        if (e->comm_id != comm_id || e->op == COMM_SEND || e->op == COMM_RECV) continue;
         const int n =
             snprintf(text, sizeof text, "%d %llu %.31s;", e->op, (unsigned long long)e->bytes, e->name);
         for (int k = 0; k < n; k++) hash = (hash ^ (unsigned char)text[k]) * 0x100000001b3u;

@@ -14,6 +14,6 @@ status call_list_check(struct call_list *l, const struct comm *c, const struct c
 /* Call it at the end of a step. STATUS_COMM if calls of the first step are missing. The list is off afterwards. */
 status call_list_end(struct call_list *l, const struct comm *world) WARN_UNUSED;
 /* Hash over the collectives of one communicator (its plane). Messages are omitted: they differ between ranks. */
-uint64_t call_list_hash(const struct call_list *l, int plane);
+uint64_t call_list_hash(const struct call_list *l, int comm_id);
 void call_list_free(struct call_list *l);
 #endif

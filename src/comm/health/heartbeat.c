@@ -65,8 +65,8 @@ status heartbeat_create(int ranks, size_t bytes, int *fd)
     if (ftruncate(*fd, (off_t)bytes) == 0)
         b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (b == MAP_FAILED || getrandom(b->nonce, sizeof b->nonce, 0) != (ssize_t)sizeof b->nonce) {
-        status st =
-            FAIL(STATUS_FIT, "no %zu bytes of shared memory for %d ranks: %s", bytes, ranks, strerror(errno));
+        status st = FAIL(STATUS_OUT_OF_MEMORY, "no %zu bytes of shared memory for %d ranks: %s", bytes, ranks,
+                         strerror(errno));
         if (b != MAP_FAILED) munmap(b, sizeof *b);
         close(*fd);
         *fd = -1;
@@ -304,7 +304,7 @@ status rank_monitor_open(struct rank_monitor **out, struct heartbeat *b, int ran
     pthread_condattr_t attributes;
     struct rank_monitor *w = calloc(1, sizeof *w);
     *out = NULL;
-    if (w == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (w == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     w->heartbeat = b;
     w->rank = rank;
     w->crowded = -1;
@@ -316,8 +316,8 @@ status rank_monitor_open(struct rank_monitor **out, struct heartbeat *b, int ran
     pthread_condattr_destroy(&attributes);
     w->seen = calloc((size_t)b->ranks, sizeof *w->seen);
     w->guarded = calloc((size_t)b->ranks, sizeof *w->guarded);
-    status st =
-        w->seen && w->guarded ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the description of a rank");
+    status st = w->seen && w->guarded ? STATUS_OK
+                                      : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     if (st == STATUS_OK && pthread_create(&w->heart, NULL, heart, w) != 0)
         st = FAIL(STATUS_COMM, "rank %d: no thread for its heartbeat", rank);
     if (st != STATUS_OK) {

@@ -71,7 +71,7 @@ status heartbeat_udp_open(struct heartbeat_udp **out, struct heartbeat_udp_place
         return FAIL(STATUS_COMM, "no random numbers: %s", strerror(errno));
     if (addresses_of_this_machine(place->addresses) == 0) return STATUS_OK;
     struct heartbeat_udp *r = calloc(1, sizeof *r);
-    if (r == NULL) return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
+    if (r == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the signs of life of other machines");
     r->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (r->fd < 0 || bind(r->fd, (struct sockaddr *)&any, sizeof any) != 0 ||
         getsockname(r->fd, (struct sockaddr *)&any, &bytes) != 0) {
@@ -181,7 +181,7 @@ status heartbeat_udp_start(struct heartbeat_udp *r, struct heartbeat *b, const u
     r->here = malloc((size_t)count * sizeof *r->here);
     r->heard = calloc((size_t)peer_count, sizeof *r->heard);
     if (r->here == NULL || r->heard == NULL)
-        return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the signs of life of other machines");
     memcpy(r->here, here, (size_t)count * sizeof *here);
     if (pthread_create(&r->thread, NULL, heartbeat_udp_run, r) != 0)
         return FAIL(STATUS_COMM, "no thread for the signs of life of other machines");

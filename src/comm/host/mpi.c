@@ -276,7 +276,7 @@ static status start_relay(struct mpi *m, const struct introduction *all)
 {
     int here[COMM_RANKS_MAX], count = 0, peer_count = 0;
     struct heartbeat_udp_peer *peers = calloc((size_t)m->ranks, sizeof *peers);
-    if (peers == NULL) return FAIL(STATUS_FIT, "no memory for the signs of life of other machines");
+    if (peers == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the signs of life of other machines");
     for (int r = 0; r < m->ranks; r++) {
         const int first = first_of(all, r);
         if (first == m->rank) here[count++] = r;
@@ -299,7 +299,7 @@ static status meet(struct comm *world)
     struct mpi *m = world->mpi;
     static const struct comm_call call = {.op = COMM_ALL_GATHER, .name = "start"};
     struct introduction mine = {.place = {.fd = -1}}, *all = calloc((size_t)m->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     heartbeat_host(mine.machine);
     status st = pass(world, &call, &mine, all, sizeof mine);
     const int first = st == STATUS_OK ? first_of(all, m->rank) : m->rank;
@@ -320,7 +320,7 @@ static status meet(struct comm *world)
     free(all);
     TRY(st);
     world->flight = heartbeat_flight(m->board);
-    world->room.host += mpi_bytes(m->ranks, world->local_ranks, 1);
+    world->memory.host += mpi_bytes(m->ranks, world->local_ranks, 1);
     return rank_monitor_open(&world->monitor, m->board, m->rank);
 }
 
@@ -350,7 +350,7 @@ static void mpi_close(struct comm *world, status st)
 static status mpi_open(struct comm *world, const struct comm_env *e)
 {
     struct mpi *m = calloc(1, sizeof *m);
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (m == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     m->fd = -1;
     status st = load(m);
     if (st == STATUS_OK) st = check_world(m, e);
@@ -378,37 +378,37 @@ static status mpi_split(struct comm *parent, struct comm *c, int key)
 
 /* ---- messages: copies in a ring of requests per way; a header goes in front of the data. */
 
-static size_t mpi_mail_bytes(const struct mail *m, int ranks)
+static size_t mpi_mailbox_bytes(const struct mailbox *m, int ranks)
 {
     (void)ranks;
     return (2 * (size_t)m->depth + 1) * m->room;
 }
 
-static void mpi_mail_close(struct comm *c)
+static void mpi_mailbox_close(struct comm *c)
 {
-    free(c->mail.memory);
-    free(c->mail.requests);
+    free(c->mailbox.memory);
+    free(c->mailbox.requests);
 }
 
-static status mpi_mail_open(struct comm *c)
+static status mpi_mailbox_open(struct comm *c)
 {
-    struct mail *m = &c->mail;
+    struct mailbox *m = &c->mailbox;
     if (m->room > INT_MAX)
         return FAIL(STATUS_CONFIG, "messages of %zu bytes are too long for Open MPI", m->bytes_max);
-    m->memory_bytes = mpi_mail_bytes(m, c->ranks);
+    m->memory_bytes = mpi_mailbox_bytes(m, c->ranks);
     m->memory = malloc(m->memory_bytes);
     m->requests = calloc(2 * (size_t)m->depth, sizeof *m->requests);
     if (m->memory == NULL || m->requests == NULL) {
-        mpi_mail_close(c);
-        return FAIL(STATUS_FIT, "no %zu bytes of memory for messages", m->memory_bytes);
+        mpi_mailbox_close(c);
+        return FAIL(STATUS_OUT_OF_MEMORY, "no %zu bytes of memory for messages", m->memory_bytes);
     }
-    c->world->room.host += m->memory_bytes;
+    c->world->memory.host += m->memory_bytes;
     return STATUS_OK;
 }
 
 static status send(struct comm *c, const struct comm_call *call)
 {
-    struct mail *m = &c->mail;
+    struct mailbox *m = &c->mailbox;
     const size_t slot = call->way * m->depth + (size_t)((call->sequence - 1) % m->depth);
     char *at = m->memory + slot * m->room;
     if (m->requests[slot]) TRY(wait_for(c, &m->requests[slot], call));
@@ -423,10 +423,10 @@ static status send(struct comm *c, const struct comm_call *call)
 static status mpi_message(struct comm *c, const struct comm_call *call)
 {
     if (call->op == COMM_SEND) return send(c, call);
-    char *at = c->mail.memory + 2 * (size_t)c->mail.depth * c->mail.room;
+    char *at = c->mailbox.memory + 2 * (size_t)c->mailbox.depth * c->mailbox.room;
     handle request;
-    if (c->mpi->irecv(at, (int)c->mail.room, c->mpi->byte, comm_neighbour(c, call), (int)call->way, c->handle,
-                      &request) != 0)
+    if (c->mpi->irecv(at, (int)c->mailbox.room, c->mpi->byte, comm_neighbour(c, call), (int)call->way,
+                      c->handle, &request) != 0)
         return broken(c, call);
     TRY(wait_for(c, &request, call));
     status st = comm_message_check(c, (const struct comm_header *)at, call);
@@ -440,7 +440,7 @@ const struct host_transport transport_mpi = {.name = "Open MPI",
                                              .collective = mpi_call,
                                              .message = mpi_message,
                                              .split = mpi_split,
-                                             .mail_open = mpi_mail_open,
-                                             .mail_close = mpi_mail_close,
+                                             .mailbox_open = mpi_mailbox_open,
+                                             .mailbox_close = mpi_mailbox_close,
                                              .bytes = mpi_bytes,
-                                             .mail_bytes = mpi_mail_bytes};
+                                             .mailbox_bytes = mpi_mailbox_bytes};

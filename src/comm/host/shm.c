@@ -280,17 +280,17 @@ struct channel {
     _Alignas(128) char messages[]; /* [depth][room]: header, data */
 };
 
-static size_t channel_bytes(const struct mail *m)
+static size_t channel_bytes(const struct mailbox *m)
 {
     return (sizeof(struct channel) + m->depth * m->room + 127) / 128 * 128;
 }
 static struct channel *channel(const struct comm *c, enum comm_way way, int receiver)
 {
     const size_t number = (size_t)way * (size_t)c->ranks + (size_t)receiver;
-    return (struct channel *)(c->mail.memory + number * channel_bytes(&c->mail));
+    return (struct channel *)(c->mailbox.memory + number * channel_bytes(&c->mailbox));
 }
 
-static size_t shm_channels_bytes(const struct mail *m, int ranks)
+static size_t shm_channels_bytes(const struct mailbox *m, int ranks)
 {
     const size_t bytes = 2 * (size_t)ranks * channel_bytes(m);
     return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -302,28 +302,28 @@ static status append(struct shm *l, size_t bytes, uint64_t *at)
     *at = transport_shm_bytes(l->ranks) + atomic_fetch_add(l->end, bytes);
     int err = posix_fallocate(l->fd, (off_t)(*at + bytes - 1), 1);
     if (err == 0) return STATUS_OK;
-    return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", bytes, strerror(err));
+    return FAIL(STATUS_OUT_OF_MEMORY, "no %zu bytes of shared memory for messages: %s", bytes, strerror(err));
 }
 
-static status shm_mail_open(struct comm *c)
+static status shm_mailbox_open(struct comm *c)
 {
-    struct mail *m = &c->mail;
+    struct mailbox *m = &c->mailbox;
     uint64_t at = 0, all[COMM_RANKS_MAX];
     m->memory_bytes = shm_channels_bytes(m, c->ranks);
     if (c->rank == 0) TRY(append(c->shm, m->memory_bytes, &at));
     TRY(transport_all_gather(c, "place of messages", &at, all, sizeof at));
     void *p = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->shm->fd, (off_t)all[0]);
     if (p == MAP_FAILED)
-        return FAIL(STATUS_FIT, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
+        return FAIL(STATUS_OUT_OF_MEMORY, "no %zu bytes of shared memory for messages: %s", m->memory_bytes,
                     strerror(errno));
     m->memory = p;
-    c->world->room.host += m->memory_bytes / (size_t)c->ranks;
+    c->world->memory.host += m->memory_bytes / (size_t)c->ranks;
     return STATUS_OK;
 }
 
-static void shm_mail_close(struct comm *c)
+static void shm_mailbox_close(struct comm *c)
 {
-    munmap(c->mail.memory, c->mail.memory_bytes);
+    munmap(c->mailbox.memory, c->mailbox.memory_bytes);
 }
 
 static status shm_message(struct comm *c, const struct comm_call *call)
@@ -331,8 +331,8 @@ static status shm_message(struct comm *c, const struct comm_call *call)
     const bool send = call->op == COMM_SEND;
     const int peer = comm_neighbour(c, call);
     struct channel *ch = channel(c, call->way, send ? peer : c->rank);
-    const unsigned number = (unsigned)call->sequence, depth = c->mail.depth;
-    char *at = ch->messages + (size_t)((call->sequence - 1) % depth) * c->mail.room;
+    const unsigned number = (unsigned)call->sequence, depth = c->mailbox.depth;
+    char *at = ch->messages + (size_t)((call->sequence - 1) % depth) * c->mailbox.room;
     if (send) {
         TRY(wait_until(c, peer, &ch->taken, number - depth, call));
         comm_header_fill((struct comm_header *)at, c, call);
@@ -374,7 +374,7 @@ static status map(struct comm *world, const struct comm_env *e)
         return FAIL(STATUS_CONFIG, "INGOT_COMM=fd:%d belongs to something else than %d ranks", e->fd,
                     e->ranks);
     world->flight = heartbeat_flight(l->board);
-    world->room.host +=
+    world->memory.host +=
         (heartbeat_bytes(e->ranks) + places_bytes(e->ranks)) / (size_t)e->ranks + BUFFER_BYTES;
     return STATUS_OK;
 }
@@ -397,7 +397,7 @@ static void shm_world_close(struct comm *world, status st)
 static status shm_world_open(struct comm *world, const struct comm_env *e)
 {
     struct shm *l = calloc(1, sizeof *l);
-    if (l == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank");
+    if (l == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank");
     *l = (struct shm){.ranks = e->ranks, .fd = e->fd, .watched = e->by == COMM_BY_LAUNCH};
     world->shm = l;
     status st = map(world, e);
@@ -408,7 +408,7 @@ static status shm_world_open(struct comm *world, const struct comm_env *e)
 }
 
 /* Bytes of one rank's part. */
-static size_t shm_mail_bytes(const struct mail *m, int ranks)
+static size_t shm_mailbox_bytes(const struct mailbox *m, int ranks)
 {
     return shm_channels_bytes(m, ranks) / (size_t)ranks;
 }
@@ -428,7 +428,7 @@ const struct host_transport transport_shm = {.name = "shared memory",
                                              .collective = shm_call,
                                              .message = shm_message,
                                              .split = shm_split,
-                                             .mail_open = shm_mail_open,
-                                             .mail_close = shm_mail_close,
+                                             .mailbox_open = shm_mailbox_open,
+                                             .mailbox_close = shm_mailbox_close,
                                              .bytes = shm_bytes,
-                                             .mail_bytes = shm_mail_bytes};
+                                             .mailbox_bytes = shm_mailbox_bytes};

@@ -53,7 +53,7 @@ static status read_launcher(const struct launcher *l, struct comm_env *e, bool *
 }
 
 /* The shared memory of the ranks of `ingot launch`. */
-static status read_meeting(struct comm_env *e)
+static status read_launch_fd(struct comm_env *e)
 {
     const char *how = getenv("INGOT_COMM");
     int64_t fd;
@@ -74,5 +74,5 @@ status comm_env_read(struct comm_env *e)
     for (size_t i = 0; i < COUNT && !found; i++) TRY(read_launcher(&launchers[i], e, &found));
     if (!found) *e = (struct comm_env){.rank = 0, .ranks = 1, .fd = -1};
     if (e->ranks == 1) return STATUS_OK;
-    return e->by == COMM_BY_LAUNCH ? read_meeting(e) : STATUS_OK;
+    return e->by == COMM_BY_LAUNCH ? read_launch_fd(e) : STATUS_OK;
 }

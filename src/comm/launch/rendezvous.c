@@ -397,7 +397,7 @@ static status wait_for_all(struct host *h)
 {
     struct pollfd *polls = calloc((size_t)h->m->env->ranks + PENDING_MAX + 1, sizeof *polls);
     const double begin = clock_s();
-    status st = polls ? STATUS_OK : FAIL(STATUS_FIT, "no memory for the meeting of ranks");
+    status st = polls ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the meeting of ranks");
     while (st == STATUS_OK && h->joined < h->m->env->ranks - 1) {
         int count = 0;
         polls[count++] = (struct pollfd){.fd = h->listen, .events = POLLIN};
@@ -441,7 +441,8 @@ static status receive_all(const struct meeting *m, int *fd)
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < PENDING_MAX)
         h.pending_max = files.rlim_cur > 4 ? (int)files.rlim_cur / 2 : 2;
     h.guests = calloc((size_t)m->env->ranks + PENDING_MAX, sizeof *h.guests);
-    status st = h.guests ? bind_to(m, &h.listen) : FAIL(STATUS_FIT, "no memory for the meeting of ranks");
+    status st =
+        h.guests ? bind_to(m, &h.listen) : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the meeting of ranks");
     if (st == STATUS_OK) st = wait_for_all(&h);
     if (st == STATUS_OK) st = same_machine(&h);
     if (st == STATUS_OK) st = comm_job_create(m->env->ranks, fd);

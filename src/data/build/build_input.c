@@ -128,7 +128,7 @@ status build_inputs_hash(struct build_inputs *in, int hashed)
 {
     in->hashed = hashed;
     int err = pthread_create(&in->thread, NULL, hash_files, in);
-    if (err != 0) return FAIL(STATUS_FIT, "cannot start a thread: %s", strerror(err));
+    if (err != 0) return FAIL(STATUS_OUT_OF_MEMORY, "cannot start a thread: %s", strerror(err));
     in->running = true;
     return STATUS_OK;
 }

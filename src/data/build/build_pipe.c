@@ -335,7 +335,7 @@ static status start_worker(struct build *b, struct build_worker *w)
     if (b->tokenizer) TRY(encoder_open(&w->encoder, b->tokenizer));
     if (b->near) TRY(dedup_sketcher_open(&w->sketcher));
     int err = pthread_create(&w->thread, NULL, encoder_main, w);
-    if (err != 0) return FAIL(STATUS_FIT, "cannot start a thread: %s", strerror(err));
+    if (err != 0) return FAIL(STATUS_OUT_OF_MEMORY, "cannot start a thread: %s", strerror(err));
     w->runs = true;
     return STATUS_OK;
 }
@@ -354,7 +354,7 @@ status build_pipe_start(struct build *b)
     pthread_cond_init(&p->done, NULL);
     for (int i = 0; i < p->worker_count; i++) TRY(start_worker(b, &p->workers[i]));
     int err = pthread_create(&p->reader, NULL, reader_main, b);
-    if (err != 0) return FAIL(STATUS_FIT, "cannot start a thread: %s", strerror(err));
+    if (err != 0) return FAIL(STATUS_OUT_OF_MEMORY, "cannot start a thread: %s", strerror(err));
     p->reader_runs = true;
     return STATUS_OK;
 }

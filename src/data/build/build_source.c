@@ -72,7 +72,8 @@ static void warn_of_cut(const struct build_source *s, const char *input)
 static status whole_files(const struct shard_set *set, struct document_index *out)
 {
     *out = (struct document_index){.starts = malloc(((size_t)set->count + 1) * sizeof *out->starts)};
-    if (!out->starts) return FAIL(STATUS_FIT, "no memory for the documents of %d shards", set->count);
+    if (!out->starts)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the documents of %d shards", set->count);
     for (int i = 0; i < set->count; i++)
         if (set->shards[i].count > 0) out->starts[out->count++] = set->starts[i];
     out->starts[out->count] = set->tokens;
@@ -149,7 +150,8 @@ static status next_documents(struct build_source *s, struct reader_batch *batch,
         free(s->ids);
         s->ids = malloc((size_t)count * sizeof *s->ids);
         s->id_room = s->ids ? count : 0;
-        if (!s->ids) return FAIL(STATUS_FIT, "no memory for a document of %lld tokens", (long long)count);
+        if (!s->ids)
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a document of %lld tokens", (long long)count);
     }
     if (records > s->record_room) {
         s->records = realloc(s->records, (size_t)records * sizeof *s->records);

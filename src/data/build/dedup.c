@@ -54,7 +54,8 @@ static status segment_grow(struct segment *s)
     struct segment larger = {.room = s->room ? s->room + s->room / 4 : SEGMENT_ROOM, .used = s->used};
     larger.slots = calloc(larger.room, sizeof *larger.slots);
     if (!larger.slots)
-        return FAIL(STATUS_FIT, "no memory for the hashes of documents; --dedup off builds without them");
+        return FAIL(STATUS_OUT_OF_MEMORY,
+                    "no memory for the hashes of documents; --dedup off builds without them");
     for (size_t i = 0; i < s->room; i++)
         if ((s->slots[i].low | s->slots[i].high) != 0) *slot_of(&larger, s->slots[i]) = s->slots[i];
     free(s->slots);

@@ -26,7 +26,7 @@ static status grow(struct dedup_index *x)
     struct dedup_index larger = {.room = x->room ? x->room + x->room / 2 : ROOM_FIRST, .used = x->used};
     larger.slots = calloc(larger.room, sizeof *larger.slots);
     if (!larger.slots)
-        return FAIL(STATUS_FIT, "no memory for the bands of %zu sketches; --dedup exact needs less",
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the bands of %zu sketches; --dedup exact needs less",
                     x->used / DEDUP_BANDS);
     for (size_t i = 0; i < x->room; i++)
         if (x->slots[i].key) *slot_of(&larger, x->slots[i].key) = x->slots[i];

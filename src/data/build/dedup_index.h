@@ -13,7 +13,7 @@ struct dedup_index {
 };
 /* The documents in band `band` of this sketch; NULL: none. Valid until the next put. */
 const struct dedup_index_slot *dedup_index_find(const struct dedup_index *x, const uint32_t *sketch, int band);
-/* Enters document `row`, larger than all before it, under each band. STATUS_FIT: no memory. */
+/* Enters document `row`, larger than all before it, under each band. STATUS_OUT_OF_MEMORY: no memory. */
 status dedup_index_put(struct dedup_index *x, const uint32_t *sketch, uint32_t row) WARN_UNUSED;
 void dedup_index_free(struct dedup_index *x);
 #endif

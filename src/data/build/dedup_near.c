@@ -128,7 +128,8 @@ static bool is_wordless(const uint32_t *sketch)
 static status enter(struct dedup_near *d, int64_t at, const uint32_t *sketch)
 {
     if (d->use != DEDUP_NEAR_FIND || is_wordless(sketch)) return STATUS_OK;
-    if (at > UINT32_MAX) return FAIL(STATUS_FIT, "--dedup near can tell at most 2^32 documents apart");
+    if (at > UINT32_MAX)
+        return FAIL(STATUS_OUT_OF_MEMORY, "--dedup near can tell at most 2^32 documents apart");
     return dedup_index_put(&d->index, sketch, (uint32_t)at);
 }
 
@@ -306,7 +307,7 @@ status dedup_near_report(struct dedup_near *d, struct dedup_near_report *report)
     struct row *rows = MAP_FAILED;
     status st = STATUS_OK;
     if (!entries || !found) {
-        st = FAIL(STATUS_FIT, "no memory to sort %lld sketches", (long long)d->count);
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory to sort %lld sketches", (long long)d->count);
         goto out;
     }
     rows = mmap(NULL, bytes, PROT_READ, MAP_SHARED, d->file.fd, 0);

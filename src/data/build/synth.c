@@ -222,8 +222,9 @@ status synth_write(const struct synth_config *c, enum synth_split split, const c
     uint8_t *mask = calloc((size_t)(count / 8 + 1), 1), *answers = malloc((size_t)c->length);
     int32_t *tokens = malloc((size_t)c->length * sizeof *tokens);
     void *space = malloc(synth_space(c));
-    status st = mask && answers && tokens && space ? write_header(c, count, &f)
-                                                   : FAIL(STATUS_FIT, "no memory for the mask of %s", path);
+    status st = mask && answers && tokens && space
+                    ? write_header(c, count, &f)
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the mask of %s", path);
     if (st == STATUS_OK) st = write_samples(c, split, &f, mask, tokens, answers, space);
     if (st == STATUS_OK)
         st = io_commit(&f);
@@ -277,8 +278,9 @@ status synth_write_text(const struct synth_config *c, const char *path)
     uint8_t *answers = malloc((size_t)c->length);
     int32_t *tokens = malloc((size_t)c->length * sizeof *tokens);
     void *space = malloc(synth_space(c));
-    status st = answers && tokens && space ? write_rows(c, &f, tokens, answers, space)
-                                           : FAIL(STATUS_FIT, "no memory for the samples of %s", path);
+    status st = answers && tokens && space
+                    ? write_rows(c, &f, tokens, answers, space)
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the samples of %s", path);
     if (st == STATUS_OK)
         st = io_commit(&f);
     else

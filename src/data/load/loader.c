@@ -139,7 +139,7 @@ static status start_threads(struct loader *l, int threads)
         int rc = pthread_create(&l->threads[i], NULL, prefetch, &l->workers[i]);
         if (rc != 0) {
             filler_close(&l->workers[i].filler);
-            st = FAIL(STATUS_FIT, "cannot start a loader thread: %s", strerror(rc));
+            st = FAIL(STATUS_OUT_OF_MEMORY, "cannot start a loader thread: %s", strerror(rc));
             break;
         }
         l->running++;
@@ -157,7 +157,7 @@ status loader_open(struct loader **out, const struct samples *samples, const str
     CHECK(threads <= LOADER_THREADS_MAX, "%d loader threads", threads);
     CHECK(c->rank >= 0 && (c->rank < c->ranks || c->rank == 0), "rank %d of %d", c->rank, c->ranks);
     struct loader *l = calloc(1, sizeof *l);
-    if (!l) return FAIL(STATUS_FIT, "no memory for a loader");
+    if (!l) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a loader");
     l->config = *c;
     l->samples = samples;
     l->first_step = first_step;
@@ -169,7 +169,7 @@ status loader_open(struct loader **out, const struct samples *samples, const str
     int64_t depth = 2 + (threads + c->micro_count - 1) / c->micro_count;
     l->slots = calloc((size_t)depth, sizeof *l->slots);
     if (!l->slots) {
-        st = FAIL(STATUS_FIT, "no memory for a loader");
+        st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for a loader");
         goto out;
     }
     for (; l->depth < depth; l->depth++) {
@@ -241,7 +241,7 @@ status loader_step_at(const struct samples *samples, const struct loader_config 
     TRY(filler_open(&f, samples, c));
     struct slot *s = calloc(1, sizeof *s);
     status st = s ? slot_open(s, samples_config_of(samples)->sequence_length, c)
-                  : FAIL(STATUS_FIT, "no memory for a step");
+                  : FAIL(STATUS_OUT_OF_MEMORY, "no memory for a step");
     if (st == STATUS_OK) s->batch.micro_count = (int)loader_micros(c, step);
     for (int64_t m = 0; st == STATUS_OK && m < s->batch.micro_count; m++) {
         struct fill_count count;

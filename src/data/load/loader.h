@@ -2,9 +2,9 @@
  *
  * A step takes ranks * micro_count * B samples. Sequence q of micro-batch m of rank r in step s is sample
  *     s * ranks * micro_count * B  +  (m * ranks + r) * B  +  q
- * (with `skips`, s is the batch that the step reads) or, with `blocks`, (r * micro_count + m) * B + q after the first term.
- * With a `batch` ramp the first term is the samples of all steps before. A step is therefore the same set of samples for
- * any number of ranks.
+ * (with `skips`, s is the batch that the step reads) or, with `blocks`, (r * micro_count + m) * B + q after the first
+ * term. With a `batch` ramp the first term is the samples of all steps before. A step is therefore the same set of
+ * samples for any number of ranks.
  *
  * Threads prefetch steps, micro-batch by micro-batch; the contents of a batch do not depend on the threads.
  * loader_next waits for the step and counts the waiting time. Memory: 16 bytes per token, for 2 steps and as many
@@ -64,7 +64,7 @@ struct loader_config {
     struct loader_memory memory;
 };
 struct loader;
-/* `samples` must outlive the loader. STATUS_FIT when the batches do not fit in memory. */
+/* `samples` must outlive the loader. STATUS_OUT_OF_MEMORY when the batches do not fit in memory. */
 status loader_open(struct loader **l, const struct samples *samples, const struct loader_config *c,
                    int64_t first_step) WARN_UNUSED;
 void loader_close(struct loader *l);

@@ -12,7 +12,7 @@ status filler_open(struct filler *f, const struct samples *samples, const struct
     f->window = malloc((t + 1) * sizeof *f->window);
     if (f->pieces && f->window) return STATUS_OK;
     filler_close(f);
-    return FAIL(STATUS_FIT, "no memory for the loader");
+    return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the loader");
 }
 
 void filler_close(struct filler *f)
@@ -34,8 +34,9 @@ static status memory_open(struct slot *s, const struct loader_memory *from, int6
     s->owner = *from;
     if (from->open) return from->open(from->ctx, (size_t)bytes, &s->memory);
     s->memory = aligned_alloc(LOADER_ALIGN, (size_t)bytes);
-    return s->memory ? STATUS_OK
-                     : FAIL(STATUS_FIT, "the batches of one step need %lld bytes", (long long)bytes);
+    return s->memory
+               ? STATUS_OK
+               : FAIL(STATUS_OUT_OF_MEMORY, "the batches of one step need %lld bytes", (long long)bytes);
 }
 
 status slot_open(struct slot *s, int64_t sequence_length, const struct loader_config *c)
@@ -53,7 +54,8 @@ status slot_open(struct slot *s, int64_t sequence_length, const struct loader_co
                     "tokens in a micro-batch or 2^63 bytes",
                     (long long)c->sequences, (long long)sequence_length, (long long)c->micro_count);
     s->micro = calloc((size_t)c->micro_count, sizeof *s->micro);
-    if (!s->micro) return FAIL(STATUS_FIT, "no memory for %lld micro-batches", (long long)c->micro_count);
+    if (!s->micro)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %lld micro-batches", (long long)c->micro_count);
     TRY(memory_open(s, &c->memory, bytes));
     for (int64_t m = 0; m < c->micro_count; m++) {
         int32_t *at = (int32_t *)s->memory + m * per_micro;

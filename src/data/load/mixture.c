@@ -156,7 +156,7 @@ static status look_through(struct mixture *m, int64_t samples_total)
     int64_t blocks = samples_total / MIXTURE_BLOCK + (samples_total % MIXTURE_BLOCK != 0);
     m->stride = blocks / MIXTURE_MARKS + 1;
     m->marks = calloc((size_t)(blocks / m->stride + 1), sizeof *m->marks);
-    if (!m->marks) return FAIL(STATUS_FIT, "no memory for the marks of a mixture");
+    if (!m->marks) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the marks of a mixture");
     struct mixture_cursor c = {0};
     for (int64_t b = 0; b < blocks; b++) {
         struct mark now;
@@ -180,7 +180,7 @@ status mixture_open(struct mixture **out, const struct mixture_source *sources, 
 {
     CHECK(count > 0 && count <= MIXTURE_SOURCES, "%d sources", count);
     struct mixture *m = *out = calloc(1, sizeof *m);
-    if (!m) return FAIL(STATUS_FIT, "no memory for a mixture");
+    if (!m) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a mixture");
     memcpy(m->sources, sources, (size_t)count * sizeof *sources);
     m->count = count;
     m->curve = curve;

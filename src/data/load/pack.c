@@ -209,7 +209,7 @@ static status pack_block(struct pack *p, struct scratch *s, int64_t index, enum 
     b->pieces = rests;
     size_t bytes = (size_t)b->long_count * sizeof *b->whole + (size_t)(b->packed + rests) * 2;
     b->whole = malloc(bytes + 1);
-    if (!b->whole) return FAIL(STATUS_FIT, "no memory for the packing of %d documents", documents);
+    if (!b->whole) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the packing of %d documents", documents);
     memcpy(b->whole, s->whole, (size_t)b->long_count * sizeof *b->whole);
     b->end = (uint16_t *)(void *)(b->whole + b->long_count);
     b->order = b->end + b->packed;
@@ -234,7 +234,8 @@ struct group {
 static void pack_group(struct pack *p, struct span span, enum pack_policy policy, struct group *g)
 {
     struct scratch s;
-    g->st = scratch_open(&s, p->row_tokens) ? STATUS_OK : FAIL(STATUS_FIT, "no memory to pack documents");
+    g->st = scratch_open(&s, p->row_tokens) ? STATUS_OK
+                                            : FAIL(STATUS_OUT_OF_MEMORY, "no memory to pack documents");
     for (int64_t i = span.begin; i < span.end && g->st == STATUS_OK; i++)
         g->st = pack_block(p, &s, i, policy);
     if (g->st != STATUS_OK) snprintf(g->message, sizeof g->message, "%s", status_message());
@@ -245,7 +246,7 @@ static status pack_all(struct pack *p, enum pack_policy policy)
 {
     const int64_t count = chunk_count(p->block_count, GROUP);
     struct group *groups = calloc((size_t)count + 1, sizeof *groups);
-    status st = groups ? STATUS_OK : FAIL(STATUS_FIT, "no memory for a packing");
+    status st = groups ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for a packing");
     if (groups) PARALLEL_CHUNKS(g, count)
         {
             pack_group(p, chunk_span(g, p->block_count, GROUP), policy, &groups[g]);
@@ -283,11 +284,11 @@ status pack_open(struct pack **out, const int64_t *starts, int64_t count, int64_
                     "data.packing=documents has no limit",
                     (long long)row_tokens, PACK_ROW_MAX);
     struct pack *p = calloc(1, sizeof *p);
-    if (!p) return FAIL(STATUS_FIT, "no memory for a packing");
+    if (!p) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a packing");
     *p = (struct pack){.starts = starts, .count = count, .row_tokens = row_tokens};
     p->block_count = chunk_count(count, PACK_DOCUMENTS);
     p->blocks = calloc((size_t)p->block_count + 1, sizeof *p->blocks);
-    status st = p->blocks ? STATUS_OK : FAIL(STATUS_FIT, "no memory for a packing");
+    status st = p->blocks ? STATUS_OK : FAIL(STATUS_OUT_OF_MEMORY, "no memory for a packing");
     if (st == STATUS_OK) st = pack_all(p, policy);
     if (st == STATUS_OK) st = sum_up(p);
     if (st != STATUS_OK)

@@ -77,7 +77,7 @@ status samples_open(struct samples **out, const struct samples_source *sources, 
     CHECK(c->shuffle || count == 1, "%d sources in order", count);
     struct mixture_source mixed[MIXTURE_SOURCES];
     struct samples *s = *out = calloc(1, sizeof *s);
-    if (!s) return FAIL(STATUS_FIT, "no memory for the sample order");
+    if (!s) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the sample order");
     s->config = *c;
     s->count = count;
     status st = STATUS_OK;

@@ -79,7 +79,8 @@ static status grow(struct reader *r)
     size_t most = capacity_max(r), capacity = r->capacity * 2 < most ? r->capacity * 2 : most;
     char *larger = realloc(r->buffer, capacity);
     if (!larger)
-        return FAIL(STATUS_FIT, "%s: no memory for a document of %zu bytes", r->source.path, capacity);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory for a document of %zu bytes", r->source.path,
+                    capacity);
     r->buffer = larger;
     r->capacity = capacity;
     return STATUS_OK;
@@ -121,7 +122,8 @@ status reader_cut_open(struct reader *r)
     if (r->capacity < MAGIC_BYTES) r->capacity = MAGIC_BYTES;
     r->buffer = malloc(r->capacity);
     if (!r->buffer)
-        return FAIL(STATUS_FIT, "%s: no memory to read %zu bytes at once", r->source.path, r->capacity);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory to read %zu bytes at once", r->source.path,
+                    r->capacity);
     r->line = 1;
     TRY(fill(r));
     TRY(foreign_check(r));

@@ -144,7 +144,7 @@ static status decoder_open(struct stream *s)
                                 : stream_zstd_open(&s->decoder, s->config.window_log_max));
     if (s->config.thread == STREAM_HERE) return STATUS_OK;
     if (pthread_create(&s->thread, NULL, run_shift_tokens, s) != 0)
-        return FAIL(STATUS_FIT, "%s: no thread to decompress it", s->source->path);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%s: no thread to decompress it", s->source->path);
     s->running = true;
     return STATUS_OK;
 }
@@ -169,7 +169,8 @@ status stream_open(struct stream **out, const struct source *source, const struc
     bool room = s->input.buffer;
     for (int i = 0; i < block_count[config->thread]; i++)
         room &= (s->blocks[i].data = malloc(block_bytes[config->thread])) != NULL;
-    status st = room ? decoder_open(s) : FAIL(STATUS_FIT, "%s: no memory to decompress it", source->path);
+    status st =
+        room ? decoder_open(s) : FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory to decompress it", source->path);
     if (st != STATUS_OK) {
         stream_close(s);
         *out = NULL;

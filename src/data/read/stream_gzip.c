@@ -62,7 +62,7 @@ static status gzip_run(void *state, struct stream_input *in, uint8_t *out, size_
         in->next = in->used - g->z.avail_in;
         *made = room - g->z.avail_out;
         if (result == Z_MEM_ERROR)
-            return FAIL(STATUS_FIT, "%s: no memory to decompress it", in->source->path);
+            return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory to decompress it", in->source->path);
         if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
             return stream_input_fail(in, "the gzip data is damaged", g->z.msg);
         g->between = result == Z_STREAM_END;

@@ -36,7 +36,7 @@ static status zstd_run(void *state, struct stream_input *in, uint8_t *out, size_
         in->next = from.pos;
         *made = to.pos;
         if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
-            return FAIL(STATUS_FIT, "%s: no memory to decompress it", in->source->path);
+            return FAIL(STATUS_OUT_OF_MEMORY, "%s: no memory to decompress it", in->source->path);
         if (ZSTD_isError(left))
             return stream_input_fail(in, "the zstd data is damaged", ZSTD_getErrorName(left));
         z->inside = left != 0;

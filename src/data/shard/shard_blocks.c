@@ -39,7 +39,7 @@ status shard_block_sum_add(struct shard_block_sum *s, const void *data, size_t b
 {
     if (s->state == NULL) {
         s->state = XXH3_createState();
-        if (s->state == NULL) return FAIL(STATUS_FIT, "no memory for the checksums of a shard");
+        if (s->state == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the checksums of a shard");
         XXH3_64bits_reset(s->state);
     }
     for (const char *at = data; bytes > 0;) {

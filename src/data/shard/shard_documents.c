@@ -130,7 +130,7 @@ static status from_tokens(const struct shard_set *s, struct list *l)
     for (int64_t c = 0; c < count; c++) {
         all += pieces[c].found;
         if (pieces[c].st != STATUS_OK)
-            st = FAIL(STATUS_FIT, "no memory for the places of %zu documents", all);
+            st = FAIL(STATUS_OUT_OF_MEMORY, "no memory for the places of %zu documents", all);
     }
     if (st == STATUS_OK) st = array_grow(&l->starts, &l->cap, all + 1, sizeof *l->starts);
     if (st == STATUS_OK && s->tokens > 0) l->starts[l->count++] = 0;

@@ -125,7 +125,7 @@ status shard_tally_set(struct shard_tally *t, const struct shard_set *s, int64_t
     for (size_t c = 0; c < count && st == STATUS_OK; c++)
         if (pieces[c].st != STATUS_OK) {
             st = tally_piece(t, s, &pieces[c], vocab_size);
-            if (st == STATUS_OK && pieces[c].st != STATUS_FIT)
+            if (st == STATUS_OK && pieces[c].st != STATUS_OUT_OF_MEMORY)
                 st = FAIL(STATUS_DATA, "%s: changed while it was read", s->shards[pieces[c].shard].path);
         }
 out:

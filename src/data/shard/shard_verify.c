@@ -248,7 +248,8 @@ static void run_unit(struct job *j, struct unit *u)
     int64_t *places = malloc(BLOCK * sizeof *places);
     int32_t *ids = malloc(BLOCK * sizeof *ids);
     if (promised) hash = XXH64_createState();
-    if (!places || !ids || (promised && !hash)) u->st = FAIL(STATUS_FIT, "no memory to check %s", s->path);
+    if (!places || !ids || (promised && !hash))
+        u->st = FAIL(STATUS_OUT_OF_MEMORY, "no memory to check %s", s->path);
     if (u->st == STATUS_OK && texts) u->st = shard_tally_open(&tally, s, j->config->vocab_size);
     if (hash) XXH64_reset(hash, 0);
     if (u->st == STATUS_OK) u->st = scan(j, u, hash, texts ? &tally : NULL, ids, places);
@@ -302,7 +303,8 @@ static void gather(struct job *j)
 static status memory_sufficed(const struct job *j)
 {
     for (int64_t r = 0; r < j->row_count; r++)
-        if (j->checks[r].st == STATUS_FIT) return FAIL(STATUS_FIT, "%s", j->checks[r].message);
+        if (j->checks[r].st == STATUS_OUT_OF_MEMORY)
+            return FAIL(STATUS_OUT_OF_MEMORY, "%s", j->checks[r].message);
     return STATUS_OK;
 }
 

@@ -30,6 +30,6 @@ struct shard_verify_config {
     void *ctx;
 };
 /* Runs the checks, which must be in the order of their split: a document may begin where the previous shard ended.
- * The error of a shard is in its check; the function itself only fails with STATUS_FIT. */
+ * The error of a shard is in its check; the function itself only fails with STATUS_OUT_OF_MEMORY. */
 status shard_verify(struct shard_check *checks, int64_t count, const struct shard_verify_config *c) WARN_UNUSED;
 #endif

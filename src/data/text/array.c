@@ -13,7 +13,7 @@ status array_grow(void *data, size_t *cap, size_t need, size_t size)
     void *old, *new = NULL;
     memcpy(&old, data, sizeof old);
     if (!__builtin_mul_overflow(want, size, &bytes)) new = realloc(old, bytes);
-    if (new == NULL) return FAIL(STATUS_FIT, "no memory for %zu elements of %zu bytes", want, size);
+    if (new == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu elements of %zu bytes", want, size);
     memcpy(data, &new, sizeof new);
     *cap = want;
     return STATUS_OK;
@@ -22,7 +22,8 @@ status array_grow(void *data, size_t *cap, size_t need, size_t size)
 status array_new(void *data, size_t count, size_t size)
 {
     void *new = calloc(count != 0 ? count : 1, size);
-    if (new == NULL) return FAIL(STATUS_FIT, "no memory for %zu elements of %zu bytes", count, size);
+    if (new == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
     memcpy(data, &new, sizeof new);
     return STATUS_OK;
 }
@@ -37,7 +38,8 @@ status array_new_table(void *data, size_t count, size_t size, int fill)
         bytes = (bytes + align - 1) / align * align;
         new = aligned_alloc(align, bytes != 0 ? bytes : align);
     }
-    if (new == NULL) return FAIL(STATUS_FIT, "no memory for %zu elements of %zu bytes", count, size);
+    if (new == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
     if (align == huge) (void)madvise(new, bytes, MADV_HUGEPAGE); /* a hint: small pages work too */
     memset(new, fill, bytes);
     memcpy(data, &new, sizeof new);

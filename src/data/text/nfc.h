@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Normalizes valid UTF-8. *out is `text` itself when a fast check finds nothing to change, else *buffer, which grows
- * (array_grow) and belongs to the caller. Time is linear in the bytes. STATUS_FIT. */
+ * (array_grow) and belongs to the caller. Time is linear in the bytes. STATUS_OUT_OF_MEMORY. */
 status nfc_normalize(const char *text, size_t bytes, char **buffer, size_t *cap, const char **out,
                      size_t *out_bytes) WARN_UNUSED;
 #endif

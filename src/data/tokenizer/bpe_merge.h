@@ -23,7 +23,7 @@ struct bpe_scratch {
 };
 void bpe_scratch_fini(struct bpe_scratch *s);
 
-/* Merges a piece below 4 GiB in time n log n. `out` needs `bytes` elements. STATUS_FIT. */
+/* Merges a piece below 4 GiB in time n log n. `out` needs `bytes` elements. STATUS_OUT_OF_MEMORY. */
 status bpe_merge(const struct tokenizer *t, struct bpe_scratch *s, const uint8_t *piece, size_t bytes,
                  int32_t *out, size_t *count) WARN_UNUSED;
 /* The same with the heap for any length, always starting with bytes: the reference for the fast paths. */

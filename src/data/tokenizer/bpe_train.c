@@ -124,7 +124,7 @@ static status find_or_add(struct trainer *r, uint64_t key, uint32_t *index)
     uint32_t *slot = find_slot(r, key);
     if (*slot == NONE) {
         if (r->pair_count >= NONE - 1)
-            return FAIL(STATUS_FIT, "more than 2^32 different pairs; train on less text");
+            return FAIL(STATUS_OUT_OF_MEMORY, "more than 2^32 different pairs; train on less text");
         TRY(array_grow(&r->pairs, &r->pair_cap, r->pair_count + 1, sizeof *r->pairs));
         *slot = (uint32_t)r->pair_count;
         r->pairs[r->pair_count++] = (struct pair){.key = key, .last_word = NONE};
@@ -295,7 +295,8 @@ static status load_words(struct trainer *r, const struct bpe_pieces *pieces)
     size_t symbols = 0, at = 0;
     for (size_t i = 0; i < pieces->count; i++) symbols += pieces->items[i].bytes;
     if (pieces->count >= NONE)
-        return FAIL(STATUS_FIT, "%zu different pieces are too many; train on less text", pieces->count);
+        return FAIL(STATUS_OUT_OF_MEMORY, "%zu different pieces are too many; train on less text",
+                    pieces->count);
     TRY(array_new(&r->words, pieces->count, sizeof *r->words));
     TRY(array_new(&r->symbols, symbols, sizeof *r->symbols));
     r->word_count = pieces->count;
@@ -400,7 +401,8 @@ static status learn(struct trainer *r, size_t tokens_max, bool fewer)
         TRY(token_of(&t->vocab, &m));
         if (!p->merged) {
             p->merged = true;
-            if (t->merge_count + 2 > RANK_MAX) return FAIL(STATUS_FIT, "more than %d merges", RANK_MAX);
+            if (t->merge_count + 2 > RANK_MAX)
+                return FAIL(STATUS_OUT_OF_MEMORY, "more than %d merges", RANK_MAX);
             TRY(array_grow(&t->merges, &t->merge_cap, t->merge_count + 1, sizeof *t->merges));
             t->merges[t->merge_count++] = m;
         }

@@ -40,7 +40,7 @@ status pretokenizer_from_json(struct pretokenizer *p, const struct json_t *norma
                               const struct json_t *pre_tokenizer) WARN_UNUSED;
 /* One of the patterns that split the whole text, by its spelling. STATUS_DATA for another. */
 status pretokenizer_of_pattern(struct pretokenizer *p, const char *regex) WARN_UNUSED;
-/* Writes the two members (new references) in the form that Hugging Face tokenizers reads. STATUS_FIT. */
+/* Writes the two members (new references) in the form that Hugging Face tokenizers reads. STATUS_OUT_OF_MEMORY. */
 status pretokenizer_to_json(const struct pretokenizer *p, struct json_t **normalizer,
                             struct json_t **pre_tokenizer) WARN_UNUSED;
 /* The canonical text, for hashes: equal only when all texts have equal pieces. Writes at most `cap` bytes including
@@ -54,7 +54,7 @@ struct pretokenizer_room {
     size_t cap;
 };
 /* Normalizes valid UTF-8: *out is `text` itself when nothing changes (found by a fast check), else in `room`.
- * STATUS_FIT. */
+ * STATUS_OUT_OF_MEMORY. */
 status pretokenizer_normalize(const struct pretokenizer *p, const char *text, size_t bytes,
                               struct pretokenizer_room *room, const char **out,
                               size_t *out_bytes) WARN_UNUSED;

@@ -291,5 +291,5 @@ status pretokenizer_to_json(const struct pretokenizer *p, struct json_t **normal
     if (*normalizer != NULL && *pre_tokenizer != NULL) return STATUS_OK;
     json_decref(*normalizer);
     json_decref(*pre_tokenizer);
-    return FAIL(STATUS_FIT, "no memory for the pre_tokenizer");
+    return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the pre_tokenizer");
 }

@@ -145,7 +145,7 @@ status sentencepiece_parse(struct sentencepiece *s, const char *name, char *data
         s->pieces = calloc((size_t)s->count, sizeof *s->pieces);
         if (s->pieces == NULL) {
             sentencepiece_free(s);
-            return FAIL(STATUS_FIT, "no memory for the pieces of %s", name);
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the pieces of %s", name);
         }
         good = walk(s, all, s->pieces);
     }

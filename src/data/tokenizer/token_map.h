@@ -9,7 +9,7 @@
 
 /* Fills map[id] for ids below `vocab`; the first `count` ids have the texts of `tokens`. An id without a text or a
  * token is equivalent only to itself. `distinct` is the number of ids in the map. A pure function of its arguments.
- * STATUS_FIT. */
+ * STATUS_OUT_OF_MEMORY. */
 status token_map_build(const struct text *tokens, int32_t count, int32_t vocab, int32_t *map,
                        int32_t *distinct) WARN_UNUSED;
 /* The same for the tokens of a tokenizer; it may have at most `vocab`. */

@@ -271,7 +271,7 @@ status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t c
         add += t->vocab.tokens[ids[i]].bytes;
     }
     char *data = realloc(*out, begin + add + 1);
-    if (data == NULL) return FAIL(STATUS_FIT, "no memory for %zu bytes of text", begin + add);
+    if (data == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %zu bytes of text", begin + add);
     char *at = data + begin;
     for (int64_t i = 0; i < count; i++) {
         struct text text = vocab_bytes(&t->vocab, ids[i]);

@@ -170,7 +170,7 @@ static json_t *config_json(const struct tokenizer *t)
 static status write_file(const char *dir, const char *name, const char *text)
 {
     char path[1100];
-    if (text == NULL) return FAIL(STATUS_FIT, "no memory to write %s", name);
+    if (text == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory to write %s", name);
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         return FAIL(STATUS_DATA, "the path %.60s... is too long", dir);
     return io_write_file(path, text, strlen(text));

@@ -339,8 +339,9 @@ static status take_tree(struct reading *r, json_t *object, const char *key)
     json_t *value = json_loadb(text.data, text.bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (value == NULL)
         return json_scan_fail(&r->j, (size_t)(text.data - r->j.text) + (size_t)error.position, error.text);
-    return json_object_set_new(object, key, value) == 0 ? STATUS_OK
-                                                        : FAIL(STATUS_FIT, "no memory for the tokenizer");
+    return json_object_set_new(object, key, value) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the tokenizer");
 }
 
 /* The next key as a C string: must be one of `known` and not yet in `object`, where it is entered with null. */
@@ -357,7 +358,7 @@ static status take_key(struct reading *r, json_t *object, const char *where, con
     memcpy(out, r->letters, n + 1);
     return json_object_set_new(object, out, json_null()) == 0
                ? STATUS_OK
-               : FAIL(STATUS_FIT, "no memory for the tokenizer");
+               : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the tokenizer");
 }
 
 /* As soon as it is known: other types have other keys, too. */
@@ -475,7 +476,8 @@ static status read_root(struct reading *r)
 static status reading_open(struct reading *r, struct tokenizer *t, const char *json, size_t bytes)
 {
     *r = (struct reading){.t = t, .parts = json_object(), .model = json_object()};
-    if (r->parts == NULL || r->model == NULL) return FAIL(STATUS_FIT, "no memory for the tokenizer");
+    if (r->parts == NULL || r->model == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the tokenizer");
     TRY(json_scan_begin(&r->j, json, bytes));
     /* A token has 8 bytes on average and occurs at least twice in the file, so the buffer never moves. */
     return vocab_reserve(&t->vocab, bytes / 64, bytes / 8);

@@ -89,7 +89,7 @@ static status cuda_memory(const struct dev *d, size_t bytes, const char *what, v
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&have, &total);
         return FAIL(
-            STATUS_FIT,
+            STATUS_OUT_OF_MEMORY,
             "no memory on %s for the %s arena: %.1f of %.1f MiB free; `ingot plan` shows what takes it",
             d->name, what, (double)have / 1048576, (double)bytes / 1048576);
     }
@@ -122,7 +122,7 @@ static status cuda_pin(const struct dev *d, void *p, size_t bytes, const char *w
     cudaError_t err = cudaHostRegister(p, bytes, cudaHostRegisterPortable);
     if (err == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return FAIL(STATUS_FIT,
+        return FAIL(STATUS_OUT_OF_MEMORY,
                     "the host cannot lock %.1f MiB of memory in place for %s (%s); `ingot plan` shows how "
                     "much is asked for",
                     (double)bytes / 1048576, d->name, what);

@@ -16,7 +16,7 @@
 enum { WHY_SIZE = 640 };
 
 struct choice {
-    int64_t rows, docs, len_max, heads, heads_kv, hd, hd_v, window, dt, keys, aligned,
+    int64_t rows, docs, len_max, heads, heads_kv, head_dim, head_dim_v, window, dt, keys, aligned,
         contiguous;  /* 8-byte fields: compared with memcmp; keys: with split, else 0 */
     int64_t backend; /* enum cuda_attention, never AUTO */
 };
@@ -53,15 +53,15 @@ static bool aligned_rows(const void *p, int64_t stride, dtype dt)
 static bool aligned_inputs(const struct attn_fwd_args *a)
 {
     return aligned_rows(a->q, a->q_stride, a->dt) && aligned_rows(a->k, a->k_stride, a->dt) &&
-           aligned_rows(a->v, a->v_stride, a->dt) && aligned_rows(a->o, a->heads * a->hd_v, a->dt) &&
+           aligned_rows(a->v, a->v_stride, a->dt) && aligned_rows(a->o, a->heads * a->head_dim_v, a->dt) &&
            aligned(a->lse);
 }
 
 /* True: rows of q, k and v hold nothing else. */
 static bool contiguous(const struct attn_fwd_args *a)
 {
-    return a->q_stride == a->heads * a->hd && a->k_stride == a->heads_kv * a->hd &&
-           a->v_stride == a->heads_kv * a->hd_v;
+    return a->q_stride == a->heads * a->head_dim && a->k_stride == a->heads_kv * a->head_dim &&
+           a->v_stride == a->heads_kv * a->head_dim_v;
 }
 
 static bool aligned_grads(const struct attn_bwd_args *a)
@@ -79,8 +79,8 @@ static struct choice key_of(const struct attn_fwd_args *a)
                            .len_max = a->len_max,
                            .heads = a->heads,
                            .heads_kv = a->heads_kv,
-                           .hd = a->hd,
-                           .hd_v = a->hd_v,
+                           .head_dim = a->head_dim,
+                           .head_dim_v = a->head_dim_v,
                            .window = a->window,
                            .dt = a->dt,
                            .keys = a->cp_docs ? a->keys : 0,
@@ -95,8 +95,8 @@ static struct attn_shape shape_of(const struct choice *c)
                                .len_max = c->len_max,
                                .heads = c->heads,
                                .heads_kv = c->heads_kv,
-                               .hd = c->hd,
-                               .hd_v = c->hd_v,
+                               .head_dim = c->head_dim,
+                               .head_dim_v = c->head_dim_v,
                                .window = c->window,
                                .dt = (dtype)c->dt,
                                .keys = c->keys};
@@ -108,15 +108,16 @@ static bool hopper_serves(const struct attn_fwd_args *a, dev_stream s)
 {
     const struct cuda_set *set = cuda_set(s);
     return set->sm / 10 == 9 && set->tensor_map_encode && a->dt == DTYPE_BF16 &&
-           cuda_hopper_attn_widths(a->hd, a->hd_v) && !(a->cp_docs && a->hd != a->hd_v) && a->scale > 0 &&
-           aligned_inputs(a);
+           cuda_hopper_attn_widths(a->head_dim, a->head_dim_v) &&
+           !(a->cp_docs && a->head_dim != a->head_dim_v) && a->scale > 0 && aligned_inputs(a);
 }
 
 /* True: cuDNN is never used for this shape on sm90. A function of the shape alone, since the scratch is
  * planned without cuDNN's. */
 static bool own_on_hopper(const struct attn_shape *a, bool atomic)
 {
-    return a->dt == DTYPE_BF16 && cuda_hopper_attn_widths(a->hd, a->hd_v) && !(atomic && a->window > 0);
+    return a->dt == DTYPE_BF16 && cuda_hopper_attn_widths(a->head_dim, a->head_dim_v) &&
+           !(atomic && a->window > 0);
 }
 
 /* Why `own` is chosen although cuDNN may support the call; NULL: it is not. sm90, TFLOP/s forward / backward, one
@@ -186,7 +187,7 @@ static status decide(const struct attn_fwd_args *a, struct choice *c, dev_stream
         "attention %s: %s, %lld rows in %lld documents of at most %lld, heads %lld/%lld of %lld, window "
         "%lld%s%s",
         backend_name(c->backend), dtype_name(a->dt), (long long)a->rows, (long long)a->docs,
-        (long long)a->len_max, (long long)a->heads, (long long)a->heads_kv, (long long)a->hd,
+        (long long)a->len_max, (long long)a->heads, (long long)a->heads_kv, (long long)a->head_dim,
         (long long)a->window, reason[0] ? "; " : "", reason);
     return STATUS_OK;
 }
@@ -197,7 +198,7 @@ static status choose(const struct attn_fwd_args *a, dev_stream s, enum cuda_atte
     struct choice key = key_of(a);
     if (set->attn == NULL) set->attn = calloc(1, sizeof *set->attn);
     struct attn_choices *all = set->attn;
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the choice of attention backends");
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the choice of attention backends");
     for (int i = 0; i < all->count; i++)
         if (memcmp(&all->at[i], &key, offsetof(struct choice, backend)) == 0) {
             *backend = (enum cuda_attention)all->at[i].backend;
@@ -206,7 +207,8 @@ static status choose(const struct attn_fwd_args *a, dev_stream s, enum cuda_atte
     if (all->count == all->room) {
         int room = all->room ? 2 * all->room : 8;
         struct choice *grown = realloc(all->at, (size_t)room * sizeof *grown);
-        if (grown == NULL) return FAIL(STATUS_FIT, "no memory for the choice of attention backends");
+        if (grown == NULL)
+            return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the choice of attention backends");
         all->at = grown;
         all->room = room;
     }
@@ -261,8 +263,8 @@ static struct attn_fwd_args forward_of(const struct attn_bwd_args *a)
                                   .rows = a->rows,
                                   .heads = a->heads,
                                   .heads_kv = a->heads_kv,
-                                  .hd = a->hd,
-                                  .hd_v = a->hd_v,
+                                  .head_dim = a->head_dim,
+                                  .head_dim_v = a->head_dim_v,
                                   .window = a->window,
                                   .len_max = a->len_max,
                                   .scale = a->scale,
@@ -273,8 +275,9 @@ static bool attn_bwd_supports(const struct attn_bwd_args *a, dev_stream s)
 {
     enum cuda_attention backend;
     const struct attn_fwd_args forward = forward_of(a);
-    return fusion_rope_bwd(a->hd, a->len_max) && a->hd_v == a->hd && hopper_serves(&forward, s) &&
-           aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK && backend == CUDA_ATTENTION_OWN;
+    return fusion_rope_bwd(a->head_dim, a->len_max) && a->head_dim_v == a->head_dim &&
+           hopper_serves(&forward, s) && aligned_grads(a) && choose(&forward, s, &backend) == STATUS_OK &&
+           backend == CUDA_ATTENTION_OWN;
 }
 
 static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)

@@ -19,7 +19,7 @@ const char *cuda_own_attn_refuses(const struct attn_shape *shape);  /* NULL: sup
 /* Custom kernels for Hopper (sm_90), used by `own` there (attn_fwd_sm90.cu). They support BF16 heads of 64 and 128,
  * and keys of 192 with values of 128. Operands (pointers and strides) must be 16-byte aligned, and the scale
  * positive. The layout of lse is that of `own`. */
-bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v);
+bool cuda_hopper_attn_widths(int64_t head_dim, int64_t head_dim_v);
 status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s) WARN_UNUSED;
 status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s) WARN_UNUSED; /* attn_bwd_sm90.cu; also
                                                                                          writes dq, dk and dv with

@@ -803,7 +803,7 @@ template <int HD> __global__ void __launch_bounds__(BEFORE_THREADS) hopper_befor
 // ---- Launchers.
 
 // Lays out the scratch; returns its bytes. `at` may be NULL. keys 0: no split.
-static size_t bwd_scratch_lay(bwd_scratch *x, char *at, int64_t rows, int64_t keys, int64_t heads, int64_t hd)
+static size_t bwd_scratch_layout(bwd_scratch *x, char *at, int64_t rows, int64_t keys, int64_t heads, int64_t hd)
 {
     const int64_t pad = (rows + KEYS - 1) / KEYS * KEYS, pad_keys = keys ? (keys + KEYS - 1) / KEYS * KEYS : pad,
                   m = hd == 64 ? (int)bwd_tile<64>::M : (int)bwd_tile<128>::M;
@@ -834,7 +834,7 @@ template <int HD, bool SPLIT> static status queue_hopper_bwd(const struct attn_b
     using T = __nv_bfloat16;
     bwd_scratch x;
     const int64_t keys = SPLIT ? a->keys : a->rows;
-    bwd_scratch_lay(&x, (char *)a->scratch, a->rows, SPLIT ? keys : 0, a->heads, HD);
+    bwd_scratch_layout(&x, (char *)a->scratch, a->rows, SPLIT ? keys : 0, a->heads, HD);
     const int64_t width = a->heads * HD, width_kv = a->heads_kv * HD, blocks = x.rows_pad / tile::M;
     const int items = x.keys_pad / KEYS * (int)a->heads_kv, resident = cuda_set(s)->multiprocessors;
     const bwd_args b = {x,
@@ -875,15 +875,16 @@ template <int HD, bool SPLIT> static status queue_hopper_bwd(const struct attn_b
 extern "C" size_t cuda_hopper_attn_scratch(const struct attn_shape *shape, enum attn_pass pass)
 {
     bwd_scratch x;
-    if (pass != ATTN_BWD || shape->dt != DTYPE_BF16 || !cuda_hopper_attn_widths(shape->hd, shape->hd_v)) return 0;
-    if (shape->hd != shape->hd_v) return cuda_hopper_wide_scratch(shape);
-    return bwd_scratch_lay(&x, NULL, shape->rows, shape->keys, shape->heads, shape->hd);
+    if (pass != ATTN_BWD || shape->dt != DTYPE_BF16) return 0;
+    if (!cuda_hopper_attn_widths(shape->head_dim, shape->head_dim_v)) return 0;
+    if (shape->head_dim != shape->head_dim_v) return cuda_hopper_wide_scratch(shape);
+    return bwd_scratch_layout(&x, NULL, shape->rows, shape->keys, shape->heads, shape->head_dim);
 }
 
 extern "C" status cuda_hopper_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
 {
-    if (a->hd != a->hd_v) return cuda_hopper_wide_bwd(a, s);
+    if (a->head_dim != a->head_dim_v) return cuda_hopper_wide_bwd(a, s);
     CHECK(!(a->cp_docs && a->rope), "queries and keys of different rows are not rotated back");
-    if (a->cp_docs) return a->hd == 64 ? queue_hopper_bwd<64, true>(a, s) : queue_hopper_bwd<128, true>(a, s);
-    return a->hd == 64 ? queue_hopper_bwd<64, false>(a, s) : queue_hopper_bwd<128, false>(a, s);
+    if (a->cp_docs) return a->head_dim == 64 ? queue_hopper_bwd<64, true>(a, s) : queue_hopper_bwd<128, true>(a, s);
+    return a->head_dim == 64 ? queue_hopper_bwd<64, false>(a, s) : queue_hopper_bwd<128, false>(a, s);
 }

@@ -447,8 +447,8 @@ static wide_plan wide_plan_of(const struct attn_shape *a)
 }
 
 // Lays out the scratch; returns its bytes. `at` may be NULL.
-static size_t wide_scratch_lay(wide_scratch *x, char *at, const wide_plan &p, int64_t rows, int64_t heads,
-                               int64_t group)
+static size_t wide_scratch_layout(wide_scratch *x, char *at, const wide_plan &p, int64_t rows, int64_t heads,
+                                  int64_t group)
 {
     const int64_t pad = (rows + ROWS - 1) / ROWS * ROWS;
     size_t used = 0;
@@ -472,7 +472,8 @@ static size_t wide_scratch_lay(wide_scratch *x, char *at, const wide_plan &p, in
 extern "C" size_t cuda_hopper_wide_scratch(const struct attn_shape *shape)
 {
     wide_scratch x;
-    return wide_scratch_lay(&x, NULL, wide_plan_of(shape), shape->rows, shape->heads, shape->heads / shape->heads_kv);
+    return wide_scratch_layout(&x, NULL, wide_plan_of(shape), shape->rows, shape->heads,
+                               shape->heads / shape->heads_kv);
 }
 
 // Maps of boxes of 64 rows and all columns of a head.
@@ -523,15 +524,15 @@ extern "C" status cuda_hopper_wide_bwd(const struct attn_bwd_args *a, dev_stream
 {
     using T = __nv_bfloat16;
     const struct attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv,
-                                     a->hd,   a->hd_v, a->window,  a->dt,    0};
+                                     a->head_dim,   a->head_dim_v, a->window,  a->dt,    0};
     wide_plan plan = wide_plan_of(&shape);
     wide_scratch x;
     wide_maps m;
     // The scratch is that of the largest call. A call with fewer rows or documents may fit more units into
     // SLAB_WANTED.
-    if (wide_scratch_lay(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes)
+    if (wide_scratch_layout(&x, NULL, plan, a->rows, a->heads, shape.heads / shape.heads_kv) > a->scratch_bytes)
         plan = wide_plan_alone(&shape);
-    const size_t used = wide_scratch_lay(&x, (char *)a->scratch, plan, a->rows, a->heads, a->heads / a->heads_kv);
+    const size_t used = wide_scratch_layout(&x, (char *)a->scratch, plan, a->rows, a->heads, a->heads / a->heads_kv);
     CHECK(used <= a->scratch_bytes, "%zu bytes of %zu", used, a->scratch_bytes);
     TRY(wide_maps_of(&m, a, s));
     const wide_before before = {attn_docs_of(a), x, (const T *)a->o, (const T *)a->do_, (const float *)a->lse,

@@ -35,7 +35,7 @@ status cuda_sdpa_open(struct cuda_set *set, dev_stream s)
                     "choose the attention backend 'own'",
                     version / 10000, version / 100 % 100, version % 100);
     set->sdpa = calloc(1, sizeof *set->sdpa);
-    if (set->sdpa == NULL) return FAIL(STATUS_FIT, "no memory for attention plans");
+    if (set->sdpa == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for attention plans");
     set->sdpa->target.sm = s->dev->sm;
     return STATUS_OK;
 }
@@ -97,7 +97,7 @@ static status plan_of(dev_stream s, const struct sdpa_case *c, size_t bytes, con
     if (p->count == p->room) {
         int room = p->room ? 2 * p->room : 16;
         void *grown = realloc(p->plans, (size_t)room * sizeof(struct sdpa_plan *));
-        if (grown == NULL) return FAIL(STATUS_FIT, "no memory for attention plans");
+        if (grown == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for attention plans");
         p->plans = grown;
         p->room = room;
     }
@@ -146,8 +146,9 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
     TRY(plan_of(s, &fwd, sdpa_layout(&shape, ATTN_FWD).plan_bytes, &plan));
     if (a->lse == NULL) return STATUS_OK;
     const bool packed =
-        a->hd == a->hd_v; /* if values have another width, gradients have their operands' layout */
-    const int64_t row = (a->heads + 2 * a->heads_kv) * a->hd;
+        a->head_dim ==
+        a->head_dim_v; /* if values have another width, gradients have their operands' layout */
+    const int64_t row = (a->heads + 2 * a->heads_kv) * a->head_dim;
     const struct attn_bwd_args grads = {.q_stride = a->q_stride,
                                         .k_stride = a->k_stride,
                                         .v_stride = a->v_stride,
@@ -158,8 +159,8 @@ static status prepare(const struct attn_fwd_args *a, dev_stream s)
                                         .rows = a->rows,
                                         .heads = a->heads,
                                         .heads_kv = a->heads_kv,
-                                        .hd = a->hd,
-                                        .hd_v = a->hd_v,
+                                        .head_dim = a->head_dim,
+                                        .head_dim_v = a->head_dim_v,
                                         .window = a->window,
                                         .len_max = a->len_max,
                                         .scale = a->scale,
@@ -237,21 +238,22 @@ static status run_part(const struct attn_bwd_args *a, const struct sdpa_layout *
     const size_t accumulator = relax(&c, &shape, s);
     const struct sdpa_plan *plan;
     TRY(plan_of(s, &c, l->plan_bytes - accumulator, &plan));
-    const int64_t r0 = b0 * c.sq, hd = a->hd, hd_v = a->hd_v, size = (int64_t)sizeof(bf16);
+    const int64_t r0 = b0 * c.sq, head_dim = a->head_dim, head_dim_v = a->head_dim_v,
+                  size = (int64_t)sizeof(bf16);
     const int64_t h0 = g0 * (a->heads / a->heads_kv),
                   stat = (b0 * a->heads + h0) * c.sq * (int64_t)sizeof(float);
     void *memory[SDPA_PORT_COUNT] = {
-        [SDPA_Q] = bytes_at(a->q, (r0 * a->q_stride + h0 * hd) * size),
-        [SDPA_K] = bytes_at(a->k, (r0 * a->k_stride + g0 * hd) * size),
-        [SDPA_V] = bytes_at(a->v, (r0 * a->v_stride + g0 * hd_v) * size),
-        [SDPA_O] = bytes_at(a->o, (r0 * a->heads + h0) * hd_v * size),
-        [SDPA_DO] = bytes_at(a->do_, (r0 * a->heads + h0) * hd_v * size),
+        [SDPA_Q] = bytes_at(a->q, (r0 * a->q_stride + h0 * head_dim) * size),
+        [SDPA_K] = bytes_at(a->k, (r0 * a->k_stride + g0 * head_dim) * size),
+        [SDPA_V] = bytes_at(a->v, (r0 * a->v_stride + g0 * head_dim_v) * size),
+        [SDPA_O] = bytes_at(a->o, (r0 * a->heads + h0) * head_dim_v * size),
+        [SDPA_DO] = bytes_at(a->do_, (r0 * a->heads + h0) * head_dim_v * size),
         [SDPA_LSE] = bytes_at(a->lse, stat),
         [SDPA_DELTA] = bytes_at(a->scratch, (int64_t)l->stats),
         [SDPA_DQ_ACC] = bytes_at(a->scratch, (int64_t)l->plan),
-        [SDPA_DQ] = bytes_at(a->dq, (r0 * a->dq_stride + h0 * hd) * size),
-        [SDPA_DK] = bytes_at(a->dk, (r0 * a->dk_stride + g0 * hd) * size),
-        [SDPA_DV] = bytes_at(a->dv, (r0 * a->dv_stride + g0 * hd_v) * size),
+        [SDPA_DQ] = bytes_at(a->dq, (r0 * a->dq_stride + h0 * head_dim) * size),
+        [SDPA_DK] = bytes_at(a->dk, (r0 * a->dk_stride + g0 * head_dim) * size),
+        [SDPA_DV] = bytes_at(a->dv, (r0 * a->dv_stride + g0 * head_dim_v) * size),
     };
     return sdpa_plan_run(plan, cuda_set(s)->sdpa->target.handle, memory,
                          bytes_at(a->scratch, (int64_t)(l->plan + accumulator)));
@@ -282,12 +284,13 @@ static status run_ragged(const struct attn_bwd_args *a, const struct sdpa_layout
     TRY(sdpa_plan_run(plan, cuda_set(s)->sdpa->target.handle, memory,
                       bytes_at(a->scratch, (int64_t)l->plan)));
     if (!spread) return STATUS_OK;
-    return cuda_attn_spread(&(struct attn_spread_args){.from = {memory[SDPA_DK], memory[SDPA_DV]},
-                                                       .to = {a->dk, a->dv},
-                                                       .stride = {a->dk_stride, a->dv_stride},
-                                                       .rows = a->rows,
-                                                       .width = {a->heads_kv * a->hd, a->heads_kv * a->hd_v}},
-                            s);
+    return cuda_attn_spread(
+        &(struct attn_spread_args){.from = {memory[SDPA_DK], memory[SDPA_DV]},
+                                   .to = {a->dk, a->dv},
+                                   .stride = {a->dk_stride, a->dv_stride},
+                                   .rows = a->rows,
+                                   .width = {a->heads_kv * a->head_dim, a->heads_kv * a->head_dim_v}},
+        s);
 }
 
 status cuda_sdpa_bwd(const struct attn_bwd_args *a, dev_stream s)

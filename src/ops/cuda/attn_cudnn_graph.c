@@ -573,7 +573,7 @@ status sdpa_plan_open(struct sdpa_plan **plan, const struct sdpa_case *c, const 
     if (p == NULL || g == NULL) {
         free(p);
         free(g);
-        return FAIL(STATUS_FIT, "no memory for an attention plan");
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for an attention plan");
     }
     p->c = *c;
     *g = (struct builder){.target = t, .plan = p};

@@ -49,8 +49,8 @@ static int64_t tight(int64_t rows, int64_t docs, int64_t len_max)
                          .len_max = tight((a)->rows, (a)->docs, (a)->len_max),                               \
                          .heads = (a)->heads,                                                                \
                          .heads_kv = (a)->heads_kv,                                                          \
-                         .hd = (a)->hd,                                                                      \
-                         .hd_v = (a)->hd_v,                                                                  \
+                         .head_dim = (a)->head_dim,                                                          \
+                         .head_dim_v = (a)->head_dim_v,                                                      \
                          .window = (a)->window,                                                              \
                          .dt = (a)->dt})
 
@@ -73,10 +73,10 @@ static struct sdpa_case case_of(const struct attn_shape *a, enum attn_pass pass,
                               .hk = part.hk,
                               .sq = a->len_max,
                               .skv = a->len_max,
-                              .dqk = a->hd,
-                              .dv = a->hd_v,
+                              .dqk = a->head_dim,
+                              .dv = a->head_dim_v,
                               .window = a->window < a->len_max ? a->window : 0, /* wider: it hides nothing */
-                              .o_stride = a->heads * a->hd_v};
+                              .o_stride = a->heads * a->head_dim_v};
 }
 
 struct sdpa_case sdpa_case_fwd(const struct attn_fwd_args *a)
@@ -100,8 +100,8 @@ struct sdpa_case sdpa_case_bwd(const struct attn_bwd_args *a, struct sdpa_part p
     c.k_stride = a->k_stride;
     c.v_stride = a->v_stride;
     c.dq_stride = a->dq_stride;
-    c.dk_stride = spread ? a->heads_kv * a->hd : a->dk_stride;
-    c.dv_stride = spread ? a->heads_kv * a->hd_v : a->dv_stride;
+    c.dk_stride = spread ? a->heads_kv * a->head_dim : a->dk_stride;
+    c.dv_stride = spread ? a->heads_kv * a->head_dim_v : a->dv_stride;
     c.scale = a->scale;
     return c;
 }
@@ -131,7 +131,7 @@ static int64_t full_dense(const struct attn_shape *a)
     int64_t rows = a->rows, most = (int64_t)SDPA_BUDGET / (a->heads * bytes_head(a));
     if (a->heads == a->heads_kv) return 0;
     if (sdpa_dense(a)) rows = int64_min(a->docs, most > 0 ? most : 1) * a->len_max;
-    return 2 * rows * a->heads * (a->hd + a->hd_v);
+    return 2 * rows * a->heads * (a->head_dim + a->head_dim_v);
 }
 /* In ragged plans they are tensors of ours, at 4 bytes per value as in cuDNN's own front end. `width`: of a
  * head. */
@@ -141,9 +141,9 @@ static int64_t full_ragged(const struct attn_shape *a, int64_t width)
 }
 static int64_t ragged_bytes(const struct attn_shape *a)
 {
-    int64_t grads = a->heads == a->heads_kv ? 0 : 2 * a->rows * a->heads_kv * (a->hd + a->hd_v);
+    int64_t grads = a->heads == a->heads_kv ? 0 : 2 * a->rows * a->heads_kv * (a->head_dim + a->head_dim_v);
     if (bytes_head(a) > (int64_t)SDPA_BUDGET) return bytes_head(a);
-    return a->docs * a->heads * bytes_head(a) + full_ragged(a, a->hd + a->hd_v) + grads;
+    return a->docs * a->heads * bytes_head(a) + full_ragged(a, a->head_dim + a->head_dim_v) + grads;
 }
 
 size_t sdpa_accumulator(const struct sdpa_case *c)
@@ -175,10 +175,10 @@ struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
         return l;
     }
     at = l.plan + l.plan_bytes;
-    l.k_full = place(&at, full_ragged(a, a->hd));
-    l.v_full = place(&at, full_ragged(a, a->hd_v));
-    l.dk = place(&at, 2 * a->rows * a->heads_kv * a->hd);
-    l.dv = place(&at, 2 * a->rows * a->heads_kv * a->hd_v);
+    l.k_full = place(&at, full_ragged(a, a->head_dim));
+    l.v_full = place(&at, full_ragged(a, a->head_dim_v));
+    l.dk = place(&at, 2 * a->rows * a->heads_kv * a->head_dim);
+    l.dv = place(&at, 2 * a->rows * a->heads_kv * a->head_dim_v);
     size_t most =
         l.plan + (size_t)plan_fwd(docs) + SDPA_BUDGET + 4 * ALIGN; /* above it, ragged is rejected */
     if (at > most) at = most;
@@ -189,21 +189,21 @@ struct sdpa_layout sdpa_layout(const struct attn_shape *a, enum attn_pass pass)
 bool sdpa_atomic_fits(const struct attn_shape *a)
 {
     const int64_t rows = a->rows * a->heads,
-                  full = a->heads == a->heads_kv ? 0 : 2 * rows * (a->hd + a->hd_v);
+                  full = a->heads == a->heads_kv ? 0 : 2 * rows * (a->head_dim + a->head_dim_v);
     if (!sdpa_dense(a)) return false;
-    return (size_t)(4 * rows * a->hd + full + plan_fwd(a->docs) + ALIGN) <=
+    return (size_t)(4 * rows * a->head_dim + full + plan_fwd(a->docs) + ALIGN) <=
            sdpa_layout(a, ATTN_BWD).plan_bytes;
 }
 
-static const char *refuses_type(const struct attn_shape *a, int hd_max)
+static const char *refuses_type(const struct attn_shape *a, int head_dim_max)
 {
     if (a->dt != DTYPE_BF16) return "cuDNN's attention serves bf16 alone";
-    if (a->hd % 8 != 0) return "cuDNN's attention needs a head size that is a multiple of 8";
-    if (a->hd == 192 && a->hd_v == 128) return NULL;
-    if (a->hd_v != a->hd) return "cuDNN's attention was never tried with values of this width";
-    if (a->hd > hd_max)
-        return hd_max == 128 ? "cuDNN's attention backward serves heads up to 128 on this GPU"
-                             : "cuDNN's attention serves heads up to 256";
+    if (a->head_dim % 8 != 0) return "cuDNN's attention needs a head size that is a multiple of 8";
+    if (a->head_dim == 192 && a->head_dim_v == 128) return NULL;
+    if (a->head_dim_v != a->head_dim) return "cuDNN's attention was never tried with values of this width";
+    if (a->head_dim > head_dim_max)
+        return head_dim_max == 128 ? "cuDNN's attention backward serves heads up to 128 on this GPU"
+                                   : "cuDNN's attention serves heads up to 256";
     return NULL;
 }
 

@@ -42,11 +42,11 @@ template <typename T>
 __device__ inline void leave(const decode &d, int64_t row, int split, int i, float o, float max, float sum)
 {
     if (d.splits == 1) {
-        ((T *)d.a.o)[row * d.a.hd_v + i] = from_f32<T>(sum > 0 ? o / sum : 0.f);
+        ((T *)d.a.o)[row * d.a.head_dim_v + i] = from_f32<T>(sum > 0 ? o / sum : 0.f);
         return;
     }
     const int64_t part = row * d.splits + split;
-    d.parts[part * d.a.hd_v + i] = o;
+    d.parts[part * d.a.head_dim_v + i] = o;
     if (i == 0) {
         d.stats[2 * part] = max;
         d.stats[2 * part + 1] = sum;
@@ -102,7 +102,7 @@ template <typename T, int HEADS, int ELEMENTS>
 __device__ inline void leave_heads(const decode &d, const block_parts<HEADS, ELEMENTS> &s, int64_t row, int heads,
                                    int split)
 {
-    const int hd = (int)d.a.hd_v;
+    const int hd = (int)d.a.head_dim_v;
     for (int e = threadIdx.x; e < heads * hd; e += THREADS) {
         const int h = e / hd, i = e % hd;
         float top = s.max[0][h], o = 0, sum = 0;
@@ -160,7 +160,7 @@ template <typename T, int LANES, int HEADS> __global__ void __launch_bounds__(TH
 {
     constexpr int W = WIDE<T>, SLOTS = THREADS / LANES, AT_ONCE = 4;
     __shared__ block_parts<HEADS, LANES * W> shared;
-    const int group = (int)(d.a.heads / d.a.heads_kv), groups = (group + HEADS - 1) / HEADS, hd = (int)d.a.hd;
+    const int group = (int)(d.a.heads / d.a.heads_kv), groups = (group + HEADS - 1) / HEADS, hd = (int)d.a.head_dim;
     const int kv = blockIdx.y / groups, first = blockIdx.y % groups * HEADS, heads = min((int)HEADS, group - first);
     const int lane = threadIdx.x % LANES, slot = threadIdx.x / LANES, b = blockIdx.z, at = lane * W;
     const bool there = at < hd;
@@ -212,7 +212,7 @@ template <typename T, int LANES, int HEADS> __global__ void __launch_bounds__(TH
 template <typename T, int PER> __global__ void __launch_bounds__(THREADS) any_kernel(const decode d)
 {
     __shared__ float part_o[WARPS][PER * WARP], part_max[WARPS], part_sum[WARPS];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = (int)d.a.hd, hd_v = (int)d.a.hd_v;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, hd = (int)d.a.head_dim, hd_v = (int)d.a.head_dim_v;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / (d.a.heads / d.a.heads_kv);
     const T *k = (const T *)d.a.k_cache + b * d.a.capacity * d.a.k_stride + kv * hd;
     const T *v = (const T *)d.a.v_cache + b * d.a.capacity * d.a.v_stride + kv * hd_v;
@@ -249,16 +249,16 @@ template <typename T, bool POWERS> __global__ void __launch_bounds__(THREADS) jo
     const int64_t row = (int64_t)blockIdx.y * d.a.heads + blockIdx.x, first = row * d.splits;
     float top = -INFINITY;
     for (int s = 0; s < d.splits; s++) top = fmaxf(top, d.stats[2 * (first + s)]);
-    for (int i = threadIdx.x; i < d.a.hd_v; i += THREADS) {
+    for (int i = threadIdx.x; i < d.a.head_dim_v; i += THREADS) {
         float o = 0, sum = 0;
         for (int s = 0; s < d.splits; s++) {
             const float max = d.stats[2 * (first + s)];
             if (max == -INFINITY) continue;
             const float factor = power<POWERS>(max - top);
-            o = fmaf(factor, d.parts[(first + s) * d.a.hd_v + i], o);
+            o = fmaf(factor, d.parts[(first + s) * d.a.head_dim_v + i], o);
             sum = fmaf(factor, d.stats[2 * (first + s) + 1], sum);
         }
-        ((T *)d.a.o)[row * d.a.hd_v + i] = from_f32<T>(sum > 0 ? o / sum : 0.f);
+        ((T *)d.a.o)[row * d.a.head_dim_v + i] = from_f32<T>(sum > 0 ? o / sum : 0.f);
     }
 }
 
@@ -268,8 +268,9 @@ template <typename T> bool vector_serves(const decode &d)
 {
     constexpr int W = WIDE<T>;
     const attn_decode_args &a = d.a;
-    return a.hd == a.hd_v && a.hd % W == 0 && a.hd <= WARP * W && aligned16(a.q) && aligned16(a.k_cache) &&
-           aligned16(a.v_cache) && d.q_stride % W == 0 && a.k_stride % W == 0 && a.v_stride % W == 0;
+    return a.head_dim == a.head_dim_v && a.head_dim % W == 0 && a.head_dim <= WARP * W && aligned16(a.q) &&
+           aligned16(a.k_cache) && aligned16(a.v_cache) && d.q_stride % W == 0 && a.k_stride % W == 0 &&
+           a.v_stride % W == 0;
 }
 
 // Parts of the keys, for blocks that are `blocks` without: four for each multiprocessor, each worth its launch.
@@ -281,14 +282,14 @@ void split(decode &d, int64_t blocks, dev_stream s)
     if (n > SPLITS_MAX) n = SPLITS_MAX;
     d.splits = n < 1 ? 1 : (int)n;
     if (d.splits == 1) return;
-    const size_t parts = (size_t)(d.a.batch * d.a.heads * d.splits), sums = parts * (size_t)d.a.hd_v;
+    const size_t parts = (size_t)(d.a.batch * d.a.heads * d.splits), sums = parts * (size_t)d.a.head_dim_v;
     d.parts = (float *)cuda_set_workspace(s, sizeof(float) * (sums + 2 * parts), "attn_decode");
     d.stats = d.parts + sums;
 }
 
 template <typename T, int HEADS> void vector_queue(const decode &d, dim3 grid, cudaStream_t queue)
 {
-    const int64_t packs = d.a.hd / WIDE<T>;
+    const int64_t packs = d.a.head_dim / WIDE<T>;
     if (packs <= 8)
         vector_kernel<T, 8, HEADS><<<grid, THREADS, 0, queue>>>(d);
     else if (packs <= 16)
@@ -335,7 +336,7 @@ extern "C" status cuda_attn_decode(const struct attn_decode_args *a, dev_stream 
 {
     if (a->batch == 0) return STATUS_OK;
     check(a);
-    decode d = {*a, a->q_stride ? a->q_stride : a->heads * a->hd, 1, NULL, NULL};
+    decode d = {*a, a->q_stride ? a->q_stride : a->heads * a->head_dim, 1, NULL, NULL};
     bool vector = false;
     BY_DTYPE(a->dt, vector = vector_serves<T>(d); if (vector) vector_launch<T>(d, s));
     if (!vector) BY_HEAD(a, any_launch<T, PER>(d, s));

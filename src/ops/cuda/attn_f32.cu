@@ -155,8 +155,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_fwd_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8,
-              x = threadIdx.x % 8;
+    const int hd = (int)a.head_dim, hd_v = (int)a.head_dim_v, kv = b.head / (int)(a.heads / a.heads_kv),
+              y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *q = (float *)shared, *k = q + tile::BIG, *v = k + tile::SMALL, *p = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
 
@@ -228,8 +228,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dq_kernel(at
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const row_block b = late_first(docs.rows, (int)a.heads);
-    const int hd = (int)a.hd, hd_v = (int)a.hd_v, kv = b.head / (int)(a.heads / a.heads_kv), y = threadIdx.x / 8,
-              x = threadIdx.x % 8;
+    const int hd = (int)a.head_dim, hd_v = (int)a.head_dim_v, kv = b.head / (int)(a.heads / a.heads_kv),
+              y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *q = (float *)shared, *grad = q + tile::BIG, *k = grad + tile::BIG, *v = k + tile::SMALL,
           *ds = v + tile::SMALL;
     tile_load<M, HD>(q, (const float *)a.q + b.row * a.q_stride + b.head * hd, a.q_stride, docs.rows - b.row, hd);
@@ -281,8 +281,8 @@ template <int HD> __global__ void __launch_bounds__(THREADS, 2) f32_dkv_kernel(a
     constexpr int N = tile::N;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int heads_kv = (int)a.heads_kv, group = (int)(a.heads / a.heads_kv), head = blockIdx.x % heads_kv;
-    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.hd, hd_v = (int)a.hd_v, y = threadIdx.x / 8,
-              x = threadIdx.x % 8;
+    const int row = (int)(blockIdx.x / heads_kv) * M, hd = (int)a.head_dim, hd_v = (int)a.head_dim_v,
+              y = threadIdx.x / 8, x = threadIdx.x % 8;
     float *k = (float *)shared, *v = k + tile::BIG, *q = v + tile::BIG, *grad = q + tile::SMALL,
           *p = grad + tile::SMALL;
     float *ds = p + tile::SCORE, *stats = ds + tile::SCORE; // stats: lse [N], delta [N]
@@ -350,14 +350,14 @@ static void queue_kernel(void (*kernel)(ARGS, attn_docs), const ARGS *a, int64_t
 
 void attn_f32_fwd_queue(const struct attn_fwd_args *a, cudaStream_t queue)
 {
-    if (a->hd <= 64 && a->hd_v <= 64)
+    if (a->head_dim <= 64 && a->head_dim_v <= 64)
         queue_kernel(f32_fwd_kernel<64>, a, a->rows, a->heads, fwd_tile<64>::BYTES, queue);
     else queue_kernel(f32_fwd_kernel<128>, a, a->rows, a->heads, fwd_tile<128>::BYTES, queue);
 }
 void attn_f32_bwd_queue(const struct attn_bwd_args *a, cudaStream_t queue)
 {
     const int64_t keys = a->cp_docs ? a->keys : a->rows;
-    if (a->hd <= 64 && a->hd_v <= 64) {
+    if (a->head_dim <= 64 && a->head_dim_v <= 64) {
         queue_kernel(f32_dq_kernel<64>, a, a->rows, a->heads, dq_tile<64>::BYTES, queue);
         queue_kernel(f32_dkv_kernel<64>, a, keys, a->heads_kv, dkv_tile<64>::BYTES, queue);
     } else {

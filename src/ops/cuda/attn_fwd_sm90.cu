@@ -628,7 +628,7 @@ static status queue_fwd(const struct attn_fwd_args *a, dev_stream s)
 // 64: in 100 documents 152, 145, in 24 324, 336.) A function of the shape alone, since graphs capture the choice.
 static bool few_keys(const struct attn_fwd_args *a)
 {
-    const int64_t few = a->hd == 64 ? 256 : 1024;
+    const int64_t few = a->head_dim == 64 ? 256 : 1024;
     return (a->cp_docs ? a->keys : a->rows) <= few * a->docs || (a->window > 0 && a->window <= few);
 }
 
@@ -640,13 +640,15 @@ extern "C" bool cuda_hopper_attn_widths(int64_t hd, int64_t hd_v)
 extern "C" status cuda_hopper_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
 {
     if (a->rows == 0) return STATUS_OK;
-    CHECK(cuda_hopper_attn_widths(a->hd, a->hd_v) && a->dt == DTYPE_BF16 && !(a->cp_docs && a->hd == 192),
-          "heads of %lld, %lld %s", (long long)a->hd, (long long)a->hd_v, dtype_name(a->dt));
+    CHECK(cuda_hopper_attn_widths(a->head_dim, a->head_dim_v) && a->dt == DTYPE_BF16 &&
+              !(a->cp_docs && a->head_dim == 192),
+          "heads of %lld, %lld %s", (long long)a->head_dim, (long long)a->head_dim_v, dtype_name(a->dt));
     if (a->cp_docs) {
-        if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64, true>(a, s) : queue_fwd<64, 64, 128, true>(a, s);
+        if (a->head_dim == 64) return few_keys(a) ? queue_fwd<64, 64, 64, true>(a, s)
+                                                  : queue_fwd<64, 64, 128, true>(a, s);
         return few_keys(a) ? queue_fwd<128, 128, 64, true>(a, s) : queue_fwd<128, 128, 128, true>(a, s);
     }
-    if (a->hd == 192) return queue_fwd<192, 128, 128>(a, s);
-    if (a->hd == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
+    if (a->head_dim == 192) return queue_fwd<192, 128, 128>(a, s);
+    if (a->head_dim == 64) return few_keys(a) ? queue_fwd<64, 64, 64>(a, s) : queue_fwd<64, 64, 128>(a, s);
     return few_keys(a) ? queue_fwd<128, 128, 64>(a, s) : queue_fwd<128, 128, 128>(a, s);
 }

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_fwd_kernel(attn_fwd_arg
 {
     const warp_item w = warp_item_of(docs.rows, a.heads);
     if (!w.any) return;
-    const int hd = a.hd, hd_v = a.hd_v, kv = w.head / (int)(a.heads / a.heads_kv);
+    const int hd = a.head_dim, hd_v = a.head_dim_v, kv = w.head / (int)(a.heads / a.heads_kv);
     const key_span keys = keys_of(docs, w.row);
     float q[PER];
     head_load(q, (const T *)a.q + w.row * a.q_stride + w.head * hd, hd, w.lane);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(WARPS *WARP) reference_dq_kernel(attn_bwd_args
 {
     const warp_item w = warp_item_of(docs.rows, a.heads);
     if (!w.any) return;
-    const int hd = a.hd, hd_v = a.hd_v, kv = w.head / (int)(a.heads / a.heads_kv);
+    const int hd = a.head_dim, hd_v = a.head_dim_v, kv = w.head / (int)(a.heads / a.heads_kv);
     const row_stats r = row_stats_of(a, w.row, w.head);
     const T *k = (const T *)a.k + kv * hd, *v = (const T *)a.v + kv * hd_v;
     const key_span keys = keys_of(docs, w.row);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(WARPS *WARP, PER <= 4 ? 6 : 2) reference_dkv_k
 {
     const warp_item w = warp_item_of(docs.keys, a.heads_kv); // w.row: of keys
     if (!w.any) return;
-    const int hd = a.hd, hd_v = a.hd_v, group = a.heads / a.heads_kv;
+    const int hd = a.head_dim, hd_v = a.head_dim_v, group = a.heads / a.heads_kv;
     const query_span queries = queries_of(docs, w.row);
     float k[PER], v[PER], dk[PER] = {0}, dv[PER] = {0};
     head_load(k, (const T *)a.k + w.row * a.k_stride + w.head * hd, hd, w.lane);
@@ -124,14 +124,14 @@ __global__ void __launch_bounds__(256)
 void attn_delta_queue(const struct attn_bwd_args *a, float *delta, cudaStream_t queue)
 {
     BY_DTYPE(a->dt, {
-        const bool vector = aligned16(a->o) && aligned16(a->do_) && a->hd_v % pack<T>::COUNT == 0;
-        const int64_t units = vector ? a->hd_v / pack<T>::COUNT : a->hd_v;
+        const bool vector = aligned16(a->o) && aligned16(a->do_) && a->head_dim_v % pack<T>::COUNT == 0;
+        const int64_t units = vector ? a->head_dim_v / pack<T>::COUNT : a->head_dim_v;
         int lanes = 1;
         while (lanes < WARP && lanes < units) lanes *= 2;
         const unsigned grid = (unsigned)((a->rows * a->heads * lanes + 255) / 256);
         auto kernel = vector ? delta_kernel<T, true> : delta_kernel<T, false>;
         kernel<<<grid, 256, 0, queue>>>((const T *)a->o, (const T *)a->do_, delta, (int)a->rows, (int)a->heads,
-                                        (int)a->hd_v, lanes);
+                                        (int)a->head_dim_v, lanes);
     });
 }
 

@@ -610,17 +610,17 @@ extern "C" const char *cuda_own_attn_refuses(const struct attn_shape *shape)
 {
     if (shape->dt != DTYPE_BF16 && shape->dt != DTYPE_F32) return "the tiled kernels take bf16 and f32";
     const int64_t bytes = (int64_t)dtype_bytes(shape->dt);
-    if (shape->hd * bytes % 16 != 0 || shape->hd_v * bytes % 16 != 0)
+    if (shape->head_dim * bytes % 16 != 0 || shape->head_dim_v * bytes % 16 != 0)
         return "the tiled kernels take heads of a multiple of 16 bytes";
-    if (shape->hd_v > 128 || shape->hd > (shape->dt == DTYPE_BF16 ? 192 : 128))
+    if (shape->head_dim_v > 128 || shape->head_dim > (shape->dt == DTYPE_BF16 ? 192 : 128))
         return "the tiled kernels take heads of at most 128, and in bf16 keys of at most 192";
     return NULL;
 }
 
 template <typename ARGS> static void check_served(const ARGS *a)
 {
-    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->hd, a->hd_v, a->window, a->dt,
-                              a->keys};
+    const attn_shape shape = {a->rows, a->docs, a->len_max, a->heads, a->heads_kv, a->head_dim, a->head_dim_v,
+                              a->window, a->dt, a->keys};
     const char *refused = cuda_own_attn_refuses(&shape);
     CHECK(refused == NULL, "%s", refused);
 }
@@ -639,7 +639,8 @@ template <typename ARGS> static bool inputs_fit(const ARGS *a)
 template <typename ARGS> static own_shape own_shape_of(const ARGS *a)
 {
     return {attn_docs_of(a),     (int)a->heads,   (int)(a->heads / a->heads_kv),
-            (int)(a->hd / 8),    (int)(a->hd_v / 8), (float)a->scale, (float)(a->scale * 1.4426950408889634)};
+            (int)(a->head_dim / 8), (int)(a->head_dim_v / 8), (float)a->scale,
+            (float)(a->scale * 1.4426950408889634)};
 }
 
 // Blocks for `rows` in pieces of `each`, `heads` times; requests more shared memory than the default.
@@ -676,8 +677,8 @@ extern "C" status cuda_own_attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     using T = __nv_bfloat16;
     const own_fwd x = {own_shape_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->o,
                        (float *)a->lse, a->q_stride,     a->k_stride,     a->v_stride};
-    if (a->hd > 128) queue_fwd<192, 128>(x, queue_of(s));
-    else if (a->hd <= 64 && a->hd_v <= 64) queue_fwd<64, 64>(x, queue_of(s));
+    if (a->head_dim > 128) queue_fwd<192, 128>(x, queue_of(s));
+    else if (a->head_dim <= 64 && a->head_dim_v <= 64) queue_fwd<64, 64>(x, queue_of(s));
     else queue_fwd<128, 128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_fwd (own)");
 }
@@ -700,8 +701,8 @@ extern "C" status cuda_own_attn_bwd(const struct attn_bwd_args *a, dev_stream s)
                        (const T *)a->do_, (T *)a->dq,      (T *)a->dk,             (T *)a->dv,
                        (float *)a->lse,  (float *)a->scratch, a->q_stride,         a->k_stride,
                        a->v_stride,      a->dq_stride,     a->dk_stride,           a->dv_stride};
-    if (a->hd > 128) queue_bwd<192, 128>(x, queue_of(s));
-    else if (a->hd <= 64 && a->hd_v <= 64) queue_bwd<64, 64>(x, queue_of(s));
+    if (a->head_dim > 128) queue_bwd<192, 128>(x, queue_of(s));
+    else if (a->head_dim <= 64 && a->head_dim_v <= 64) queue_bwd<64, 64>(x, queue_of(s));
     else queue_bwd<128, 128>(x, queue_of(s));
     return cuda_set_launched(s, "attn_bwd (own)");
 }

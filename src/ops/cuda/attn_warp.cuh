@@ -73,14 +73,15 @@ template <int PER> struct softmax_state {
 
 template <typename ARGS> static void check_widths(const ARGS *a)
 {
-    CHECK(a->hd > 0 && a->hd <= HD_MAX, "hd %lld, the limit is %d", (long long)a->hd, HD_MAX);
-    CHECK(a->hd_v > 0 && a->hd_v <= HD_MAX, "hd_v %lld, the limit is %d", (long long)a->hd_v, HD_MAX);
+    CHECK(a->head_dim > 0 && a->head_dim <= HD_MAX, "head_dim %lld, the limit is %d", (long long)a->head_dim, HD_MAX);
+    CHECK(a->head_dim_v > 0 && a->head_dim_v <= HD_MAX, "head_dim_v %lld, the limit is %d", (long long)a->head_dim_v,
+          HD_MAX);
 }
 
 // PER = elements of a head per lane. Two sizes, so a head of 128 does not need the registers of 512.
 #define BY_HEAD(a_, ...)                            \
     BY_DTYPE((a_)->dt, {                            \
-        if ((a_)->hd <= 128 && (a_)->hd_v <= 128) { \
+        if ((a_)->head_dim <= 128 && (a_)->head_dim_v <= 128) { \
             constexpr int PER = 4;                  \
             __VA_ARGS__;                            \
         } else {                                    \

@@ -461,7 +461,7 @@ extern "C" status delta_mma_bwd(const struct delta_bwd_args *a, dev_stream s)
     x.dq_stride = a->dq_stride, x.dk_stride = a->dk_stride, x.dv_stride = a->dv_stride;
     x.wide_o = aligned16(a->do_) && a->shape.dv % each == 0;
     x.states = (void *)(uintptr_t)a->saved;
-    char *at = lay_common(x, l, a->scratch);
+    char *at = layout_common(x, l, a->scratch);
     x.dstates = at, at += l.states;
     x.du = at, at += l.du;
     x.dqs = at, at += l.dqk;

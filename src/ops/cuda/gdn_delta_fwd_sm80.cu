@@ -319,7 +319,7 @@ extern "C" status delta_mma_fwd(const struct delta_fwd_args *a, dev_stream s)
     x.o = a->o, x.states = a->saved;
     x.state_in = (const float *)a->state_in, x.state_out = (float *)a->state_out;
     x.wide_o = aligned16(a->o) && a->shape.dv % each == 0;
-    (void)lay_common(x, l, a->scratch);
+    (void)layout_common(x, l, a->scratch);
     cudaStream_t queue = queue_of(s);
     if (x.rows > 0) prepare(x, a->shape.dt, l.dk, queue);
     BY_DTYPE(a->shape.dt, (l.dk == 64    ? forward_queue<T, 64>(x, queue)

@@ -323,7 +323,7 @@ static inline layout layout_of(const struct delta_shape *n)
 }
 
 // Sets the scratch of both passes; returns what follows it.
-static inline char *lay_common(call &x, const layout &l, void *scratch)
+static inline char *layout_common(call &x, const layout &l, void *scratch)
 {
     char *at = (char *)scratch;
     x.qn = at, at += l.qk;

@@ -112,9 +112,9 @@ struct delta_piece {
 };
 
 // Both return their bytes; `at` may be NULL.
-size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
-                        enum delta_memory what);
-size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n);
+size_t delta_hopper_layout(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
+                           enum delta_memory what);
+size_t delta_hopper_layout_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n);
 struct delta_docs delta_hopper_docs(const struct delta_shape *n, const int32_t *cu);
 // True: a block of a scan has both halves of dv, if there are more units of one half than multiprocessors.
 static inline bool delta_hopper_both(const struct delta_docs *d, dev_stream s)

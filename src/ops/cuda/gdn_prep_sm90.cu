@@ -372,7 +372,7 @@ static size_t pieces_bytes(const struct delta_shape *n)
     return (size_t)((slots < most ? slots : most) * n->heads) * (PIECE_STATE * sizeof(float));
 }
 
-size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n)
+size_t delta_hopper_layout_saved(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n)
 {
     const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
     const size_t states = slots * heads * (2 * STATE_HALF), pieces = pieces_bytes(n);
@@ -382,8 +382,8 @@ size_t delta_hopper_lay_saved(struct delta_memory_map *m, unsigned char *at, con
     return pieces + states + heads * 2 * rows * SLAB_ROW;
 }
 
-size_t delta_hopper_lay(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
-                        enum delta_memory what)
+size_t delta_hopper_layout(struct delta_memory_map *m, unsigned char *at, const struct delta_shape *n,
+                           enum delta_memory what)
 {
     const size_t slots = (size_t)(n->rows / CHUNK + 1), heads = (size_t)n->heads, rows = (size_t)n->rows;
     size_t used = 0;
@@ -451,5 +451,5 @@ extern "C" size_t delta_hopper_bytes(const struct delta_shape *n, enum delta_mem
 {
     struct delta_memory_map m;
     if (n->dt != DTYPE_BF16 || n->dk != HEAD || n->dv != HEAD) return 0;
-    return what == DELTA_SAVED ? delta_hopper_lay_saved(&m, NULL, n) : delta_hopper_lay(&m, NULL, n, what);
+    return what == DELTA_SAVED ? delta_hopper_layout_saved(&m, NULL, n) : delta_hopper_layout(&m, NULL, n, what);
 }

@@ -393,8 +393,8 @@ extern "C" status delta_hopper_bwd(const struct delta_bwd_args *a, dev_stream s)
     const struct delta_shape *n = &a->shape;
     if (n->rows == 0) return STATUS_OK;
     struct delta_memory_map m, saved;
-    delta_hopper_lay(&m, (unsigned char *)a->scratch, n, DELTA_BWD);
-    delta_hopper_lay_saved(&saved, (unsigned char *)(uintptr_t)a->saved, n);
+    delta_hopper_layout(&m, (unsigned char *)a->scratch, n, DELTA_BWD);
+    delta_hopper_layout_saved(&saved, (unsigned char *)(uintptr_t)a->saved, n);
     m.s = saved.s;
     m.d = saved.d;
     m.chain_back = saved.chain_back;

@@ -443,8 +443,8 @@ extern "C" status delta_hopper_fwd(const struct delta_fwd_args *a, dev_stream s)
     const struct delta_shape *n = &a->shape;
     if (n->rows == 0) return delta_hopper_idle(a, s);
     struct delta_memory_map m, saved = {};
-    delta_hopper_lay(&m, (unsigned char *)a->scratch, n, DELTA_FWD);
-    if (a->saved) delta_hopper_lay_saved(&saved, (unsigned char *)a->saved, n);
+    delta_hopper_layout(&m, (unsigned char *)a->scratch, n, DELTA_FWD);
+    if (a->saved) delta_hopper_layout_saved(&saved, (unsigned char *)a->saved, n);
     m.s = saved.s;
     m.d = saved.d;
     m.chain_back = saved.chain_back;

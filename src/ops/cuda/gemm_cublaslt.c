@@ -203,7 +203,7 @@ static status make_room(struct gemm_choices *t)
     struct gemm_choices larger = *t;
     larger.capacity = t->capacity ? 2 * t->capacity : 64;
     larger.table = calloc((size_t)larger.capacity, sizeof *larger.table);
-    if (larger.table == NULL) return FAIL(STATUS_FIT, "no memory for %d GEMMs", larger.capacity);
+    if (larger.table == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for %d GEMMs", larger.capacity);
     for (int i = 0; i < t->capacity; i++)
         if (t->table[i].taken) *slot_of(&larger, &t->table[i].choice.key) = t->table[i];
     free(t->table);
@@ -472,7 +472,7 @@ status cuda_gemm_open(struct cuda_set *set)
     TRY_CUDA(cudaGetDevice(&device));
     TRY_CUDA(cudaGetDeviceProperties(&prop, device));
     struct gemm_choices *t = set->gemm = calloc(1, sizeof *t);
-    if (t == NULL) return FAIL(STATUS_FIT, "no memory for the choices of GEMMs");
+    if (t == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the choices of GEMMs");
     TRY(make_room(t));
     TRY_LT(cublasLtCreate(&t->lt));
     gemm_choice_place(&t->here, prop.name, prop.multiProcessorCount, (int64_t)cublasLtGetVersion());

@@ -459,8 +459,8 @@ status swiglu_bwd(const struct gemm_args *g, dev_stream s)
 status rope(const struct gemm_args *g, dev_stream s)
 {
     const struct epilogue_rope &x = g->epilogue.rope;
-    const cuuint64_t hd = (cuuint64_t)x.hd, d = (cuuint64_t)g->k, heads = (cuuint64_t)(x.heads + 2 * x.heads_kv);
-    const int half = (int)x.hd / 2;
+    const cuuint64_t hd = (cuuint64_t)x.head_dim, d = (cuuint64_t)g->k, heads = (cuuint64_t)(x.heads + 2 * x.heads_kv);
+    const int half = (int)x.head_dim / 2;
     CUtensorMap a = {}, b = {}, none = {};
     problem p = {};
     TRY(tile_map_rows(&a, s, g->a.data, g->m, g->k, g->k, M, 1));
@@ -503,7 +503,8 @@ bool swiglu_fits(const struct gemm_args *g, int64_t f)
 bool rope_fits(const struct gemm_args *g)
 {
     const struct epilogue_rope &x = g->epilogue.rope;
-    return (x.hd == 64 || x.hd == 128) && g->n < INT32_MAX && aligned(x.rotation.cos) && aligned(x.rotation.sin);
+    return (x.head_dim == 64 || x.head_dim == 128) && g->n < INT32_MAX && aligned(x.rotation.cos) &&
+           aligned(x.rotation.sin);
 }
 
 } // namespace

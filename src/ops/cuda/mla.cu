@@ -55,13 +55,13 @@ template <int W> __device__ inline void rotate(const latent &a, int64_t at, floa
 template <typename T> struct row_at {
     T *q, *k, *nope, *rope;
     int64_t angle;
-    int hd;
+    int head_dim;
     __device__ row_at(const latent &a, int64_t row)
         : q((T *)a.q + row * a.q_stride), nope((T *)a.k_nope + row * a.k_nope_stride),
           rope((T *)a.k_rope + row * a.k_rope_stride), angle((int64_t)a.positions[row] * a.half),
-          hd(a.nope + 2 * a.half)
+          head_dim(a.nope + 2 * a.half)
     {
-        k = (T *)a.k + row * a.heads * hd;
+        k = (T *)a.k + row * a.heads * head_dim;
     }
 };
 
@@ -80,9 +80,9 @@ template <int W, typename T> __device__ inline void turn_q(const latent &a, cons
     for (int i = threadIdx.x; i < a.heads * per; i += THREADS) {
         const int h = i / per, j = i % per * W;
         float f[W];
-        load_pairs(r.q + h * r.hd + a.nope + j, f);
+        load_pairs(r.q + h * r.head_dim + a.nope + j, f);
         rotate(a, r.angle + j / 2, f);
-        store_pairs(r.q + h * r.hd + a.nope + j, f);
+        store_pairs(r.q + h * r.head_dim + a.nope + j, f);
     }
 }
 
@@ -91,14 +91,14 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
     const row_at<T> r(a, blockIdx.x);
     if (a.q) turn_q<W>(a, r);
     if (a.k == NULL) return;
-    copy_fronts<C>(a, r.k, r.hd, r.nope, a.nope);
+    copy_fronts<C>(a, r.k, r.head_dim, r.nope, a.nope);
     const int per = 2 * a.half / W;
     for (int i = threadIdx.x; i < a.heads * per; i += THREADS) {
         const int h = i / per, j = i % per * W;
         float f[W];
         load_pairs(r.rope + j, f);
         rotate(a, r.angle + j / 2, f);
-        store_pairs(r.k + h * r.hd + a.nope + j, f);
+        store_pairs(r.k + h * r.head_dim + a.nope + j, f);
     }
 }
 
@@ -114,12 +114,12 @@ template <typename T, int C, int W> __global__ void __launch_bounds__(THREADS) l
         float sum[W] = {};
         for (int h = part; h < a.heads; h += PARTS) {
             float f[W];
-            load_pairs(r.k + h * r.hd + a.nope + j, f);
+            load_pairs(r.k + h * r.head_dim + a.nope + j, f);
             for (int e = 0; e < W; e++) sum[e] += f[e];
         }
         for (int e = 0; e < W; e++) sums[part * tail + j + e] = sum[e];
     }
-    copy_fronts<C>(a, r.nope, a.nope, r.k, r.hd);
+    copy_fronts<C>(a, r.nope, a.nope, r.k, r.head_dim);
     __syncthreads();
     for (int i = threadIdx.x; i < per; i += THREADS) {
         float f[W] = {};

@@ -28,7 +28,7 @@ static void *tensor_map_encode(void)
 static status open_libraries(struct stream *s, const struct cuda_options *options)
 {
     struct cuda_set *set = calloc(1, sizeof *set);
-    if (set == NULL) return FAIL(STATUS_FIT, "no memory for the CUDA op set");
+    if (set == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the CUDA op set");
     *set =
         (struct cuda_set){.options = *options, .sm = s->dev->sm, .multiprocessors = s->dev->multiprocessors};
     set->tensor_map_encode = tensor_map_encode();

@@ -32,7 +32,7 @@ struct rope {
     int64_t in_stride;
     float *partial;       // [blocks][dqw: hd | dkw: hd]
     int64_t rows;
-    int heads, heads_kv, hd, half;
+    int heads, heads_kv, head_dim, half;
     int items, lanes;     // of a head
     float sign, eps;      // of the angle: 1 or -1
     float shift;          // of the weights
@@ -51,7 +51,7 @@ template <int W, int ITEMS> struct places {
             bool rotated = i < pairs, has = i < a.items;
             angle[k] = rotated ? i * W : -1;
             first[k] = !has ? -1 : rotated ? i * W : past;
-            second[k] = !has ? -1 : rotated ? i * W + a.half : past + W < a.hd ? past + W : -1;
+            second[k] = !has ? -1 : rotated ? i * W + a.half : past + W < a.head_dim ? past + W : -1;
         }
     }
 };
@@ -141,7 +141,7 @@ __device__ inline void rotate_heads(const rope &a, int64_t row, const head_part<
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const int head = begin + u * at.slots + at.slot;
-            if (head < count) load_head(x[u], from + head * a.hd, at);
+            if (head < count) load_head(x[u], from + head * a.head_dim, at);
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
@@ -154,7 +154,7 @@ __device__ inline void rotate_heads(const rope &a, int64_t row, const head_part<
                 for (int k = 0; k < ITEMS; k++)
                     for (int j = 0; j < W; j++)
                         squares += f.first[k][j] * f.first[k][j] + f.second[k][j] * f.second[k][j];
-                float r = 1 / sqrtf(head_sum(squares, a.lanes) / a.hd + a.eps);
+                float r = 1 / sqrtf(head_sum(squares, a.lanes) / a.head_dim + a.eps);
                 widen_head(head < a.heads ? weight[0] : weight[1], fw);
                 for (int k = 0; k < ITEMS; k++)
                     for (int j = 0; j < W; j++) {
@@ -164,7 +164,7 @@ __device__ inline void rotate_heads(const rope &a, int64_t row, const head_part<
                 if (rstd && head < count && threadIdx.x % a.lanes == 0) rstd[head] = r;
             }
             rotate(f, angles);
-            if (head < count) store_head(f, to + head * a.hd, at);
+            if (head < count) store_head(f, to + head * a.head_dim, at);
         }
     }
 }
@@ -195,9 +195,9 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
                                       const places<W, ITEMS> &at, const head_f32<W, ITEMS> &angles,
                                       head_f32<W, ITEMS> &dw)
 {
-    const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.hd;
-    const T *in = (const T *)a.in + row * a.in_stride + (int64_t)begin * a.hd;
-    T *to = (T *)a.to + row * a.to_stride + (int64_t)begin * a.hd;
+    const T *from = (const T *)a.from + row * a.from_stride + (int64_t)begin * a.head_dim;
+    const T *in = (const T *)a.in + row * a.in_stride + (int64_t)begin * a.head_dim;
+    T *to = (T *)a.to + row * a.to_stride + (int64_t)begin * a.head_dim;
     const float *rstd = a.rstd + row * (a.heads + a.heads_kv) + begin;
     head_part<T, W, ITEMS> w;
     load_weight(w, weight, at);
@@ -208,8 +208,8 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
         for (int u = 0; u < AHEAD; u++) {
             int head = h + u * at.slots;
             if (head >= count) continue;
-            load_head(dout[u], from + head * a.hd, at);
-            load_head(x[u], in + head * a.hd, at);
+            load_head(dout[u], from + head * a.head_dim, at);
+            load_head(x[u], in + head * a.head_dim, at);
             r[u] = rstd[head];
         }
 #pragma unroll
@@ -232,13 +232,13 @@ __device__ inline void norm_heads_bwd(const rope &a, int64_t row, int begin, int
                     g.second[k][j] *= fw.second[k][j] + a.shift;
                     sum += g.first[k][j] * xh.first[k][j] + g.second[k][j] * xh.second[k][j];
                 }
-            float mean = head_sum(sum, a.lanes) / a.hd;
+            float mean = head_sum(sum, a.lanes) / a.head_dim;
             for (int k = 0; k < ITEMS; k++)
                 for (int j = 0; j < W; j++) {
                     g.first[k][j] = r[u] * (g.first[k][j] - xh.first[k][j] * mean);
                     g.second[k][j] = r[u] * (g.second[k][j] - xh.second[k][j] * mean);
                 }
-            if (head < count) store_head(g, to + head * a.hd, at);
+            if (head < count) store_head(g, to + head * a.head_dim, at);
         }
     }
 }
@@ -254,7 +254,7 @@ __device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, 
                 dw.first[k][j] += __shfl_xor_sync(0xffffffffu, dw.first[k][j], d);
                 dw.second[k][j] += __shfl_xor_sync(0xffffffffu, dw.second[k][j], d);
             }
-    for (int i = threadIdx.x; i < a.hd; i += NORM_BWD_WARPS * WARP) shared[i] = 0;
+    for (int i = threadIdx.x; i < a.head_dim; i += NORM_BWD_WARPS * WARP) shared[i] = 0;
     for (int warp = 0; warp < NORM_BWD_WARPS; warp++) {
         __syncthreads();
         if (threadIdx.x / WARP != warp || at.slot != 0) continue;
@@ -265,7 +265,7 @@ __device__ inline void leave_partial(const rope &a, const places<W, ITEMS> &at, 
             }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < a.hd; i += NORM_BWD_WARPS * WARP) to[i] = shared[i];
+    for (int i = threadIdx.x; i < a.head_dim; i += NORM_BWD_WARPS * WARP) to[i] = shared[i];
     __syncthreads();
 }
 
@@ -285,9 +285,9 @@ __global__ void __launch_bounds__(NORM_BWD_WARPS *WARP, NORM_BWD_BLOCKS) rope_no
         norm_heads_bwd<T, W, ITEMS, AHEAD>(a, row, a.heads, a.heads_kv, a.kw, at, angles, dkw);
         position = next;
     }
-    float *to = a.partial + (int64_t)blockIdx.x * 2 * a.hd;
+    float *to = a.partial + (int64_t)blockIdx.x * 2 * a.head_dim;
     leave_partial(a, at, dqw, shared, to);
-    leave_partial(a, at, dkw, shared, to + a.hd);
+    leave_partial(a, at, dkw, shared, to + a.head_dim);
 }
 
 enum { ELEMENTS = 8 }; // pairs of elements per lane with W = 1: 32 lanes hold a head of HD_MAX
@@ -295,8 +295,8 @@ enum { ELEMENTS = 8 }; // pairs of elements per lane with W = 1: 32 lanes hold a
 // Lanes of a head; false when vectors of W do not fit it.
 bool place_heads(rope *a, int W, int items_max, bool copies)
 {
-    if (a->hd % W || a->half % W || a->from_stride % W || a->to_stride % W || a->in_stride % W) return false;
-    int past = (a->hd - 2 * a->half) / W;
+    if (a->head_dim % W || a->half % W || a->from_stride % W || a->to_stride % W || a->in_stride % W) return false;
+    int past = (a->head_dim - 2 * a->half) / W;
     a->items = a->half / W + (copies ? (past + 1) / 2 : 0);
     for (a->lanes = 1; a->lanes < WARP && a->lanes < a->items;) a->lanes *= 2;
     return a->items <= a->lanes * items_max;
@@ -317,7 +317,7 @@ template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX)
     int head = threadIdx.x / pairs, at = threadIdx.x % pairs * W;
     int64_t first = (int64_t)blockIdx.x * FLAT_ROWS;
     int rows = (int)min((int64_t)FLAT_ROWS, a.rows - first);
-    T *x = (T *)a.to + first * a.to_stride + (int64_t)head * a.hd + at, *y = x + a.half;
+    T *x = (T *)a.to + first * a.to_stride + (int64_t)head * a.head_dim + at, *y = x + a.half;
     vec<T, W> vx[FLAT_ROWS], vy[FLAT_ROWS];
     int32_t position[FLAT_ROWS];
 #pragma unroll
@@ -354,7 +354,7 @@ template <typename T, int W> __global__ void __launch_bounds__(FLAT_THREADS_MAX)
 template <typename T> bool rotate_launch(const rope &a, bool aligned, dev_stream s)
 {
     const int W = WIDE<T>;
-    if (a.from != a.to || !aligned || a.half == 0 || a.half % W || a.hd % W || a.to_stride % W) return false;
+    if (a.from != a.to || !aligned || a.half == 0 || a.half % W || a.head_dim % W || a.to_stride % W) return false;
     int pairs = a.half / W;
     int64_t threads = (int64_t)(a.heads + a.heads_kv) * pairs, blocks = (a.rows + FLAT_ROWS - 1) / FLAT_ROWS;
     if (threads > FLAT_THREADS_MAX || blocks > INT32_MAX) return false;
@@ -370,32 +370,32 @@ template <typename T, bool NORM> void turn_launch(rope a, bool aligned, bool cop
         rope_kernel<T, WIDTH, 1, WIDE<T>, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
         return;
     }
-    CHECK(place_heads(&a, 1, ELEMENTS, copies), "heads of %d dims", a.hd);
+    CHECK(place_heads(&a, 1, ELEMENTS, copies), "heads of %d dims", a.head_dim);
     rope_kernel<T, 1, ELEMENTS, 1, NORM><<<blocks, WARPS * WARP, 0, queue_of(s)>>>(a);
 }
 
 template <typename T> void rope_norm_bwd_launch(rope a, bool aligned, float *dqw, float *dkw, dev_stream s)
 {
     unsigned blocks = rope_blocks(s, a.rows, NORM_BWD_BLOCKS, NORM_BWD_WARPS);
-    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * 2 * (size_t)a.hd * blocks, "rope_bwd");
+    a.partial = (float *)cuda_set_workspace(s, sizeof(float) * 2 * (size_t)a.head_dim * blocks, "rope_bwd");
     if (aligned && place_heads(&a, WIDTH, 1, true)) {
         rope_norm_bwd_kernel<T, WIDTH, 1, WIDE<T> / 2><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
     } else {
-        CHECK(place_heads(&a, 1, ELEMENTS, true), "heads of %d dims", a.hd);
+        CHECK(place_heads(&a, 1, ELEMENTS, true), "heads of %d dims", a.head_dim);
         rope_norm_bwd_kernel<T, 1, ELEMENTS, 1><<<blocks, NORM_BWD_WARPS * WARP, 0, queue_of(s)>>>(a);
     }
-    partials_add(s, a.partial, blocks, 2 * a.hd, a.hd, dqw, dkw);
+    partials_add(s, a.partial, blocks, 2 * a.head_dim, a.head_dim, dqw, dkw);
 }
 
 void check_shapes(const rope &a)
 {
     CHECK(a.heads > 0 && a.heads_kv > 0, "heads %d heads_kv %d", a.heads, a.heads_kv);
-    CHECK(a.hd > 0 && a.hd <= HD_MAX, "hd %d, the limit is %d", a.hd, HD_MAX);
-    CHECK(a.half >= 0 && 2 * a.half <= a.hd, "rotates 2 x %d of %d dims", a.half, a.hd);
+    CHECK(a.head_dim > 0 && a.head_dim <= HD_MAX, "head_dim %d, the limit is %d", a.head_dim, HD_MAX);
+    CHECK(a.half >= 0 && 2 * a.half <= a.head_dim, "rotates 2 x %d of %d dims", a.half, a.head_dim);
     CHECK(!a.qw == !a.kw, "QK-norm takes both weights or none");
     CHECK(a.from != a.to || a.from_stride == a.to_stride, "in place with two strides");
-    CHECK(a.from_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.from_stride);
-    CHECK(a.to_stride >= (int64_t)(a.heads + a.heads_kv) * a.hd, "row stride %lld", (long long)a.to_stride);
+    CHECK(a.from_stride >= (int64_t)(a.heads + a.heads_kv) * a.head_dim, "row stride %lld", (long long)a.from_stride);
+    CHECK(a.to_stride >= (int64_t)(a.heads + a.heads_kv) * a.head_dim, "row stride %lld", (long long)a.to_stride);
 }
 bool aligned_heads(const rope &a)
 {
@@ -410,7 +410,8 @@ status rope_fwd(const struct rope_fwd_args *x, dev_stream s)
     a.positions = x->positions, a.cos = (const float *)x->cos, a.sin = (const float *)x->sin;
     a.qw = x->qw, a.kw = x->kw, a.rstd = (float *)x->rstd, a.eps = (float)x->eps, a.shift = (float)x->shift;
     a.sign = 1;
-    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.hd = (int)x->hd, a.half = (int)x->half;
+    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.head_dim = (int)x->head_dim,
+    a.half = (int)x->half;
     check_shapes(a);
     bool copies = a.qw || a.from != a.to;
     CHECK(a.from != a.to || !a.qw, "in place only without QK-norm");
@@ -428,7 +429,8 @@ status rope_bwd(const struct rope_bwd_args *x, dev_stream s)
     a.from = x->dout, a.from_stride = x->dout_stride, a.to = x->din, a.to_stride = x->din_stride;
     a.positions = x->positions, a.cos = (const float *)x->cos, a.sin = (const float *)x->sin, a.sign = -1;
     a.qw = x->qw, a.kw = x->kw;
-    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.hd = (int)x->hd, a.half = (int)x->half;
+    a.rows = x->rows, a.heads = (int)x->heads, a.heads_kv = (int)x->heads_kv, a.head_dim = (int)x->head_dim,
+    a.half = (int)x->half;
     check_shapes(a);
     bool copies = a.qw || a.from != a.to;
     if (a.rows == 0 || (!copies && a.half == 0)) return STATUS_OK;

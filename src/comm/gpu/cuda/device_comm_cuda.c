@@ -15,12 +15,12 @@
 /* State of a communicator; some fields are used in the world only. */
 struct device_state {
     ncclComm_t comm;
-    char *slots;             /* message slots in P2P memory */
-    unsigned messages[2][2]; /* [send, receive][direction] by peer access, since the last sync */
-    struct nccl_mail *mail;  /* NULL: messages go by peer access alone */
-    struct p2p_comm *p2p;    /* world only */
-    struct nccl *nccl;       /* world only; NULL before it is loaded */
-    unsigned char *marks;    /* world only */
+    char *slots;               /* message slots in P2P memory */
+    unsigned messages[2][2];   /* [send, receive][direction] by peer access, since the last sync */
+    struct nccl_mail *mailbox; /* NULL: messages go by peer access alone */
+    struct p2p_comm *p2p;      /* world only */
+    struct nccl *nccl;         /* world only; NULL before it is loaded */
+    unsigned char *marks;      /* world only */
 };
 
 /* ---- NCCL */
@@ -29,7 +29,7 @@ static status need_nccl(struct device_state *first)
 {
     if (first->nccl) return STATUS_OK;
     first->nccl = calloc(1, sizeof *first->nccl);
-    if (first->nccl == NULL) return FAIL(STATUS_FIT, "no memory for the description of NCCL");
+    if (first->nccl == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of NCCL");
     return nccl_load(first->nccl);
 }
 
@@ -99,7 +99,8 @@ static status broadcast(struct comm *c, const struct comm_call *call, const stru
 static status by_nccl(struct comm *c, const struct comm_call *call)
 {
     if (c->device == NULL) c->device = calloc(1, sizeof *c->device);
-    if (c->device == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    if (c->device == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of group '%s'", c->name);
     if (c->device->comm == NULL) TRY(join(c));
     const struct nccl *n = c->world->device->nccl;
     switch (call->op) {
@@ -183,15 +184,16 @@ static bool device_mail_by_nccl(const struct comm *c)
     return !p2p_comm_all(c->world->device->p2p, c);
 }
 
-static status device_mail_open(struct comm *c)
+static status device_mailbox_open(struct comm *c)
 {
     struct device_state *first = c->world->device;
-    const size_t bytes = 2 * c->mail.depth * c->mail.bytes_max;
+    const size_t bytes = 2 * c->mailbox.depth * c->mailbox.bytes_max;
     const int next = (c->rank + 1) % c->ranks, prev = (c->rank + c->ranks - 1) % c->ranks;
     if (c->device == NULL) c->device = calloc(1, sizeof *c->device);
-    if (c->device == NULL) return FAIL(STATUS_FIT, "no memory for the description of group '%s'", c->name);
+    if (c->device == NULL)
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of group '%s'", c->name);
     TRY_CUDA(cudaMalloc((void **)&c->device->slots, device_pages(bytes)));
-    c->world->room.device += device_pages(bytes);
+    c->world->memory.device += device_pages(bytes);
     TRY(p2p_comm_register(first->p2p, c, c->device->slots, bytes));
     if (!device_mail_by_nccl(c)) return STATUS_OK;
     TRY(need_nccl(first));
@@ -201,22 +203,22 @@ static status device_mail_open(struct comm *c)
                                      .slots = c->device->slots,
                                      .by_nccl = {[COMM_NEXT] = !p2p_comm_reaches(first->p2p, c, next),
                                                  [COMM_PREV] = !p2p_comm_reaches(first->p2p, c, prev)}};
-    return nccl_mail_open(&c->device->mail, &a);
+    return nccl_mail_open(&c->device->mailbox, &a);
 }
 
 static status device_message(struct comm *c, const struct comm_call *call)
 {
     struct device_state *d = c->device;
     unsigned *number = &d->messages[call->op == COMM_SEND ? 0 : 1][call->way];
-    if (nccl_mail_carries(d->mail, call)) return nccl_mail_message(d->mail, call);
+    if (nccl_mail_carries(d->mailbox, call)) return nccl_mail_message(d->mailbox, call);
     TRY(p2p_comm_message(c->world->device->p2p, c, call, d->slots, (*number)++));
     return call->done_flag ? device_set_flag(call->done_flag, call->stream) : STATUS_OK;
 }
 
-static status device_mail_settle(struct comm *c, struct stream *s)
+static status device_mailbox_settle(struct comm *c, struct stream *s)
 {
     memset(c->device->messages, 0, sizeof c->device->messages);
-    return c->device->mail ? nccl_mail_settle(c->device->mail, s) : STATUS_OK;
+    return c->device->mailbox ? nccl_mail_settle(c->device->mailbox, s) : STATUS_OK;
 }
 
 /* ---- begin and end */
@@ -224,10 +226,10 @@ static status device_mail_settle(struct comm *c, struct stream *s)
 static status device_start(struct comm *world, struct stream *s, enum gpu_backend how)
 {
     struct device_state *d = world->device = calloc(1, sizeof *d);
-    if (d == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
+    if (d == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank's GPU");
     TRY_CUDA(cudaHostAlloc((void **)&d->marks, DEVICE_FLAGS, cudaHostAllocMapped | cudaHostAllocPortable));
     memset(d->marks, 0, DEVICE_FLAGS);
-    world->room.host += DEVICE_FLAGS;
+    world->memory.host += DEVICE_FLAGS;
     world->device_calls.done = d->marks;
     return p2p_comm_open(&d->p2p, world, s->dev, how == GPU_BACKEND_AUTO);
 }
@@ -244,7 +246,7 @@ static void device_abort(struct comm *world)
     if (first->p2p && first->p2p->abort_flag) *first->p2p->abort_flag = 1;
     for (int i = -1; i < world->group_count; i++) {
         struct device_state *d = i < 0 ? world->device : world->groups[i]->device;
-        if (d) nccl_mail_abort(d->mail);
+        if (d) nccl_mail_abort(d->mailbox);
         if (d && d->comm) nccl_abort(first->nccl, &d->comm);
     }
 }
@@ -256,7 +258,7 @@ static void device_stop(struct comm *world)
     for (int i = world->group_count; i >= 0; i--) {
         struct comm *c = i == world->group_count ? world : world->groups[i];
         if (c->device == NULL) continue;
-        nccl_mail_close(c->device->mail);
+        nccl_mail_close(c->device->mailbox);
         if (c->device->comm) (void)first->nccl->ncclCommDestroy_(c->device->comm);
         if (c->device->slots) (void)cudaFree(c->device->slots);
         if (c != world) free(c->device);
@@ -282,9 +284,9 @@ const struct device_comm_ops *cuda_device_comm_ops(void)
         .sum = device_tree_sum,
         .scalars = device_scalars,
         .mail_by_nccl = device_mail_by_nccl,
-        .mail_open = device_mail_open,
+        .mailbox_open = device_mailbox_open,
         .message = device_message,
-        .mail_settle = device_mail_settle,
+        .mailbox_settle = device_mailbox_settle,
     };
     return &ops;
 }

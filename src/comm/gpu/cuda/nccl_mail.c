@@ -26,9 +26,9 @@ struct nccl_mail {
 /* The slots of the neighbour that a message goes to, or comes from: those of what is received from it. */
 static char *slots_of(const struct nccl_mail *m, enum comm_way way, bool sends)
 {
-    const struct mail *mail = &m->with.c->mail;
+    const struct mailbox *mailbox = &m->with.c->mailbox;
     const bool prev = (way == COMM_PREV) != sends;
-    return m->with.slots + (prev ? mail->depth * mail->bytes_max : 0);
+    return m->with.slots + (prev ? mailbox->depth * mailbox->bytes_max : 0);
 }
 
 /* The other end's rank in the communicator of an edge: the upper end is rank 1. */
@@ -48,7 +48,7 @@ struct edge_ids {
 static status send_first(struct nccl_mail *m, enum comm_way way, bool sends)
 {
     const struct nccl *n = m->with.nccl;
-    const size_t most = m->with.c->mail.bytes_max, bytes = most < FIRST_BYTES ? most : FIRST_BYTES;
+    const size_t most = m->with.c->mailbox.bytes_max, bytes = most < FIRST_BYTES ? most : FIRST_BYTES;
     const cudaStream_t q = cuda_queue(&m->sends[way]);
     char *slot = slots_of(m, way, sends);
     TRY_NCCL(n, "first message",
@@ -76,7 +76,7 @@ static status connect_all(struct nccl_mail *m)
 {
     struct comm *c = m->with.c;
     struct edge_ids mine = {0}, *all = calloc((size_t)c->ranks, sizeof *all);
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the edges of %d ranks", c->ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the edges of %d ranks", c->ranks);
     int edges[2];
     mail_edges(c->rank, c->ranks, edges);
     status st = STATUS_OK;
@@ -124,21 +124,21 @@ status nccl_mail_open(struct nccl_mail **out, const struct nccl_mail_args *a)
 {
     struct nccl_mail *m = *out = calloc(1, sizeof *m); /* nccl_mail_close frees what has been allocated */
     struct comm *c = a->c;
-    const unsigned slots = 2 * c->mail.depth;
-    if (m == NULL) return FAIL(STATUS_FIT, "no memory for the description of messages");
+    const unsigned slots = 2 * c->mailbox.depth;
+    if (m == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of messages");
     m->with = *a;
-    m->host = malloc(c->mail.bytes_max);
+    m->host = malloc(c->mailbox.bytes_max);
     m->left = calloc(slots, sizeof *m->left);
     if (m->host == NULL || m->left == NULL)
-        return FAIL(STATUS_FIT, "no memory for a message of %zu bytes", c->mail.bytes_max);
-    c->world->room.host += c->mail.bytes_max;
+        return FAIL(STATUS_OUT_OF_MEMORY, "no memory for a message of %zu bytes", c->mailbox.bytes_max);
+    c->world->memory.host += c->mailbox.bytes_max;
     TRY(open_sends(m, COMM_NEXT));
     TRY(open_sends(m, COMM_PREV));
     for (unsigned i = 0; i < slots; i++) TRY(dev_fence_open(a->dev, &m->left[i]));
     TRY(connect_all(m));
     if (c->world->rank == 0)
         log_info("messages  of '%s' go by NCCL where GPUs do not reach each other's memory", c->name);
-    return c->transport->mail_open(c);
+    return c->transport->mailbox_open(c);
 }
 
 void nccl_mail_close(struct nccl_mail *m)
@@ -149,7 +149,7 @@ void nccl_mail_close(struct nccl_mail *m)
         dev_stream_close(&m->sends[way]);
         dev_event_close(m->with.dev, &m->ready[way]);
     }
-    for (unsigned i = 0; m->left && i < 2 * m->with.c->mail.depth; i++)
+    for (unsigned i = 0; m->left && i < 2 * m->with.c->mailbox.depth; i++)
         dev_event_close(m->with.dev, &m->left[i]);
     free(m->left);
     free(m->host);
@@ -176,13 +176,13 @@ bool nccl_mail_carries(const struct nccl_mail *m, const struct comm_call *call)
 static status send(struct nccl_mail *m, const struct comm_call *call)
 {
     const struct nccl *n = m->with.nccl;
-    const struct mail *mail = &m->with.c->mail;
+    const struct mailbox *mailbox = &m->with.c->mailbox;
     const enum comm_way way = call->way;
     struct stream *s = call->stream, *sends = &m->sends[way];
-    const unsigned at = m->sent[way] % mail->depth;
-    struct event *left = &m->left[way * mail->depth + at];
-    char *slot = slots_of(m, way, true) + at * mail->bytes_max;
-    if (m->sent[way]++ >= mail->depth) TRY(dev_stream_wait(s, left));
+    const unsigned at = m->sent[way] % mailbox->depth;
+    struct event *left = &m->left[way * mailbox->depth + at];
+    char *slot = slots_of(m, way, true) + at * mailbox->bytes_max;
+    if (m->sent[way]++ >= mailbox->depth) TRY(dev_stream_wait(s, left));
     TRY(dev_copy(s, slot, call->send, call->bytes));
     TRY(dev_event_record(s, &m->ready[way]));
     TRY(dev_stream_wait(sends, &m->ready[way]));
@@ -232,7 +232,7 @@ status nccl_mail_message(struct nccl_mail *m, const struct comm_call *call)
 
 status nccl_mail_settle(struct nccl_mail *m, struct stream *s)
 {
-    const unsigned depth = m->with.c->mail.depth;
+    const unsigned depth = m->with.c->mailbox.depth;
     for (unsigned way = 0; way < 2; way++) {
         const unsigned sent = m->sent[way];
         m->sent[way] = 0;

@@ -76,7 +76,7 @@ static status share(struct p2p_comm *n, struct comm *c, void *base, size_t bytes
     struct offer mine = {.bytes = bytes}, *all = calloc((size_t)c->ranks, sizeof *all);
     struct p2p_comm_memory *m = &n->memory[n->count];
     int32_t came, every[COMM_RANKS_MAX];
-    if (all == NULL) return FAIL(STATUS_FIT, "no memory for the memory of %d GPUs", c->ranks);
+    if (all == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the memory of %d GPUs", c->ranks);
     CHECK(n->count < P2P_COMM_REGISTERED_MAX, "GPUs share more than %d pieces of memory",
           P2P_COMM_REGISTERED_MAX);
     *m = (struct p2p_comm_memory){.base = base, .bytes = bytes};
@@ -122,7 +122,7 @@ status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev
     struct p2p_comm *n = *out = calloc(1, sizeof *n); /* p2p_comm_close frees what has been allocated */
     const size_t bytes = device_pages(sizeof *n->flags);
     bool reached;
-    if (n == NULL) return FAIL(STATUS_FIT, "no memory for the description of a rank's GPU");
+    if (n == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the description of a rank's GPU");
     TRY_CUDA(cudaHostAlloc((void **)&n->abort_flag, sizeof *n->abort_flag,
                            cudaHostAllocMapped | cudaHostAllocPortable));
     *n->abort_flag = 0;
@@ -132,7 +132,7 @@ status p2p_comm_open(struct p2p_comm **out, struct comm *world, const struct dev
     TRY(dev_fence_open(d, &n->forked));
     TRY(dev_fence_open(d, &n->joined));
     TRY_CUDA(cudaMalloc((void **)&n->flags, bytes));
-    world->room.device += bytes;
+    world->memory.device += bytes;
     TRY_CUDA(cudaMemset(n->flags, 0, bytes));
     TRY_CUDA(cudaDeviceSynchronize());
     return wanted ? share(n, world, n->flags, bytes, &reached) : STATUS_OK;
@@ -243,8 +243,9 @@ static status make_route(struct p2p_comm *n, struct comm *c, const struct comm_c
                                      .out_shared = true,
                                      .align = P2P_ALIGN};
     route->in = calloc(2 * (size_t)c->ranks, sizeof *route->in);
-    status st = all && route->in ? transport_all_gather(c, call->name, &mine, all, sizeof mine)
-                                 : FAIL(STATUS_FIT, "no memory for the calls of %d ranks", c->ranks);
+    status st = all && route->in
+                    ? transport_all_gather(c, call->name, &mine, all, sizeof mine)
+                    : FAIL(STATUS_OUT_OF_MEMORY, "no memory for the calls of %d ranks", c->ranks);
     route->out = route->in + c->ranks;
     for (int r = 0; r < c->ranks && st == STATUS_OK; r++) {
         route->in[r] = address(n, c->members[r], all[r].send);
@@ -277,7 +278,7 @@ static status find_route(struct p2p_comm *n, struct comm *c, const struct comm_c
     if (n->route_count == n->route_room) {
         const int room = n->route_room ? 2 * n->route_room : 64;
         struct p2p_comm_route *routes = realloc(n->routes, (size_t)room * sizeof *routes);
-        if (routes == NULL) return FAIL(STATUS_FIT, "no memory for the list of %d calls", room);
+        if (routes == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the list of %d calls", room);
         n->routes = routes;
         n->route_room = room;
     }
@@ -487,9 +488,9 @@ status p2p_comm_message(struct p2p_comm *n, struct comm *c, const struct comm_ca
 {
     struct stream *s = call->stream;
     const bool sends = call->op == COMM_SEND;
-    const int p = c->comm_id, way = call->way, depth = (int)c->mail.depth;
+    const int p = c->comm_id, way = call->way, depth = (int)c->mailbox.depth;
     struct p2p_comm_flags *mine = n->flags, *other = flags_of(n, c, comm_neighbour(c, call));
-    char *slot = slots + ((size_t)way * c->mail.depth + number % c->mail.depth) * c->mail.bytes_max;
+    char *slot = slots + ((size_t)way * c->mailbox.depth + number % c->mailbox.depth) * c->mailbox.bytes_max;
     if (sends) {
         /* Slots are used round robin since the last sync, when all of them were empty. */
         const int behind = (int)number < depth - 1 ? (int)number : depth - 1;

@@ -41,14 +41,14 @@ static status mla_rope_fwd(const struct mla_rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_shape(&(struct shape){a->positions, a->rows, a->heads, a->nope, a->half, a->pos_count, a->dt});
-    const int64_t hd = a->nope + 2 * a->half, wide = a->heads * hd;
+    const int64_t head_dim = a->nope + 2 * a->half, wide = a->heads * head_dim;
     const dtype dt = a->dt, acc = dtype_acc(dt);
     CHECK(!a->q || a->q_stride >= wide, "q_stride %lld", (long long)a->q_stride);
     PARALLEL_CHUNKS(t, a->rows)
     {
         const int64_t angle = a->positions[t] * a->half;
         for (int64_t h = 0; h < a->heads; h++) {
-            const int64_t q = t * a->q_stride + h * hd + a->nope, k = t * wide + h * hd;
+            const int64_t q = t * a->q_stride + h * head_dim + a->nope, k = t * wide + h * head_dim;
             for (int64_t i = 0; a->k && i < a->nope; i++)
                 put(a->k, k + i, dt, get(a->k_nope, t * a->k_nope_stride + h * a->nope + i, dt));
             for (int64_t i = 0; i < a->half; i++) {
@@ -68,14 +68,14 @@ static status mla_rope_bwd(const struct mla_rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     check_shape(&(struct shape){a->positions, a->rows, a->heads, a->nope, a->half, a->pos_count, a->dt});
-    const int64_t hd = a->nope + 2 * a->half, wide = a->heads * hd;
+    const int64_t head_dim = a->nope + 2 * a->half, wide = a->heads * head_dim;
     const dtype dt = a->dt, acc = dtype_acc(dt);
     CHECK(!a->dq || a->dq_stride >= wide, "dq_stride %lld", (long long)a->dq_stride);
     PARALLEL_CHUNKS(t, a->rows)
     {
         const int64_t angle = a->positions[t] * a->half;
         for (int64_t h = 0; h < a->heads; h++) {
-            const int64_t q = t * a->dq_stride + h * hd + a->nope, k = t * wide + h * hd;
+            const int64_t q = t * a->dq_stride + h * head_dim + a->nope, k = t * wide + h * head_dim;
             for (int64_t i = 0; a->dk && i < a->nope; i++)
                 put(a->dk_nope, t * a->dk_nope_stride + h * a->nope + i, dt, get(a->dk, k + i, dt));
             for (int64_t i = 0; a->dq && i < a->half; i++)
@@ -85,7 +85,7 @@ static status mla_rope_bwd(const struct mla_rope_bwd_args *a, dev_stream stream)
         for (int64_t i = 0; a->dk && i < a->half; i++) {
             struct pair sum = {0, 0};
             for (int64_t h = 0; h < a->heads; h++) {
-                const struct pair p = pair_get(a->dk, t * wide + h * hd + a->nope + 2 * i, dt);
+                const struct pair p = pair_get(a->dk, t * wide + h * head_dim + a->nope + 2 * i, dt);
                 sum = (struct pair){sum.x + p.x, sum.y + p.y};
             }
             pair_put(a->dk_rope, t * a->dk_rope_stride + 2 * i, dt,

@@ -32,7 +32,7 @@ static struct ops others(void)
 
 /* The size of a head, and rounded up to ENGINE_UNIT. */
 struct head {
-    int64_t hd, width;
+    int64_t head_dim, width;
 };
 
 /* Rows of a tensor. */
@@ -59,16 +59,16 @@ VEC_INLINE void load_rows(struct extent of, struct head size, const void *src, i
     const int64_t rows = int64_min(BLOCK, of.length - from);
     for (int64_t i = 0; i < BLOCK; i++, dst += size.width) {
         int64_t j = 0;
-        for (; i < rows && j < size.hd; j += VEC) {
-            const int n = vec_n(size.hd - j);
-            const int64_t at = (of.begin + from + i) * stride + head * size.hd + j;
+        for (; i < rows && j < size.head_dim; j += VEC) {
+            const int n = vec_n(size.head_dim - j);
+            const int64_t at = (of.begin + from + i) * stride + head * size.head_dim + j;
 #ifdef __AMX_BF16__
             memcpy(dst + j, (const bf16 *)src + at, (size_t)n * sizeof *dst);
 #else
             vec_store(dst, j, n, DTYPE_F32, vec_load(src, at, n, dt));
 #endif
         }
-        j = int64_min(j, size.hd);
+        j = int64_min(j, size.head_dim);
         if (i >= rows) j = 0;
         memset(dst + j, 0, (size_t)(size.width - j) * sizeof *dst);
     }
@@ -81,9 +81,9 @@ VEC_INLINE void store_rows(const struct view *w, struct extent of, struct head s
 {
     for (int64_t i = 0; i < int64_min(BLOCK, of.length - from); i++) {
         const vf f = vec_set(by ? factor / by[i] : factor);
-        for (int64_t j = 0; j < size.hd; j += VEC) {
-            const int n = vec_n(size.hd - j);
-            vec_store(dst, (of.begin + from + i) * stride + head * size.hd + j, n, w->dt,
+        for (int64_t j = 0; j < size.head_dim; j += VEC) {
+            const int n = vec_n(size.head_dim - j);
+            vec_store(dst, (of.begin + from + i) * stride + head * size.head_dim + j, n, w->dt,
                       vec_load(src, i * size.width + j, VEC, DTYPE_F32) * f);
         }
     }
@@ -94,9 +94,9 @@ VEC_INLINE void add_rows(const struct view *w, struct extent of, struct head siz
                          float factor, int64_t from, void *dst, int64_t stride, int64_t head)
 {
     for (int64_t i = 0; i < int64_min(BLOCK, of.length - from); i++)
-        for (int64_t j = 0; j < size.hd; j += VEC) {
-            const int n = vec_n(size.hd - j);
-            const int64_t at = (of.begin + from + i) * stride + head * size.hd + j;
+        for (int64_t j = 0; j < size.head_dim; j += VEC) {
+            const int n = vec_n(size.head_dim - j);
+            const int64_t at = (of.begin + from + i) * stride + head * size.head_dim + j;
             vec_store(dst, at, n, w->dt,
                       vec_load(dst, at, n, w->dt) +
                           vec_load(src, i * size.width + j, VEC, DTYPE_F32) * factor);
@@ -281,11 +281,11 @@ VEC_INLINE void online_resume(const struct attn_fwd_args *a, const struct view *
                               int64_t h, int64_t t)
 {
     for (int64_t i = 0; i < int64_min(BLOCK, w->queries.length - t); i++) {
-        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * a->hd_v;
+        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * a->head_dim_v;
         b->max[i] = ((const float *)a->lse)[h * a->rows + row];
         b->sum[i][0] = b->max[i] > -INFINITY;
-        for (int64_t j = 0; j < a->hd_v; j += VEC) {
-            const int n = vec_n(a->hd_v - j);
+        for (int64_t j = 0; j < a->head_dim_v; j += VEC) {
+            const int n = vec_n(a->head_dim_v - j);
             vec_store(b->o, i * w->vo.width + j, n, DTYPE_F32, vec_load(a->o, at + j, n, w->dt));
         }
     }
@@ -311,7 +311,7 @@ static void fwd_queries(const struct attn_fwd_args *a, const struct view *w, str
     for (int i = 0; i < BLOCK; i++) sum[i] = vec_sum(b->sum[i]);
     for (int i = 0; a->cp_docs && i < BLOCK; i++)
         sum[i] = sum[i] > 0 ? sum[i] : 1; /* no key: max is -inf, o zeros */
-    store_rows(w, w->queries, w->vo, b->o, 1.0f, sum, t, a->o, a->heads * a->hd_v, h);
+    store_rows(w, w->queries, w->vo, b->o, 1.0f, sum, t, a->o, a->heads * a->head_dim_v, h);
     float *lse = a->lse ? (float *)a->lse + h * a->rows + w->queries.begin + t : NULL;
     for (int64_t i = 0; lse && i < n; i++) lse[i] = b->max[i] + logf(sum[i]);
 }
@@ -354,7 +354,7 @@ struct grads {
     float delta[BLOCK];
 };
 
-static void grads_lay(struct grads *g, const struct view *w)
+static void grads_layout(struct grads *g, const struct view *w)
 {
     const int64_t blocks = chunk_count(w->keys.length, BLOCK), block_k = BLOCK * w->qk.width,
                   block_v = BLOCK * w->vo.width, block = int64_max(block_k, block_v),
@@ -384,10 +384,10 @@ VEC_INLINE void delta_rows(const struct attn_bwd_args *a, const struct view *w, 
                            int64_t t)
 {
     for (int64_t i = 0; i < int64_min(BLOCK, w->queries.length - t); i++) {
-        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * w->vo.hd;
+        const int64_t row = w->queries.begin + t + i, at = (row * a->heads + h) * w->vo.head_dim;
         vf sum = {0};
-        for (int64_t j = 0; j < w->vo.hd; j += VEC) {
-            const int n = vec_n(w->vo.hd - j);
+        for (int64_t j = 0; j < w->vo.head_dim; j += VEC) {
+            const int n = vec_n(w->vo.head_dim - j);
             sum += vec_load(a->o, at + j, n, w->dt) * vec_load(a->do_, at + j, n, w->dt);
         }
         g->delta[i] = vec_sum(sum);
@@ -436,7 +436,7 @@ static void bwd_queries(const struct attn_bwd_args *a, const struct view *w, str
                   at_place = place_of(w, t);
     const struct span keys = key_blocks(w, t);
     load_rows(w->queries, w->qk, a->q, a->q_stride, h, t, w->dt, g->q);
-    load_rows(w->queries, w->vo, a->do_, a->heads * w->vo.hd, h, t, w->dt, g->d_o);
+    load_rows(w->queries, w->vo, a->do_, a->heads * w->vo.head_dim, h, t, w->dt, g->d_o);
     engine_b_across(g->q, width, width, rows, g->q_x);
     engine_b_across(g->d_o, width_v, width_v, rows, g->do_x);
     delta_rows(a, w, g, h, t);
@@ -459,7 +459,7 @@ static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
     const struct view *w = &task->view[0];
     const int64_t width = w->qk.width, width_v = w->vo.width;
     struct grads g;
-    grads_lay(&g, w);
+    grads_layout(&g, w);
     for (int64_t t = 0; t < w->keys.length; t += BLOCK) {
         load_rows(w->keys, w->qk, a->k, a->k_stride, w->head, t, w->dt, g.q);
         engine_b_along(g.q, width, BLOCK, width, g.k_n + t * width);
@@ -477,9 +477,9 @@ static void bwd_task(const struct attn_bwd_args *a, const struct task *task)
     }
 }
 
-static struct head head_of(int64_t hd)
+static struct head head_of(int64_t head_dim)
 {
-    return (struct head){hd, int64_round_up(hd, ENGINE_UNIT)};
+    return (struct head){head_dim, int64_round_up(head_dim, ENGINE_UNIT)};
 }
 
 static int longer_first(const void *x, const void *y)
@@ -507,7 +507,7 @@ static const int64_t *schedule(const int32_t *cu, const struct attn_doc *split, 
 /* What is common to the views of all tasks. */
 #define VIEW(a)                                                                                              \
     {                                                                                                        \
-        .group = (a)->heads / (a)->heads_kv, .qk = head_of((a)->hd), .vo = head_of((a)->hd_v),               \
+        .group = (a)->heads / (a)->heads_kv, .qk = head_of((a)->head_dim), .vo = head_of((a)->head_dim_v),   \
         .window = (a)->window, .scale = (float)(a)->scale, .dt = (a)->dt                                     \
     }
 
@@ -532,12 +532,13 @@ static struct task task_of(const struct view *common, const int32_t *cu, const s
     return t;
 }
 
-static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t hd, int64_t hd_v)
+static void check(dtype dt, int64_t heads, int64_t heads_kv, int64_t head_dim, int64_t head_dim_v)
 {
     CHECK(dt == DTYPE_F32 || dt == DTYPE_BF16, "the fast set has no attention in %s", dtype_name(dt));
     CHECK(heads > 0 && heads_kv > 0 && heads % heads_kv == 0, "%lld heads on %lld kv heads", (long long)heads,
           (long long)heads_kv);
-    CHECK(hd > 0 && hd_v > 0, "head sizes %lld and %lld", (long long)hd, (long long)hd_v);
+    CHECK(head_dim > 0 && head_dim_v > 0, "head sizes %lld and %lld", (long long)head_dim,
+          (long long)head_dim_v);
 }
 
 /* Number of parts of a forward task, so that few long documents keep all threads busy. Each part packs K and
@@ -556,7 +557,7 @@ static status attn_fwd(const struct attn_fwd_args *a, dev_stream s)
     if (a->dt != DTYPE_BF16) return others().attn_fwd(a, s);
 #endif
     (void)s;
-    check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
+    check(a->dt, a->heads, a->heads_kv, a->head_dim, a->head_dim_v);
     const int64_t *order = schedule(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     const int64_t tasks = a->docs * a->heads_kv, parts = fwd_parts(tasks, a->docs ? order[0] >> 32 : 0);
     const struct view common = VIEW(a);
@@ -578,7 +579,7 @@ static status attn_bwd(const struct attn_bwd_args *a, dev_stream s)
     if (a->dt != DTYPE_BF16) return others().attn_bwd(a, s);
 #endif
     (void)s;
-    check(a->dt, a->heads, a->heads_kv, a->hd, a->hd_v);
+    check(a->dt, a->heads, a->heads_kv, a->head_dim, a->head_dim_v);
     CHECK(a->scratch || a->rows == 0, "no scratch");
     const int64_t *order = schedule(a->cu_seqlens, a->cp_docs, a->docs, a->rows);
     const struct view common = VIEW(a);

@@ -37,7 +37,7 @@ static int64_t rows_each(const struct shape *a)
 struct angles {
     float *c, *s;
 };
-static struct angles angles_lay(const struct shape *a)
+static struct angles angles_layout(const struct shape *a)
 {
     const size_t wide = (size_t)((2 * a->half + VEC - 1) / VEC * VEC);
     float *c = workspace_get(WORKSPACE_MINE, 2 * wide * sizeof *c);
@@ -82,16 +82,16 @@ static void copy(const void *src, int64_t from, void *dst, int64_t to, int64_t c
 
 VEC_INLINE void fwd_row(const struct mla_rope_fwd_args *a, const struct angles *g, int64_t t, dtype dt)
 {
-    const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
+    const int64_t tail = 2 * a->half, head_dim = a->nope + tail, k = t * a->heads * head_dim;
     for (int64_t h = 0; a->q && h < a->heads; h++) {
-        const int64_t at = t * a->q_stride + h * hd + a->nope;
+        const int64_t at = t * a->q_stride + h * head_dim + a->nope;
         rotate_columns(g, tail, a->q, at, a->q, at, dt);
     }
     if (a->k == NULL) return;
     rotate_columns(g, tail, a->k_rope, t * a->k_rope_stride, a->k, k + a->nope, dt);
     for (int64_t h = 0; h < a->heads; h++) {
-        if (a->nope) copy(a->k_nope, t * a->k_nope_stride + h * a->nope, a->k, k + h * hd, a->nope, dt);
-        if (h) copy(a->k, k + a->nope, a->k, k + h * hd + a->nope, tail, dt);
+        if (a->nope) copy(a->k_nope, t * a->k_nope_stride + h * a->nope, a->k, k + h * head_dim, a->nope, dt);
+        if (h) copy(a->k, k + a->nope, a->k, k + h * head_dim + a->nope, tail, dt);
     }
 }
 
@@ -106,7 +106,7 @@ static status mla_rope_fwd(const struct mla_rope_fwd_args *a, dev_stream stream)
     PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
     {
         const struct span rows = chunk_span(c, a->rows, grain);
-        const struct angles g = angles_lay(&shape);
+        const struct angles g = angles_layout(&shape);
         for (int64_t t = rows.begin; t < rows.end; t++) {
             angles_of_row(&shape, &g, t, 1);
             if (a->dt == DTYPE_F32)
@@ -120,18 +120,18 @@ static status mla_rope_fwd(const struct mla_rope_fwd_args *a, dev_stream stream)
 
 VEC_INLINE void bwd_row(const struct mla_rope_bwd_args *a, const struct angles *g, int64_t t, dtype dt)
 {
-    const int64_t tail = 2 * a->half, hd = a->nope + tail, k = t * a->heads * hd;
+    const int64_t tail = 2 * a->half, head_dim = a->nope + tail, k = t * a->heads * head_dim;
     for (int64_t h = 0; a->dq && h < a->heads; h++) {
-        const int64_t at = t * a->dq_stride + h * hd + a->nope;
+        const int64_t at = t * a->dq_stride + h * head_dim + a->nope;
         rotate_columns(g, tail, a->dq, at, a->dq, at, dt);
     }
     if (a->dk == NULL) return;
     for (int64_t h = 0; a->nope && h < a->heads; h++)
-        copy(a->dk, k + h * hd, a->dk_nope, t * a->dk_nope_stride + h * a->nope, a->nope, dt);
+        copy(a->dk, k + h * head_dim, a->dk_nope, t * a->dk_nope_stride + h * a->nope, a->nope, dt);
     for (int64_t i = 0; i < tail; i += VEC) {
         const int n = vec_n(tail - i);
         vf sum = {0};
-        for (int64_t h = 0; h < a->heads; h++) sum += vec_load(a->dk, k + h * hd + a->nope + i, n, dt);
+        for (int64_t h = 0; h < a->heads; h++) sum += vec_load(a->dk, k + h * head_dim + a->nope + i, n, dt);
         vec_store(a->dk_rope, t * a->dk_rope_stride + i, n, dt, rotated(sum, g, i));
     }
 }
@@ -147,7 +147,7 @@ static status mla_rope_bwd(const struct mla_rope_bwd_args *a, dev_stream stream)
     PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
     {
         const struct span rows = chunk_span(c, a->rows, grain);
-        const struct angles g = angles_lay(&shape);
+        const struct angles g = angles_layout(&shape);
         for (int64_t t = rows.begin; t < rows.end; t++) {
             angles_of_row(&shape, &g, t, -1);
             if (a->dt == DTYPE_F32)

@@ -9,12 +9,14 @@
 
 enum { CHUNK_ELEMENTS = 16384 };
 
-static void check_shapes(int64_t heads, int64_t heads_kv, int64_t hd, int64_t half, int64_t stride_min)
+static void check_shapes(int64_t heads, int64_t heads_kv, int64_t head_dim, int64_t half, int64_t stride_min)
 {
     CHECK(heads > 0 && heads_kv > 0, "heads %lld heads_kv %lld", (long long)heads, (long long)heads_kv);
-    CHECK(hd > 0, "hd %lld", (long long)hd);
-    CHECK(half >= 0 && 2 * half <= hd, "rotates 2 x %lld of %lld dims", (long long)half, (long long)hd);
-    CHECK(stride_min >= (heads + heads_kv) * hd, "row stride %lld is below its heads", (long long)stride_min);
+    CHECK(head_dim > 0, "head_dim %lld", (long long)head_dim);
+    CHECK(half >= 0 && 2 * half <= head_dim, "rotates 2 x %lld of %lld dims", (long long)half,
+          (long long)head_dim);
+    CHECK(stride_min >= (heads + heads_kv) * head_dim, "row stride %lld is below its heads",
+          (long long)stride_min);
 }
 
 static int64_t table_row(const int32_t *positions, int64_t t, int64_t half, int64_t pos_count)
@@ -28,11 +30,11 @@ static int64_t table_row(const int32_t *positions, int64_t t, int64_t half, int6
 VEC_INLINE float head_rstd(const struct rope_fwd_args *a, int64_t at, dtype dt)
 {
     vf acc = {0};
-    for (int64_t i = 0; i < a->hd; i += VEC) {
-        vf x = vec_load(a->in, at + i, vec_n(a->hd - i), dt);
+    for (int64_t i = 0; i < a->head_dim; i += VEC) {
+        vf x = vec_load(a->in, at + i, vec_n(a->head_dim - i), dt);
         acc += x * x;
     }
-    return (float)(1 / sqrt((double)vec_sum(acc) / (double)a->hd + a->eps));
+    return (float)(1 / sqrt((double)vec_sum(acc) / (double)a->head_dim + a->eps));
 }
 
 /* Element i of a head at `at`, normalised if there is a weight. */
@@ -45,7 +47,8 @@ VEC_INLINE vf fwd_load(const struct rope_fwd_args *a, int64_t at, int64_t i, int
 
 VEC_INLINE void fwd_head(const struct rope_fwd_args *a, int64_t t, int64_t h, int64_t angle, dtype dt)
 {
-    const int64_t half = a->half, in = t * a->in_stride + h * a->hd, out = t * a->out_stride + h * a->hd;
+    const int64_t half = a->half, in = t * a->in_stride + h * a->head_dim,
+                  out = t * a->out_stride + h * a->head_dim;
     const void *w = h < a->heads ? a->qw : a->kw;
     float rstd = 1;
     if (w) {
@@ -60,8 +63,8 @@ VEC_INLINE void fwd_head(const struct rope_fwd_args *a, int64_t t, int64_t h, in
         vec_store(a->out, out + half + i, n, dt, y * c + x * s);
     }
     if (w == NULL && a->in == a->out) return;
-    for (int64_t i = 2 * half; i < a->hd; i += VEC) {
-        int n = vec_n(a->hd - i);
+    for (int64_t i = 2 * half; i < a->head_dim; i += VEC) {
+        int n = vec_n(a->head_dim - i);
         vec_store(a->out, out + i, n, dt, fwd_load(a, in, i, n, w, rstd, dt));
     }
 }
@@ -81,11 +84,11 @@ static status rope_fwd(const struct rope_fwd_args *a, dev_stream stream)
 {
     (void)stream;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->in_stride, a->out_stride));
+    check_shapes(a->heads, a->heads_kv, a->head_dim, a->half, int64_min(a->in_stride, a->out_stride));
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->in != a->out || (!a->qw && a->in_stride == a->out_stride),
           "in place only without QK-norm and with one stride");
-    const int64_t wide = (a->heads + a->heads_kv) * a->hd,
+    const int64_t wide = (a->heads + a->heads_kv) * a->head_dim,
                   grain = CHUNK_ELEMENTS / int64_min(wide, CHUNK_ELEMENTS);
     PARALLEL_CHUNKS(c, chunk_count(a->rows, grain))
     {
@@ -132,11 +135,11 @@ VEC_INLINE float head_mean(const struct rope_bwd_args *a, const struct bwd_head 
         acc += weigh(a, h, i, n, g.x, dt);
         acc += weigh(a, h, a->half + i, n, g.y, dt);
     }
-    for (int64_t i = 2 * a->half; i < a->hd; i += VEC) {
-        int n = vec_n(a->hd - i);
+    for (int64_t i = 2 * a->half; i < a->head_dim; i += VEC) {
+        int n = vec_n(a->head_dim - i);
         acc += weigh(a, h, i, n, vec_load(a->dout, h->out + i, n, dt), dt);
     }
-    return vec_sum(acc) / (float)a->hd;
+    return vec_sum(acc) / (float)a->head_dim;
 }
 
 VEC_INLINE void bwd_store(const struct rope_bwd_args *a, const struct bwd_head *h, int64_t i, int n, vf g,
@@ -159,8 +162,8 @@ VEC_INLINE void bwd_head(const struct rope_bwd_args *a, struct bwd_head *h, dtyp
         bwd_store(a, h, a->half + i, n, g.y, dt);
     }
     if (h->w == NULL && a->din == a->dout) return;
-    for (int64_t i = 2 * a->half; i < a->hd; i += VEC) {
-        int n = vec_n(a->hd - i);
+    for (int64_t i = 2 * a->half; i < a->head_dim; i += VEC) {
+        int n = vec_n(a->head_dim - i);
         bwd_store(a, h, i, n, vec_load(a->dout, h->out + i, n, dt), dt);
     }
 }
@@ -169,10 +172,11 @@ static void bwd_row(const struct rope_bwd_args *a, int64_t t, float *dqw, float 
 {
     const int64_t both = a->heads + a->heads_kv, angle = table_row(a->positions, t, a->half, a->pos_count);
     for (int64_t i = 0; i < both; i++) {
-        struct bwd_head h = {.out = t * a->dout_stride + i * a->hd, .din = t * a->din_stride + i * a->hd};
+        struct bwd_head h = {.out = t * a->dout_stride + i * a->head_dim,
+                             .din = t * a->din_stride + i * a->head_dim};
         h.angle = angle;
         if (a->qw) {
-            h.in = t * a->in_stride + i * a->hd, h.rstd = ((const float *)a->rstd)[t * both + i];
+            h.in = t * a->in_stride + i * a->head_dim, h.rstd = ((const float *)a->rstd)[t * both + i];
             h.w = i < a->heads ? a->qw : a->kw, h.dw = i < a->heads ? dqw : dkw;
         }
         if (a->dt == DTYPE_F32)
@@ -186,15 +190,16 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
 {
     (void)stream;
     CHECK(a->dt == DTYPE_F32 || a->dt == DTYPE_BF16, "dtype %s", dtype_name(a->dt));
-    check_shapes(a->heads, a->heads_kv, a->hd, a->half, int64_min(a->dout_stride, a->din_stride));
+    check_shapes(a->heads, a->heads_kv, a->head_dim, a->half, int64_min(a->dout_stride, a->din_stride));
     CHECK(!a->qw == !a->kw, "QK-norm takes both weights or none");
     CHECK(a->din != a->dout || a->din_stride == a->dout_stride, "in place with two strides");
     if (a->qw) {
         CHECK(a->in && a->rstd && a->dqw && a->dkw, "QK-norm needs in, rstd, dqw and dkw");
-        CHECK(a->in_stride >= (a->heads + a->heads_kv) * a->hd, "in_stride %lld", (long long)a->in_stride);
+        CHECK(a->in_stride >= (a->heads + a->heads_kv) * a->head_dim, "in_stride %lld",
+              (long long)a->in_stride);
     }
     struct partial_buffer buffer;
-    const int64_t wide = partial_pad(a->hd);
+    const int64_t wide = partial_pad(a->head_dim);
     const struct partial part = partial_init(&buffer, a->rows, 2 * wide);
     PARALLEL_CHUNKS(c, part.chunks)
     {
@@ -203,8 +208,8 @@ static status rope_bwd(const struct rope_bwd_args *a, dev_stream stream)
         for (int64_t t = rows.begin; t < rows.end; t++) bwd_row(a, t, line, line + wide);
     }
     if (a->qw == NULL) return STATUS_OK;
-    partial_merge(&part, 0, a->dqw, a->hd);
-    partial_merge(&part, wide, a->dkw, a->hd);
+    partial_merge(&part, 0, a->dqw, a->head_dim);
+    partial_merge(&part, wide, a->dkw, a->head_dim);
     return STATUS_OK;
 }
 

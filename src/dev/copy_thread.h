@@ -1,7 +1,7 @@
 /* Copies that another thread makes while the step runs: device calls of that thread, pinned memory, and a captured
  * graph that waits for its events. */
-#ifndef INGOT_DEV_BESIDE_H
-#define INGOT_DEV_BESIDE_H
+#ifndef INGOT_DEV_COPY_THREAD_H
+#define INGOT_DEV_COPY_THREAD_H
 #include "dev/dev.h"
 
 /* Makes the device current in this thread. Call it first in each thread but the one that opened the device. */

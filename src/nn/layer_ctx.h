@@ -1,16 +1,17 @@
-/* mix: what all layers of a micro-batch share: RoPE tables, and the batch with its documents. Caches for generation. */
-#ifndef INGOT_NN_MIX_H
-#define INGOT_NN_MIX_H
+/* layer_ctx: what all layers of a micro-batch share: RoPE tables, and the batch with its documents. Caches for
+ * generation. */
+#ifndef INGOT_NN_LAYER_CTX_H
+#define INGOT_NN_LAYER_CTX_H
 #include "data/load/loader.h"
 #include "nn/rope.h"
 
-struct mix {
+struct layer_ctx {
     const struct rope *rope;
     const struct batch *batch;
 };
 
 /* Generation: the caches of `sequences` sequences of at most `capacity` tokens each. */
-struct cache_lay {
+struct cache_layout {
     int64_t sequences, capacity;
     dtype dt;
     struct arena *memory;
@@ -22,7 +23,7 @@ struct cache_lay {
  * can be captured once and replayed. */
 struct cache_at {
     int64_t sequence, rows;      /* X_cache_fill */
-    int64_t sequences, capacity; /* as in cache_lay */
+    int64_t sequences, capacity; /* as in cache_layout */
     const struct batch *batch;
     const int32_t *lengths;      /* X_step: [sequences] */
 };
