@@ -220,9 +220,9 @@ fi
 if part mixers; then # rows against heads, latents of all ranks
     mixers="--model.gdn_key_heads=2 --model.gdn_value_heads=4 --model.gdn_key_dim=32 --model.gdn_value_dim=32
         --model.mla_kv_rank=64 --model.mla_q_rank=96
-        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48
-        --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
+        --model.mamba_heads=4 --model.mamba_head_dim=64 --model.mamba_groups=2 --model.mamba_state=48"
     for layers in gdn mamba2 mla gdn,mla,mamba2,gqa/moe; do
+        [[ $layers = */moe ]] && mixers="$mixers --model.moe_experts=8 --model.moe_top_k=2 --model.moe_size=64 --model.moe_aux=0"
         # shellcheck disable=SC2086
         {
             one "of.$layers" $mixers --model.layers=$layers --train.precision=fp32
@@ -430,9 +430,9 @@ if part pipeline_nccl; then # messages as between hosts: the first step's throug
     for keys in gpipe 1f1b zb_h1 "interleaved --parallel.chunks=2" "1f1b --train.graph=false" "interleaved --parallel.chunks=2 --train.graph=false"; do
         # shellcheck disable=SC2086
         two ppn $nccl --parallel.schedule=$keys
+        check "$keys: by NCCL, and as a graph if it may be one" [ "$(cat out err | grep -c "messages  of 'pp' go by NCCL") $(grep -c 'cannot be captured' runs/ppn/log.txt)" = "1 0" ]
         equal "two stages by NCCL, $keys" runs/bf16 runs/ppn
         told_bubble ppn
-        check "$keys: by NCCL, and as a graph if it may be one" [ "$(cat out err | grep -c "messages  of 'pp' go by NCCL") $(grep -c 'cannot be captured' runs/ppn/log.txt)" = "1 0" ]
     done
     rm -rf runs/ppn/ckpt/step-00000010
     # shellcheck disable=SC2086
