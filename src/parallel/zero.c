@@ -56,7 +56,7 @@ void zero_layout(struct zero *z, struct params *p, const struct zero_layout *l)
     invalidate(&z->weights);
     invalidate(&z->grads);
     if (p->zero > 0) z->scratch = arena_take(l->param, derived_scratch(p), "scratch of derived weights");
-    if (p->zero == 3) zero_codes_lay(&z->codes, p, l->param);
+    if (p->zero == 3) zero_codes_layout(&z->codes, p, l->param);
     if (p->zero < 2) return;
     for (int u = 0; u < p->unit_count; u++) {
         int64_t *most = &counts[slot_of(z, &z->grads, u) - z->grads.slot];

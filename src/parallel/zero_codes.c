@@ -57,7 +57,7 @@ static int64_t staging_bytes(const struct params *p)
     return most;
 }
 
-void zero_codes_lay(struct zero_codes *c, const struct params *p, struct arena *a)
+void zero_codes_layout(struct zero_codes *c, const struct params *p, struct arena *a)
 {
     if (p->fp8.count == 0) return;
     c->staging = arena_take(a, (size_t)staging_bytes(p), "FP8 codes of a unit, while they are gathered");

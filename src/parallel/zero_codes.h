@@ -41,7 +41,7 @@ enum zero_form zero_codes_form(const struct params *p, int unit);
  * all-gathers. */
 struct zero_codes_sum { int units, moved; int64_t codes, values; };
 struct zero_codes_sum zero_codes_sum(const struct params *p);
-void zero_codes_lay(struct zero_codes *c, const struct params *p, struct arena *a);
+void zero_codes_layout(struct zero_codes *c, const struct params *p, struct arena *a);
 status zero_codes_open(const struct zero_codes *c, const struct params *p, dev_stream s) WARN_UNUSED;
 /* MOVED: all-gathers the codes over the ranks that shard a copy. */
 status zero_codes_gather(const struct zero_codes *c, const struct zero_codes_at *at, struct comm *shards) WARN_UNUSED;

@@ -72,8 +72,11 @@ status mesh_save_copies(const struct mesh_plan *p, const struct mesh_result *r, 
     *bytes = 0;
     if (!copies(p)) return STATUS_OK;
     /* Of a stage's hosts none holds more than the first: shards are alike, and the first replica saves. */
-    for (int i = 0; i < ranks; i += stage) {
-        TRY(host_copies(p, r, i / host * host, host, &one));
+    for (int i = 0, behind = 0; i < ranks; i += stage) {
+        const int first = i / host * host;
+        if (first < behind) continue; /* stages of one host */
+        behind = first + host;
+        TRY(host_copies(p, r, first, host, &one));
         *bytes = fmax(*bytes, one);
     }
     return STATUS_OK;

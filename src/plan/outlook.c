@@ -46,8 +46,8 @@ static status set_saves(const struct mesh_plan *p, const struct mesh_result *r, 
                         struct outlook *o)
 {
     const double took = o->checkpoint_bytes / o->storage;
-    double copies;
-    TRY(mesh_save_copies(p, r, &copies));
+    double copies = 0;
+    if (mesh_saves_beside(p)) TRY(mesh_save_copies(p, r, &copies));
     const bool beside = mesh_saves_beside(p) && mesh_save_misses(p, r, copies) == 0;
     o->job.stall = a->stall >= 0 ? a->stall : beside ? copy_stall(p, o) : took;
     o->job.write = a->stall >= 0 || beside ? took : 0;

@@ -21,21 +21,27 @@
 #include <time.h>
 #include <unistd.h>
 
+void ckpt_draw_id(const char *dir, int digits, char *id)
+{
+    char text[96], hex[65];
+    struct sha256 sum;
+    const int n =
+        snprintf(text, sizeof text, "%lld %.6f %d", (long long)clock_ns(), clock_wall_s(), (int)getpid());
+    sha256_init(&sum);
+    sha256_add(&sum, text, (size_t)n);
+    sha256_add(&sum, dir, strlen(dir));
+    sha256_hex(&sum, hex);
+    snprintf(id, (size_t)digits + 1, "%s", hex);
+}
+
 status ckpt_run_id(const char *dir, char id[33])
 {
-    char path[CKPT_PATH_MAX + 16], text[256], hex[65];
+    char path[CKPT_PATH_MAX + 16], text[40];
     enum io_kind kind;
     snprintf(path, sizeof path, "%s/run.id", dir);
     TRY(io_kind(path, &kind));
     if (kind == IO_NONE) {
-        struct sha256 sum;
-        int n =
-            snprintf(text, sizeof text, "%lld %.6f %d", (long long)clock_ns(), clock_wall_s(), (int)getpid());
-        sha256_init(&sum);
-        sha256_add(&sum, text, (size_t)n);
-        sha256_add(&sum, dir, strlen(dir));
-        sha256_hex(&sum, hex);
-        snprintf(id, 33, "%.32s", hex);
+        ckpt_draw_id(dir, 32, id);
         snprintf(text, sizeof text, "%s\n", id);
         return io_write_file(path, text, 33);
     }

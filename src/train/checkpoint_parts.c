@@ -34,18 +34,6 @@ static void tmp_path(char out[CKPT_PATH_MAX + 64], const char *run_dir, const st
 
 /* ---- beginning ---- */
 
-static void draw_nonce(char nonce[17])
-{
-    char text[96], hex[65];
-    struct sha256 sum;
-    const int n =
-        snprintf(text, sizeof text, "%lld %.6f %d", (long long)clock_ns(), clock_wall_s(), (int)getpid());
-    sha256_init(&sum);
-    sha256_add(&sum, text, (size_t)n);
-    sha256_hex(&sum, hex);
-    snprintf(nonce, 17, "%.16s", hex);
-}
-
 static status begin_in(const char *run_dir, const char *dir, struct ckpt_begun *b)
 {
     char tmp[CKPT_PATH_MAX + 64];
@@ -67,7 +55,7 @@ status checkpoint_parts_begin(const char *run_dir, int64_t step, struct ckpt_ful
         return FAIL(STATUS_IO, "the path of the run directory is too long: '%.60s...'", run_dir);
     *b = (struct ckpt_begun){.step = step, .pid = (int32_t)getpid()};
     snprintf(dir, sizeof dir, "%s/ckpt", run_dir);
-    draw_nonce(b->nonce);
+    ckpt_draw_id(dir, 16, b->nonce);
     do st = begin_in(run_dir, dir, b);
     while (ckpt_try_again(&room, st));
     return st;

@@ -48,6 +48,8 @@ struct ckpt_span ckpt_plan_files(const struct ckpt_plan *p, int writer);
 
 /* ---- checkpoint.c: the steps of a save ---- */
 
+/* Draws an identity of `digits` (at most 64) hex digits, which no other directory or save has. */
+void ckpt_draw_id(const char *dir, int digits, char *id);
 /* Draws the identity of a run directory at its first save, else reads it. */
 status ckpt_run_id(const char *dir, char id[33]) WARN_UNUSED;
 /* Bytes of files, with the manifest, and with what a file system needs besides. */

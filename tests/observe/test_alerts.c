@@ -681,6 +681,21 @@ static void test_sound(void **state)
     }
 }
 
+/* A line has milliseconds, rounded: an Xid right behind the start may lie in front of it. An older one is another run's. */
+static void test_xid_at_the_start(void **state)
+{
+    (void)state;
+    static struct sim s;
+    static struct host_lines host = {.host = "node07", .xids = 1};
+    for (int late = 0; late < 2; late++) {
+        open_sim(&s, 1, true);
+        host.xid[0] = (struct xid_line){BEGIN - (late ? 4e-4 : 0.1), 0, 31};
+        alert_rules_hosts(s.rules, s.now, &host, 1, 1e12);
+        assert_int_equal(said(&s, "xid", false) != NULL, late);
+        alert_rules_close(s.rules);
+    }
+}
+
 static void steps_of(struct sim *s, int64_t from, int64_t to, double loss)
 {
     static const struct rank_time t[1] = {{.work_s = 0.5, .cpu_s = 1}};
@@ -738,8 +753,9 @@ static void test_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_price),
-                                       cmocka_unit_test(test_sound), cmocka_unit_test(test_back),
-                                       cmocka_unit_test(test_norm_of_one)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failures),    cmocka_unit_test(test_price),
+        cmocka_unit_test(test_sound),       cmocka_unit_test(test_back),
+        cmocka_unit_test(test_norm_of_one), cmocka_unit_test(test_xid_at_the_start)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }

@@ -74,15 +74,15 @@ static inline void laid_out_as_a_run_does(const struct spec *s, const struct mes
         assert_int_equal(decoder_init(&d, &s->model, &mesh), STATUS_OK);
         assert_int_equal(plan_layout(&m, &d, &state, &a, &args), STATUS_OK);
         if (fabs(mine->act - (double)m.act.peak) > 0.5)
-            fail_msg("%s, rank %d: act %.0f, plan_lay %zu", what, rank, mine->act, m.act.peak);
+            fail_msg("%s, rank %d: act %.0f, plan_layout %zu", what, rank, mine->act, m.act.peak);
         assert_true(fabs(mine->scratch - (double)m.scratch.peak) < 0.5);
         const double state_bytes = mine->weights + mine->grads + mine->optim + mine->buffers;
         const double laid = (double)m.param.peak + (double)m.grad.peak + (double)m.optim.peak;
         if (fabs(state_bytes - laid) > 0.02 * laid)
-            fail_msg("%s, rank %d: state %.0f, plan_lay %.0f", what, rank, state_bytes, laid);
+            fail_msg("%s, rank %d: state %.0f, plan_layout %.0f", what, rank, state_bytes, laid);
         const double whole = laid + (double)(m.act.peak + m.scratch.peak + m.input.peak) + mine->communication;
         if (printed.stages[rank].first_bytes != whole || mesh_memory_sum(&printed.stages[rank].memory) < whole)
-            fail_msg("%s, rank %d: printed %.0f, plan_lay %.0f", what, rank, printed.stages[rank].first_bytes,
+            fail_msg("%s, rank %d: printed %.0f, plan_layout %.0f", what, rank, printed.stages[rank].first_bytes,
                      whole);
         activations_fini(&a);
         decoder_fini(&d);

@@ -56,7 +56,8 @@ static void one_device_is_todays_plan(void **state)
         assert_int_equal(mesh_plan_given(p, &r), STATUS_OK);
         assert_int_equal(r.variant.mesh.dp * r.variant.mesh.tp * r.variant.mesh.pp, 1);
         if (fabs(mesh_result_bytes(&r) - (double)memory_peak(&m)) > 0.5)
-            fail_msg("%s: %.1f bytes, plan_lay %zu", presets[i % 3], mesh_result_bytes(&r), memory_peak(&m));
+            fail_msg("%s: %.1f bytes, plan_layout %zu", presets[i % 3], mesh_result_bytes(&r),
+                     memory_peak(&m));
         assert_true(fabs(r.stages[0].memory.act - (double)m.act.peak) < 0.5);
         assert_true(fabs(r.stages[0].memory.grads - (double)m.grad.peak) < 0.5);
         mesh_plan_close(p);
@@ -578,7 +579,7 @@ static void muon_takes_its_memory(void **state)
         assert_int_equal(plan_layout(&m, &d, &rank, &a, &args), STATUS_OK);
         const double laid = (double)m.scratch.peak, planned = r.stages[0].memory.scratch;
         if (planned < laid - 0.5 || planned > laid * (v.mesh.zero ? 1.1 : 1) + 0.5)
-            fail_msg("case %d: scratch %.0f, plan_lay %.0f", i, planned, laid);
+            fail_msg("case %d: scratch %.0f, plan_layout %.0f", i, planned, laid);
         const struct muon_most most = muon_most(&d.params);
         if (v.mesh.zero == 0) /* more than layers take */
             assert_int_equal(
