@@ -8,9 +8,9 @@ list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/simd/")
 list(FILTER INGOT_SOURCES EXCLUDE REGEX "/src/ops/cpu/isa_[^/]*\\.c$")
 list(APPEND INGOT_SOURCES ${PROJECT_SOURCE_DIR}/src/ops/cpu/isa_${INGOT_ARCH}.c)
 
-# Vectorised code with sanitizers in it takes the compiler four times as long at -O3 (attn.c: 25 s): debug builds have the level of the rest, and -O2
-# for the GEMM, half the time of a training step, whose sums are in registers then.
-set(INGOT_SIMD_OPTIMISE $<$<NOT:$<CONFIG:Debug>>:-O3>)
+# Debug builds: -O2, for these files are most of a test's time. Sanitizers mark where the scope of an indexed array begins and ends; arrays of vectors
+# then lie in memory, not in registers, and attention takes four times as long. What goes out of scope there is seen by -Wdangling-pointer.
+set(INGOT_SIMD_OPTIMISE $<IF:$<CONFIG:Debug>,-O2$<SEMICOLON>-fno-sanitize-address-use-after-scope,-O3>)
 # ingot_simd(isa "flags" ["regex of the files' names"])
 set(INGOT_SIMD_OBJECTS)
 function(ingot_simd isa flags)
@@ -51,6 +51,3 @@ set(INGOT_SIMD_CHAINS ${INGOT_SIMD_SOURCES}) # long chains of arithmetic: interl
 list(FILTER INGOT_SIMD_CHAINS INCLUDE REGEX "/(act|loss)\\.c$")
 set_source_files_properties(${INGOT_SIMD_CHAINS} PROPERTIES
   COMPILE_OPTIONS "-ffp-contract=fast;$<$<C_COMPILER_ID:GNU>:-fschedule-insns;-fsched-pressure>")
-set(INGOT_SIMD_GEMM ${INGOT_SIMD_SOURCES})
-list(FILTER INGOT_SIMD_GEMM INCLUDE REGEX "/gemm\\.c$")
-set_source_files_properties(${INGOT_SIMD_GEMM} PROPERTIES COMPILE_OPTIONS "-ffp-contract=fast;$<$<CONFIG:Debug>:-O2>")
