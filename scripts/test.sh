@@ -70,14 +70,14 @@ asan() {
 }
 other_targets() {
     if command -v nvcc >/dev/null; then
-        cmake --preset cuda -DINGOT_CUDA_ARCHS=90a-real
+        cmake --preset cuda-check
         # The other tests are the objects of the build without CUDA: to link two hundred of them again proves nothing.
-        cmake --build --preset cuda -j "$jobs" --target ingot device_tests
+        cmake --build --preset cuda-check -j "$jobs"
         # What the other architectures cannot compile is found without optimisation, sooner. release.sh builds all with it.
         cmake --preset cuda-archs
         cmake --build --preset cuda-archs -j "$jobs"
         # What only that build has and no GPU is needed for: plans, caches.
-        ctest --test-dir build/cuda -L cpu -R 'cuda_' --output-on-failure -j "$tests"
+        ctest --test-dir build/cuda-check -L cpu -R 'cuda_' --output-on-failure -j "$tests"
     fi
     [ "$(uname -m)" = x86_64 ] || return 0
     cmake --preset arm64
