@@ -19,6 +19,12 @@ check "the log file has the steps" [ "$(grep -c 'step=[0-9]*/40 loss=' runs/t/lo
 check "and the numbers for authors" grep -qE 'forecast  step .* predicted, .* measured' runs/t/log.txt
 check "the result is on standard output" grep -q '^step=40 loss=' out
 
+# Between records (log.every) the bar moves, too. Some 3 s of steps: the bar is drawn twice a second.
+script -qec "stty cols 80 && '$ingot' train r.yaml --run.dir=runs/e --log.every=400 --train.steps=400 --eval.every=0 --ckpt.every=0 --train.batch_tokens=512 >out 2>/dev/tty" /dev/null \
+    </dev/null >screen 2>err || fail "exit code $?"
+bars=$(tr '\r' '\n' <screen | grep -cE '^step [0-9]+/400 [=-]') moved=$(tr '\r' '\n' <screen | grep -cE '^step ([1-9][0-9]?|[123][0-9][0-9])/400 [=-]')
+check "a bar moves between records: $moved of $bars" [ "$bars" -le 2 -o "$moved" -gt 0 ]
+
 # In a pipe: a line for each step, nothing that is redrawn.
 run 0 train r.yaml --run.dir=runs/p
 check "a line for each step" [ "$(grep -c '^step=[0-9]*/40 loss=' err)" -eq 40 ]
