@@ -44,7 +44,7 @@ done
 STEPS
 cat >>"$dir/try/steps.sh" <<'STEPS'
 . /etc/os-release
-echo "$PRETTY_NAME, $(ldd --version | head -n 1 | sed 's/.* //'): $(command -v ingot)"
+echo "$PRETTY_NAME, $(ldd --version | sed -n '1s/.* //p'): $(command -v ingot)"
 ingot --version
 for i in $(seq 400); do echo "In the beginning was the word, and the word number $i was with the $((i * 7919 % 1000)) others."; done >text.txt
 ingot tokenizer train text.txt --vocab-size 280 -o tok 2>log || { cat log; exit 1; }

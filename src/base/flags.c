@@ -48,6 +48,13 @@ const char *args_usage(char *buf, size_t bytes, const struct row *verb)
     return buf;
 }
 
+void args_print_usage(FILE *out, const struct row *verb, int columns)
+{
+    char line[512];
+    const int at = fprintf(out, "usage: ingot ");
+    text_wrap(out, at, at, columns, args_usage(line, sizeof line, verb));
+}
+
 static int columns_of(FILE *out)
 {
     const int columns = text_columns(fileno(out), COLUMNS);
@@ -58,7 +65,7 @@ static void print_help(FILE *out, const struct row *verb)
 {
     char line[512];
     const int columns = columns_of(out);
-    fprintf(out, "usage: ingot %s\n", args_usage(line, sizeof line, verb));
+    args_print_usage(out, verb, columns);
     text_wrap(out, 0, 0, columns, verb->text);
     for (const struct row *r = verb + 1; r->kind == ROW_NOTE || r->kind == ROW_OPTION; r++)
         if (r->kind == ROW_NOTE) text_wrap(out, 0, 0, columns, r->text);

@@ -72,6 +72,8 @@ void args_free(struct args *a);
 
 /* "data build INPUT... -o PREFIX [options]" in buf. Returns buf. */
 const char *args_usage(char *buf, size_t bytes, const struct row *verb);
+/* "usage: ingot data build ..." in lines of at most `columns`. */
+void args_print_usage(FILE *out, const struct row *verb, int columns);
 /* First row of the verb's options; `at` NULL: the first, else the one behind `at`. NULL: no more. */
 const struct row *args_next_option(const struct row *verb, const struct row *at);
 #endif

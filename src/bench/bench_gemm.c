@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "bench/lasting.h"
+#include "observe/progress.h"
 #include "ops/cpu/fast.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,9 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
     int count = 0;
     double peak = 0;
     const bool fp8 = dt == DTYPE_F8_E4M3;
+    char what[32];
+    snprintf(what, sizeof what, "%s GEMMs", dtype_name(dt));
+    progress_begin(WORK_OTHER, what, GEMMS);
     fill(t->x, dt, choice->tokens * WIDEST, 1);
     fill(t->w, dt, 50304 * 768, 2);
     fill(t->y, fp8 ? DTYPE_F8_E5M2 : dt, y_count(choice->tokens), 3);
@@ -167,7 +171,9 @@ static status table(const struct ops sets[2], const struct arrays *t, dtype dt, 
         struct rates *r = &rates[count++];
         *r = (struct rates){.layer = l, .form = forms[form], .m = g.m, .n = g.n, .k = g.k};
         TRY(measure(sets, !fp8 && gemm_onednn_has(dt) ? 2 : 1, &g, choice->runs, r));
+        progress_done(i + 1, GEMMS);
     }
+    progress_end();
     if (!choice->json)
         printf("%s %s, %d threads: micro-kernel in L1 %.0f GFLOP/s; GEMMs: median and best of %lld\n",
                sets[0].name, dtype_name(dt), parallel_threads(), peak / 1e9, (long long)choice->runs);
@@ -223,10 +229,12 @@ static status on_cpu(const struct choice *choice)
     struct arrays t;
     TRY(arrays_open(&memory, &t, choice->tokens));
     status st = STATUS_OK;
+    progress_start();
     if (f32) TRY_OUT(table(sets, &t, DTYPE_F32, choice));
     if (half) TRY_OUT(table(sets, &t, DTYPE_BF16, choice));
     if (fp8) TRY_OUT(table(sets, &t, DTYPE_F8_E4M3, choice));
 out:
+    progress_stop();
     arena_free(&memory);
     return st;
 }

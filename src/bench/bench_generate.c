@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "infer/generate.h"
+#include "observe/progress.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -237,11 +238,15 @@ static void print_result(const struct options *o, const struct trainer *t, int64
 static status bench_model(const struct options *o, struct trainer *t)
 {
     double rate;
+    progress_begin(WORK_OTHER, "warming up", 0);
     TRY(copy_rate(t, &rate));
     TRY(warm_up(o, t));
+    progress_end();
     for (int i = 0; i < o->count; i++) {
         struct result r;
+        progress_begin(WORK_OTHER, "generating", 0);
         const status st = measure(o, t, o->batches[i], &r);
+        progress_end();
         if (st == STATUS_OK)
             print_result(o, t, o->batches[i], &r, rate);
         else if (st == STATUS_OUT_OF_MEMORY)
@@ -292,8 +297,14 @@ status bench_generate(struct args *a)
         return FAIL(STATUS_CONFIG, "--context is 1 to 1048576, --tokens 1 to 100000");
     struct trainer t;
     parallel_threads_set((int)o.threads);
-    TRY(open_model(&o, &t));
-    const status st = bench_model(&o, &t);
-    trainer_close(&t);
+    progress_start();
+    progress_begin(WORK_OTHER, "preparing", 0);
+    status st = open_model(&o, &t);
+    progress_end();
+    if (st == STATUS_OK) {
+        st = bench_model(&o, &t);
+        trainer_close(&t);
+    }
+    progress_stop();
     return st;
 }

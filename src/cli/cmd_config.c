@@ -11,8 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+enum { TABLE_COLUMNS = 180, SHAPE_COLUMNS = 72 }; /* of the list of presets */
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static void explain_keys(const char *section, int columns)
+{
+    for (int i = 0; i < KEY_AT_COUNT; i++)
+        if (section == NULL || strcmp(key_row(i)->section, section) == 0)
+            key_explain(stdout, key_row(i), "", columns);
+}
 
 /* All keys, or those of a section. */
 static status print_keys(const struct args *a, enum keys_form form)
@@ -26,7 +35,11 @@ static status print_keys(const struct args *a, enum keys_form form)
                     "--keys: '%s' is no section%s%s%s; they are what stands before the dot of a key", section,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
     }
-    spec_keys_print(stdout, form, section);
+    if (form == KEYS_TEXT && isatty(STDOUT_FILENO))
+        explain_keys(section,
+                     text_columns(STDOUT_FILENO, TABLE_COLUMNS)); /* the table has lines of 400 columns */
+    else
+        spec_keys_print(stdout, form, section);
     return STATUS_OK;
 }
 
@@ -73,6 +86,17 @@ static void print_preset_row(const char *name, int width, const char *text, cons
            params, text);
 }
 
+/* On a terminal that is too narrow for the table: name, shape where there is room, meaning. */
+static void print_preset_narrow(const char *name, int width, const char *text, const struct model_spec *m,
+                                int columns)
+{
+    int at = printf("%-*s ", width, name);
+    if (columns >= SHAPE_COLUMNS)
+        at += printf("%3lld %5lld %8lld  ", (long long)m->layer_count, (long long)m->hidden_size,
+                     (long long)m->context_length);
+    text_wrap(stdout, at, at, columns, text);
+}
+
 static void print_preset_json(int i, const char *name, const char *text, const struct model_spec *m)
 {
     printf("%s{\"name\": \"%s\", \"text\": \"%s\", \"layer_count\": %lld, \"hidden_size\": %lld, "
@@ -90,14 +114,20 @@ static status print_all(bool json)
 {
     int width = 0;
     for (int i = 0; i < preset_count(); i++) width = (int)fmax(width, (double)strlen(preset_name(i)));
-    if (!json)
+    const int columns = text_columns(STDOUT_FILENO, TABLE_COLUMNS);
+    const bool wide = columns >= TABLE_COLUMNS;
+    if (wide && !json)
         printf("%-*s %3s %5s %6s  %-12s %9s %7s  %-16s\n", width, "preset", "L", "D", "F", "heads/kv x d",
                "vocab", "context", "parameters");
+    else if (!json && columns >= SHAPE_COLUMNS)
+        printf("%-*s %3s %5s %8s\n", width, "preset", "L", "D", "context");
     for (int i = 0; i < preset_count(); i++) {
         struct model_spec m;
         TRY(preset_find(preset_name(i), &m));
         if (json)
             print_preset_json(i, preset_name(i), preset_text(i), &m);
+        else if (!wide)
+            print_preset_narrow(preset_name(i), width, preset_text(i), &m, columns);
         else
             print_preset_row(preset_name(i), width, preset_text(i), &m);
     }

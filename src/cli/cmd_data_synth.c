@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/cmd_data.h"
 #include "cli/print_json.h"
+#include "observe/progress.h"
 #include "data/build/synth.h"
 
 #include <stdio.h>
@@ -53,7 +54,12 @@ static status write_all(const struct synth_flags *f, const struct synth_config *
     if (text_there) return FAIL(STATUS_CONFIG, "%s is there already; --force replaces it", f->text);
     for (int i = 0; i < 2; i++) {
         if (c->samples[i] == 0) continue;
-        TRY(synth_write(c, (enum synth_split)i, path[i]));
+        progress_start();
+        progress_begin(WORK_OTHER, "writing samples", 0);
+        const status st = synth_write(c, (enum synth_split)i, path[i]);
+        progress_end();
+        progress_stop();
+        TRY(st);
         if (rows)
             json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:I}", "path", path[i], "samples",
                                                   (json_int_t)c->samples[i], "length", (json_int_t)c->length,

@@ -1,6 +1,7 @@
 /* ingot help and ingot version. */
 #include "cli/cli.h"
 #include "cli/find.h"
+#include "cli/print_json.h"
 #include "cli/verbs.h"
 #include "observe/env.h"
 #include "spec/synonyms.h"
@@ -49,9 +50,14 @@ status cmd_help(struct args *a)
 
 status cmd_version(struct args *a)
 {
-    TRY(args_parse(a, NULL, 0));
+    bool json = false;
+    const struct flag flags[] = {FLAG("json", &json)};
+    TRY(args_parse(a, flags, 1));
     if (a->help) return STATUS_OK;
     TRY(args_words(a, 0, 0));
-    printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
+    if (json)
+        print_json(json_pack("{s:s, s:s}", "version", INGOT_VERSION, "git", env_git()));
+    else
+        printf("ingot %s%s%s\n", INGOT_VERSION, env_git()[0] ? " " : "", env_git());
     return STATUS_OK;
 }

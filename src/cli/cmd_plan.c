@@ -6,6 +6,7 @@
 #include "bench/calibrate.h"
 #include "cli/cli.h"
 #include "cli/plan_run.h"
+#include "observe/progress.h"
 #include "plan/assume.h"
 #include "plan/mesh_plan.h"
 #include "plan/past_errors.h"
@@ -15,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 1 << 20 }; /* of a plan, while it is made */
 
 /* The shards that the run names: what the plan needs of them, and a word where they are not there. */
 status cmd_plan_data(struct spec *spec, bool quiet)
@@ -110,6 +114,27 @@ static status calibrate(const struct args *a, const char *path, const char *mach
         &(struct calibrate_machine){.path = path, .machine = machine, .device = plan_device(&s)});
 }
 
+/* A terminal sees that a search of thousands of meshes goes on. The plan's text waits in the buffer of stdout until then. */
+static char *display_open(void)
+{
+    char *text = isatty(STDERR_FILENO) ? malloc(TEXT_BYTES) : NULL;
+    if (text == NULL) return NULL;
+    setvbuf(stdout, text, _IOFBF, TEXT_BYTES);
+    progress_start();
+    progress_begin(WORK_OTHER, "planning", 0);
+    return text;
+}
+
+static void display_close(char *text)
+{
+    if (text == NULL) return;
+    progress_end();
+    progress_stop();
+    fflush(stdout);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    free(text);
+}
+
 status cmd_plan(struct args *a)
 {
     bool json = false;
@@ -145,8 +170,10 @@ status cmd_plan(struct args *a)
                                          .predicted = run.predicted,
                                          .assume = &assume,
                                          .past = &past};
+    char *text = display_open();
     status st = plan_run_asked(&run) ? plan_run_print(&run, &spec, machine, &command, json)
                                      : print_plan(&spec, machine, &command, json);
+    display_close(text);
     free(command.words);
     past_errors_free(&past);
     return st;

@@ -12,7 +12,8 @@ status cmd_serve(struct args *a)
                                  FLAG("token-file", &o.token_file),
                                  FLAG("model", &o.model),
                                  FLAG("metrics-only", &o.metrics_only),
-                                 FLAG("accept-data-change", &o.accept_data)};
+                                 FLAG("accept-data-change", &o.accept_data),
+                                 FLAG("json", &o.json)};
     TRY(args_parse(a, flags, sizeof flags / sizeof flags[0]));
     if (a->help) return STATUS_OK;
     if (port < 0 || port > 65535)

@@ -12,6 +12,12 @@
 
 enum { COLUMNS = 100, INDENT = 4, OPTIONS_MOST = 12 };
 
+/* Columns of the terminal; COLUMNS in a file. */
+static int columns_of(FILE *out)
+{
+    return text_columns(fileno(out), COLUMNS);
+}
+
 static char plain(char c)
 {
     return c == '-' || c == '_' ? ' ' : (char)tolower((unsigned char)c);
@@ -29,23 +35,6 @@ static bool mentions(const char *text, const char *word)
     return false;
 }
 
-static void print_key(const struct key *k, const char *note, FILE *out)
-{
-    char full[KEY_NAME], value[KEY_FORMAT];
-    struct spec s = {0};
-    model_spec_default(&s.model);
-    run_spec_default(&s.run);
-    const bool unit = k->unit[0] && strcmp(k->unit, "-") != 0 && strcmp(k->unit, "1") != 0;
-    fprintf(out, "%s (default %s%s%s%s%s)\n", key_full_name(full, k), key_format(k, &s, KEY_YAML, value),
-            unit ? " " : "", unit ? k->unit : "", k->range[0] ? ", range " : "", k->range);
-    fprintf(out, "%*s", INDENT, "");
-    text_wrap(out, INDENT, INDENT, COLUMNS, k->text);
-    if (note[0]) {
-        fprintf(out, "%*s", INDENT, "");
-        text_wrap(out, INDENT, INDENT, COLUMNS, note);
-    }
-}
-
 /* The row of "section.name"; -1: none. */
 static int key_at(const char *full)
 {
@@ -60,7 +49,7 @@ static void print_option(const struct row *verb, const struct row *option, FILE 
 {
     const int at = fprintf(out, "ingot %s --%s%s%s", verb->name, option->name,
                            option->arguments[0] ? "=" : "", option->arguments);
-    text_wrap(out, at, INDENT, COLUMNS, option->text);
+    text_wrap(out, at, INDENT, columns_of(out), option->text);
 }
 
 /* Options of that name: `ingot launch --ranks`. */
@@ -79,13 +68,13 @@ static int print_synonyms(const char *word, bool *shown, FILE *out)
         const int at = key_at(s->target);
         if (at >= 0) {
             shown[at] = true;
-            print_key(key_row(at), s->note, out);
+            key_explain(out, key_row(at), s->note, columns_of(out));
         } else if (strncmp(s->target, "--", 2) == 0) {
             print_options_named(s->target + 2, out);
         } else {
             fprintf(out, "%s\n", s->target);
             if (s->note[0]) fprintf(out, "%*s", INDENT, "");
-            if (s->note[0]) text_wrap(out, INDENT, INDENT, COLUMNS, s->note);
+            if (s->note[0]) text_wrap(out, INDENT, INDENT, columns_of(out), s->note);
         }
         found++;
     }
@@ -100,7 +89,7 @@ static int print_keys(const char *word, bool *shown, bool by_name, FILE *out)
         const struct key *k = key_row(i);
         if (shown[i] || !mentions(by_name ? key_full_name(full, k) : k->text, word)) continue;
         shown[i] = true;
-        print_key(k, "", out);
+        key_explain(out, k, "", columns_of(out));
         found++;
     }
     return found;
@@ -111,7 +100,7 @@ static int print_verbs(const char *word, FILE *out)
     int found = 0;
     for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
         if (!mentions(v->name, word) && !mentions(v->text, word)) continue;
-        text_wrap(out, fprintf(out, "ingot %s", v->name), INDENT, COLUMNS, v->text);
+        text_wrap(out, fprintf(out, "ingot %s", v->name), INDENT, columns_of(out), v->text);
         found++;
     }
     return found;
@@ -135,7 +124,7 @@ status find_word(const char *word, FILE *out)
     if (!word[0]) return FAIL(STATUS_CONFIG, "help: a word of dashes alone; `ingot help` lists the verbs");
     const int exact = key_at(word);
     if (exact >= 0) {
-        print_key(key_row(exact), "", out);
+        key_explain(out, key_row(exact), "", columns_of(out));
         return STATUS_OK;
     }
     int found = print_synonyms(word, shown, out);

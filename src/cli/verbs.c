@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { COLUMNS = 100 }; /* without a terminal */
+
 static const struct row rows[] = {
 #define VERB(word, function, shape, words, meaning)                                                          \
     {.kind = ROW_VERB,                                                                                       \
@@ -52,15 +54,17 @@ const char *verb_of_group(const struct row *verb, const struct row *group)
 
 void verbs_print(FILE *out)
 {
-    fprintf(out,
-            "ingot %s: pre-training of language models as one program\n\nusage: ingot VERB [arguments]   "
-            "(`ingot help VERB` explains one)\n       ingot help WORD          "
-            "(finds keys and options, also by other programs' names: fsdp, lr)\n\n",
-            INGOT_VERSION);
+    const int columns = text_columns(fileno(out), COLUMNS);
+    fprintf(out, "ingot %s: pre-training of language models as one program\n\n", INGOT_VERSION);
+    int at = fprintf(out, "usage: ingot VERB [arguments]   ");
+    text_wrap(out, at, at, columns, "(`ingot help VERB` explains one)");
+    at = fprintf(out, "       ingot help WORD          ");
+    text_wrap(out, at, at, columns, "(finds keys and options, also by other programs' names: fsdp, lr)");
+    fprintf(out, "\n");
     for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
         if (strchr(v->name, ' ')) continue;
         fprintf(out, "  %-10s", v->name);
-        text_wrap(out, 12, 13, 100, v->text);
+        text_wrap(out, 12, 13, columns, v->text);
     }
     fprintf(out, "\nexit codes:");
 #define X(name, code, text) fprintf(out, "\n  %2d  %s", code, text);
@@ -74,17 +78,17 @@ status cmd_group(struct args *a)
 {
     const struct row *group = a->verb;
     const char *names[32];
-    char usage[512];
     int count = 0;
     for (const struct row *v = verb_next(NULL); v; v = verb_next(v))
         if (verb_of_group(v, group) && count < 32) names[count++] = verb_of_group(v, group);
     const bool help = a->argc > 0 && (strcmp(a->argv[0], "--help") == 0 || strcmp(a->argv[0], "-h") == 0);
     if (help || a->argc == 0) {
         FILE *out = help ? stdout : stderr;
+        const int columns = text_columns(fileno(out), COLUMNS);
         for (const struct row *v = verb_next(NULL); v; v = verb_next(v)) {
             if (!verb_of_group(v, group)) continue;
-            fprintf(out, "usage: ingot %s\n", args_usage(usage, sizeof usage, v));
-            text_wrap(out, 0, 7, 100, v->text);
+            args_print_usage(out, v, columns);
+            text_wrap(out, 0, 7, columns, v->text);
         }
         return help ? STATUS_OK : STATUS_CONFIG;
     }

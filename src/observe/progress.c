@@ -230,6 +230,14 @@ void progress_end(void)
     log_release();
 }
 
+void progress_step(int64_t step)
+{
+    if (!display.on) return;
+    log_hold();
+    display.view.run.step = step;
+    log_release();
+}
+
 struct progress_left progress_left(void)
 {
     struct progress_left left = {WORK_COUNT, NAN, NAN};

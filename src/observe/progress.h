@@ -24,6 +24,8 @@ void progress_watch_set(void (*fn)(void *ctx), void *ctx);
 void progress_begin(enum progress_work kind, const char *what, int64_t total);
 void progress_done(int64_t done, int64_t total);
 void progress_end(void);
+/* A step of the run is done, with or without a record (log.every). */
+void progress_step(int64_t step);
 /* What the main thread does (WORK_COUNT: nothing); the seconds that this still takes after its current part, and those
  * of that part; NaN: not known. */
 struct progress_left {

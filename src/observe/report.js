@@ -318,7 +318,7 @@ function drawPanel(p) {
   for (const c of p.curves) {
     if (c.faint) out += faintOf(c, p.x, p.y);
     out += path(c.dots ? 'val' : 'bold', c, pointsOf(c, c.bold, p.x, p.y));
-    if (c.dots && c.x.length <= 100) out += c.x.map((v, i) => dot(p, c, i, 3)).join('');
+    if ((c.dots && c.x.length <= 100) || c.x.length === 1) out += c.x.map((v, i) => dot(p, c, i, 3)).join('');
   }
   p.svg.innerHTML = out + `</g><g class=tip></g><rect class=zoom y=0 width=0 height=${p.height} />`;
   drawPointer(p);

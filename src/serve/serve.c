@@ -3,6 +3,7 @@
 #include "serve/serve_int.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,23 @@ static void end_signals(sigset_t *set)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* counts: of runs, and of those that run. */
+static void say_json(const struct serve_http_options *o, int port, const char *token_path,
+                     const struct engine *engine, const int counts[2])
+{
+    char url[512];
+    const bool six = strchr(o->host, ':') != NULL;
+    snprintf(url, sizeof url, "http://%s%s%s:%d%s%s", six ? "[" : "", o->host, six ? "]" : "", port,
+             o->metrics_only ? "/metrics" : "/#t=", o->metrics_only ? "" : o->token);
+    json_t *said =
+        json_pack("{s:s, s:i, s:s, s:i, s:i, s:s?}", "url", url, "port", port, "token_file", token_path,
+                  "runs", counts[0], "running", counts[1], "model", engine ? engine_model(engine) : NULL);
+    json_dumpf(said, stdout, 0);
+    putchar('\n');
+    fflush(stdout);
+    json_decref(said);
+}
+
 static void say(const struct serve_http_options *o, int port, const char *token_path,
                 struct serve_state *state, const struct engine *engine)
 {
@@ -30,6 +48,10 @@ static void say(const struct serve_http_options *o, int port, const char *token_
     int running;
     const int count = serve_state_count(state, &running);
     const bool six = strchr(o->host, ':') != NULL;
+    if (o->json) {
+        say_json(o, port, token_path, engine, (int[]){count, running});
+        return;
+    }
     gethostname(host, sizeof host - 1);
     printf("%d run%s, %d running: http://%s%s%s:%d", count, count == 1 ? "" : "s", running, six ? "[" : "",
            o->host, six ? "]" : "", port);
@@ -74,7 +96,8 @@ status serve_run(const struct serve_options *o)
                                          .policy = policy,
                                          .state = state,
                                          .model = o->model != NULL,
-                                         .metrics_only = o->metrics_only};
+                                         .metrics_only = o->metrics_only,
+                                         .json = o->json};
     if (st == STATUS_OK) st = serve_http_open(&http, &h, &port); /* before a device is touched */
     if (st == STATUS_OK && o->model) st = engine_open(&engine, o);
     if (st == STATUS_OK) {

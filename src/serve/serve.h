@@ -14,6 +14,7 @@ struct serve_options {
     const char *model;          /* run or checkpoint that answers POST /v1/completions; NULL: none. Then there may be no
                                    run to show */
     bool metrics_only;          /* no page and no API, /metrics alone: for the host of a Prometheus */
+    bool json;                  /* what it says first is one JSON object in one line */
     bool accept_data;           /* another tokenizer than the model was trained with is no error */
 };
 /* Serves until SIGINT or SIGTERM. STATUS_CONFIG: an address beyond this host without a token file, a token file that

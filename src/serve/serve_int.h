@@ -39,8 +39,9 @@ struct serve_http_options {
     int port;
     const char *token, *page, *policy;
     struct serve_state *state;
-    bool model; /* one is served, as soon as serve_http_model names it */
+    bool model;        /* one is served, as soon as serve_http_model names it */
     bool metrics_only; /* /metrics and /healthz alone */
+    bool json;         /* say where it listens as JSON */
 };
 status serve_http_open(struct serve_http **out, const struct serve_http_options *o, int *port) WARN_UNUSED;
 void serve_http_model(struct serve_http *h, struct engine *e); /* until http is closed */

@@ -65,6 +65,8 @@ void key_quote(char *buf, const char *text);
 /* Replaces by '?' the bytes that YAML does not allow in a comment: all except printable ASCII, unless the text is
  * UTF-8 that needs no escape. */
 void key_text_clean(char *text);
+/* A key with default, range and meaning, and a note ("": none), in lines of at most `columns`. */
+void key_explain(FILE *out, const struct key *k, const char *note, int columns);
 bool key_equal(const struct key *k, const struct spec *a, const struct spec *b);
 void key_copy(const struct key *k, struct spec *to, const struct spec *from);
 /* Returns false when the value is outside the row's range or not finite; `why` gets one phrase. */

@@ -1,5 +1,6 @@
 #include "spec/spec.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "spec/spec_int.h"
 
 #include <stdlib.h>
@@ -224,6 +225,21 @@ static void print_keys_json(FILE *out, const struct spec *s, const char *section
         first = false;
     }
     fputs("]}\n", out);
+}
+
+void key_explain(FILE *out, const struct key *k, const char *note, int columns)
+{
+    enum { INDENT = 4 };
+    char full[KEY_NAME], value[KEY_FORMAT];
+    struct spec s = {0};
+    model_spec_default(&s.model);
+    run_spec_default(&s.run);
+    const bool unit = k->unit[0] && strcmp(k->unit, "-") != 0 && strcmp(k->unit, "1") != 0;
+    fprintf(out, "%s (default %s%s%s%s%s)\n%*s", key_full_name(full, k), key_format(k, &s, KEY_YAML, value),
+            unit ? " " : "", unit ? k->unit : "", k->range[0] ? ", range " : "", k->range, INDENT, "");
+    text_wrap(out, INDENT, INDENT, columns, k->text);
+    if (note[0]) fprintf(out, "%*s", INDENT, "");
+    if (note[0]) text_wrap(out, INDENT, INDENT, columns, note);
 }
 
 void spec_keys_print(FILE *out, enum keys_form form, const char *section)

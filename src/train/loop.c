@@ -395,6 +395,7 @@ static status one_step(struct loop *l)
     if (st == STATUS_OK) st = train_step(t, b, &s);
     progress_end();
     TRY(st);
+    progress_step(t->step);
     const struct step_cost cost = {clock_s() - begin, loader_wait_s(l->loader) - waited};
     const double wait_s = comm_wait_s(l->comm) - others;
     l->stop.mine = alerts_step_end(&l->alerts, cost.seconds, wait_s, cost.waited);

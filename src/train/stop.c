@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#define STOP_WAIT_SHOWN_S 3.0
+
 /* A look of several ranks is a collective: none in a short step, some sixteen in a longer one, two a second in a long one.
  * From the same numbers on all ranks, and the same in every step: comm_step_begin. */
 static int64_t stride_of(double part_s, int64_t parts)
@@ -73,7 +75,7 @@ status stop_between(void *ctx, int64_t done, int64_t parts)
 
 void stop_answer(int number, int64_t step, bool drops)
 {
-    char time[32] = "", what[96], end[64] = "";
+    char time[32] = "", part[32], what[96], end[128] = "";
     const struct progress_left l = progress_left();
     const enum progress_work kind = l.kind;
     const double left = l.part_s + l.rest_s;
@@ -84,7 +86,10 @@ void stop_answer(int number, int64_t step, bool drops)
     else
         snprintf(what, sizeof what, "%s", kind == WORK_EVAL ? "the evaluation" : "what is under way");
     if (!isnan(left)) text_duration(time, left);
-    if (drop)
+    if (drop && l.part_s > STOP_WAIT_SHOWN_S) /* a micro-batch of a large model on a CPU lasts minutes */
+        snprintf(end, sizeof end, " (%s left) after its %s, about %s", time,
+                 kind == WORK_STEP ? "micro-batch" : "batch", text_duration(part, l.part_s));
+    else if (drop)
         snprintf(end, sizeof end, " (%s left)", time);
     else if (!isnan(left))
         snprintf(end, sizeof end, ", about %s", time);

@@ -12,6 +12,12 @@ check "F32 has a peer everywhere, or nowhere without oneDNN" test "$("$ingot" be
 run 0 bench gemm --dtype fp8 --tokens 16 --runs 1 --json
 check "FP8: twelve products, without the head" test "$(grep -c '"layer":"[a-z]*"' out)" -eq 12
 check "FP8 has no peer" test "$(grep -c '"onednn_gflops":null' out)" -eq 12
+if command -v script >/dev/null; then # all products take minutes on a busy machine, and the table comes at the end
+    TERM=xterm NO_COLOR=1 LC_ALL=C script -qec "stty cols 80 && '$ingot' bench gemm --dtype f32 --layer proj --tokens 1024 --runs 3 >out 2>/dev/tty" /dev/null \
+        </dev/null >screen 2>err || fail "exit code $?"
+    check "a terminal sees how far it is" grep -qE '^F32 GEMMs +[=-]*' <(tr '\r' '\n' <screen)
+    check "and the rates" test "$(grep -c 'GFLOP/s, best' out)" -eq 3
+fi
 run 2 bench gemm --dtype fp8 --tokens 40
 check "FP8 needs rows by 16" grep -q -- '--tokens=40: FP8 needs a multiple of 16' err
 run 2 bench gemm --dtype tf32

@@ -38,6 +38,8 @@ sed 1d out >was
 check "docs/NAMES.md holds every name as the program prints it; its head says how to renew it" cmp is was
 run 0 config --names --json
 check "names as JSON" python3 -c 'import json; n = json.load(open("out"))["names"]; assert any("fsdp" in r["words"] and r["target"] == "parallel.zero" for r in n)'
+run 0 help data_parallel_shard_degree
+check "the example at the head of docs/NAMES.md is what the program prints" cmp out <(awk '/^```/ { inside = 0 } inside; /^\$ ingot help data_parallel_shard_degree$/ { inside = 1 }' "$root/docs/NAMES.md")
 run 2 config --names train
 run 0 help --Learning-Rate
 check "help finds another program's name" grep -q '^optim.lr (default 0.0003, range (0, 100\])$' out

@@ -57,4 +57,27 @@ grep -q '^building for this processor, without device code: build/release/ingot'
 BREAK=1 PATH=$work/path:/usr/bin:/bin CUDA_HOME=$work/none copy/scripts/quickstart.sh >out 2>err
 [ $? -eq 70 ] || fail "a broken build: exit code"
 grep -q '^broken: error 17' err || fail "a broken build does not show the compiler's error"
+
+# scripts/install.sh says how far apt is, in a pipe by a line for each tenth, and fails where apt does. dpkg-query and apt-get are stand-ins.
+echo 'exit 1' | stand_in apt/dpkg-query
+stand_in apt/sudo <<'E3'
+[ "$(id -u)" -ne 0 ] || exit 1
+exec 3>&- && exec "$@"
+E3
+stand_in apt/apt-get <<'E4'
+fd=$(printf '%s\n' "$@" | sed -n 's/^APT::Status-Fd=//p')
+[ -z "${BREAK:-}" ] || { echo "E: broken" >&2; exit 100; }
+[ -n "$fd" ] || exit 0
+for percent in $(seq 0 4 100); do
+    echo "noise of apt"
+    echo "dlstatus:1:$percent.25:Retrieving" >&"$fd"
+done
+case "$*" in *install*) for percent in $(seq 0 5 100); do echo "pmstatus:gcc:$percent.5:Unpacking" >&"$fd"; done ;; esac
+E4
+PATH=$work/apt:/usr/bin:/bin "$top/scripts/install.sh" build >out 2>err || fail "install.sh: exit code $?"
+[ ! -s out ] || fail "install.sh: $(head -n 1 out)"
+[ "$(grep -cE '^downloading [0-9]+ %$' err)" -eq 22 ] || fail "install.sh: $(grep -c '^downloading' err) lines of downloads"
+[ "$(grep -cE '^installing [0-9]+ %$' err)" -eq 11 ] || fail "install.sh: $(grep -c '^installing [0-9]' err) lines of installation"
+BREAK=1 PATH=$work/apt:/usr/bin:/bin "$top/scripts/install.sh" build >out 2>err && fail "install.sh: no error where apt fails"
+grep -q '^E: broken' err || fail "install.sh: apt's error is not shown"
 exit $failed

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pages of doctor and explain on terminals of 60, 80 and 120 columns, and in a file: as in tests/fixtures/screens, no line too long, no word broken.
+# The pages of doctor and explain, and what a newcomer calls, on terminals of 60, 80 and 120 columns, and in a file: as in tests/fixtures/screens, no line too long, no word broken.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../shell.sh"
 screens=$here/../fixtures/screens
@@ -41,4 +41,17 @@ look() { # look NAME ARGS...
 cp -r "$screens/run" run
 look explain explain run
 look doctor doctor --replay "$screens/doctor.json"
+# What a newcomer calls first. The words are those of the program's tables, so only the width is looked at.
+for verb in 'help' 'help train' 'help plan' 'help ckpt' 'help bench' 'help fsdp' 'help moe' 'presets' 'config --keys' 'config --keys parallel'; do
+    for columns in 60 80 120; do
+        # shellcheck disable=SC2086 # words
+        screen $columns $verb
+        check "ingot $verb prints" [ "$(wc -l <out)" -ge 4 ]
+        check "ingot $verb at $columns columns: no line is longer" [ "$(awk '{ n = length($0); if (n > m) m = n } END { print m }' out)" -le $columns ]
+    done
+done
+run 0 presets
+check "the table of presets in a file has all columns" grep -q '^preset .* heads/kv x d .* parameters' out
+run 0 config --keys
+check "the table of keys in a file has a line for each" grep -qE '^optim\.lr +' out
 exit $failed

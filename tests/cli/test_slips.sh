@@ -186,4 +186,5 @@ json keys config --keys ckpt --json
 check "config --keys SECTION: its keys alone" [ "$(grep -c '"key": "ckpt\.' out) $(grep -c '"key"' out)" = "5 5" ]
 json presets presets --json
 json run plan runs/t1 --json
+json git version --json
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every command of README.md, docs/GUIDE.md and the examples' pages runs, in small (commands.txt), in the order of its page.
+# Every command of README.md, docs/GUIDE.md, docs/DOCTOR.md and the examples' pages runs, in small (commands.txt), in the order of its page.
 #
-# A command is a line of a fenced block whose first line begins with a program's name; a backslash at its end continues it. Each page has a
+# A command is a line of a fenced block whose first line begins with a program's name (with a comma behind its verb it is output); a backslash at its end continues it. Each page has a
 # directory of its own with corpus/*.txt, mine.jsonl, prompts.txt, pairs.jsonl, chats.jsonl, kjv.txt's bible, a rank file of tiktoken, token shards of
 # llm.c (data/fineweb_*.bin, data/train_*.bin), a run (runs/kit) and a Hugging Face model of it (hf-kit), and the repository's examples/ and scripts/.
 root=$(realpath "$(dirname "$0")/../..")
@@ -14,7 +14,7 @@ commands() {
     awk '
     function flush() { if (line != "") print line; line = "" }
     /^```/ { flush(); inside = !inside; first = inside; next }
-    inside && first { first = 0; run = $1 ~ /^(ingot|bible|mpirun|torchrun|srun|sbatch|squeue|scancel|cmake|export|kubectl|podman|apptainer|sudo|apt-get|python3|cat|tail|(\.\/)?scripts\/[a-z_]+\.sh)$/ }
+    inside && first { first = 0; run = $1 ~ /^(ingot|bible|mpirun|torchrun|srun|sbatch|squeue|scancel|cmake|export|kubectl|podman|apptainer|sudo|apt-get|python3|cat|tail|(\.\/)?scripts\/[a-z_]+\.sh)$/ && $2 !~ /,$/ }
     !inside || !run { next }
     {
         text = $0
@@ -85,7 +85,7 @@ export SMALL TINY
 [ $failed -eq 0 ] || exit 1
 
 count=0
-for page in "$root"/README.md "$root"/docs/GUIDE.md "$root"/examples/README.md "$root"/examples/*/README.md; do
+for page in "$root"/README.md "$root"/docs/GUIDE.md "$root"/docs/DOCTOR.md "$root"/examples/README.md "$root"/examples/*/README.md; do
     name=${page#"$root"/}
     place=$work/pages/${name//\//-}
     mkdir -p "$place" && cp -r kit/. "$place"

@@ -1,11 +1,8 @@
 'use strict';
 /* Runs the script of a page that `ingot report` wrote, over a stand-in for the browser's document, and checks what it computes.
- * Usage: node page_test.js PAGE.html, made by tests/observe/test_page.sh: run a has 100 records, run b 5000. */
+ * Usage: node page_test.js PAGE.html ONE.html, made by tests/observe/test_page.sh: run a has 100 records, run b 5000; ONE has a run of one record. */
 const assert = require('assert'), fs = require('fs'), vm = require('vm');
 
-const page = fs.readFileSync(process.argv[2], 'utf8');
-const json = /<script type=application\/json id=data>([^]*?)<\/script>/.exec(page)[1];
-const script = /<script>([^]*?)<\/script>/.exec(page)[1];
 
 /* As much of an element as the script uses. What is drawn is kept as text. */
 function element() {
@@ -21,17 +18,22 @@ function element() {
   };
   return e;
 }
-const byId = {data: element()};
-byId.data.textContent = json;
-const document = {
-  getElementById: id => byId[id] = byId[id] || element(),
-  querySelectorAll: () => [],
-  /* the figure of a panel has a caption, a legend and the drawing */
-  createElement: () => { const e = element(); e.children = [element(), element(), element()]; return e; },
-};
-const sandbox = vm.createContext({document, window: {}, console, requestAnimationFrame: f => f(), cancelAnimationFrame() {}});
-vm.runInContext(script, sandbox, {filename: 'report.js'});
-const get = name => vm.runInContext(name, sandbox);
+/* Runs a page's script; byId gets the elements that it asks for. The result evaluates names of the script. */
+function load(path, byId) {
+  const page = fs.readFileSync(path, 'utf8');
+  byId.data = element();
+  byId.data.textContent = /<script type=application\/json id=data>([^]*?)<\/script>/.exec(page)[1];
+  const document = {
+    getElementById: id => byId[id] = byId[id] || element(),
+    querySelectorAll: () => [],
+    /* the figure of a panel has a caption, a legend and the drawing */
+    createElement: () => { const e = element(); e.children = [element(), element(), element()]; return e; },
+  };
+  const sandbox = vm.createContext({document, window: {}, console, requestAnimationFrame: f => f(), cancelAnimationFrame() {}});
+  vm.runInContext(/<script>([^]*?)<\/script>/.exec(page)[1], sandbox, {filename: 'report.js'});
+  return name => vm.runInContext(name, sandbox);
+}
+const byId = {}, get = load(process.argv[2], byId);
 const same = (got, want) => assert.strictEqual(JSON.stringify(got), JSON.stringify(want));
 const near = (got, want) => assert(Math.abs(got - want) < 1e-9 * Math.max(1, Math.abs(want)), `${got}, not ${want}`);
 const [ema, nearest, interpolate, ticks, labels, format, scaleOf, rangeOf] =
@@ -146,3 +148,7 @@ data.runs[1].hidden = true;
 get('draw')();
 assert.strictEqual(drawn(loss(), 'bold').length, 1);
 console.log('page: what its script computes is right');
+
+/* A line of one record is a dot: else a run of few steps is not there. */
+const one = load(process.argv[3], {})('panels').find(p => p.panel.title === 'Loss');
+assert.strictEqual((one.svg.innerHTML.match(/<circle /g) || []).length, 1);

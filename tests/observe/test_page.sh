@@ -15,5 +15,7 @@ write_run() { # write_run NAME STEPS TOKENS_PER_STEP
 write_run a 100 64
 write_run b 5000 10
 run 0 report a b -o ab.html
-node "$here/page_test.js" ab.html >out 2>err || fail "the page's script"
+write_run c 1 64
+run 0 report c -o c.html
+node "$here/page_test.js" ab.html c.html >out 2>err || fail "the page's script"
 exit $failed

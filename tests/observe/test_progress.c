@@ -230,6 +230,19 @@ static void run_two_steps(const struct scratch *s)
     progress_stop();
 }
 
+/* With log.every = 100 the bar moves between records all the same. */
+static void run_a_step_without_a_record(const struct scratch *s)
+{
+    (void)s;
+    progress_start();
+    progress_run_set(&(struct progress_run){.step = 100, .steps_total = 500, .step_s = 1});
+    progress_begin(WORK_STEP, "step", 1);
+    progress_end();
+    progress_step(101);
+    progress_tick(clock_s() + 9);
+    progress_stop();
+}
+
 static void a_file_gets_one_line_per_record(void **state)
 {
     (void)state;
@@ -245,33 +258,51 @@ static void a_file_gets_one_line_per_record(void **state)
     scratch_remove(&s);
 }
 
-static void a_terminal_gets_a_bar_that_log_lines_wipe(void **state)
+/* What a terminal of 60 columns gets of `body`. */
+static ssize_t on_a_terminal(char *text, size_t size, void (*body)(const struct scratch *s),
+                             const struct scratch *s)
 {
-    (void)state;
-    struct scratch s = scratch_make();
-    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    struct winsize window = {.ws_row = 24, .ws_col = 60};
     int ours, theirs;
-    assert_int_equal(openpty(&ours, &theirs, NULL, NULL, &size), 0);
+    assert_int_equal(openpty(&ours, &theirs, NULL, NULL, &window), 0);
     setenv("TERM", "xterm", 1);
     setenv("NO_COLOR", "1", 1);
     setenv("LC_ALL", "C", 1);
-    with_stderr(theirs, run_two_steps, &s);
-    char text[4096];
+    with_stderr(theirs, body, s);
     ssize_t n = 0;
     struct pollfd more = {.fd = ours, .events = POLLIN};
     while (poll(&more, 1, 0) == 1) { /* a terminal hands over what it has in pieces */
-        const ssize_t got = read(ours, text + n, sizeof text - 1 - (size_t)n);
+        const ssize_t got = read(ours, text + n, size - 1 - (size_t)n);
         assert_true(got > 0);
         n += got;
     }
     text[n] = 0;
+    close(ours);
+    close(theirs);
+    return n;
+}
+
+static void the_bar_moves_between_records(void **state)
+{
+    (void)state;
+    char text[4096];
+    struct scratch s = scratch_make();
+    on_a_terminal(text, sizeof text, run_a_step_without_a_record, &s);
+    assert_non_null(strstr(text, "step 101/500 "));
+    scratch_remove(&s);
+}
+
+static void a_terminal_gets_a_bar_that_log_lines_wipe(void **state)
+{
+    (void)state;
+    char text[4096];
+    struct scratch s = scratch_make();
+    const ssize_t n = on_a_terminal(text, sizeof text, run_two_steps, &s);
     assert_non_null(strstr(text, "step 499/500  loss 4.1250  12.3k tok/s  lr 3.00e-04\r\n\rstep 499/500 "));
     assert_non_null(strstr(text, "\r\033[Ka word between\r\n"));
     assert_non_null(strstr(text, "step 500/500  loss 4.1250  12.3k tok/s  lr 3.00e-04\r\n\rstep 500/500 "));
     assert_non_null(strstr(text, "100%  loss 4.125"));
     assert_string_equal(text + n - 4, "\r\033[K"); /* nothing of the bar stays */
-    close(ours);
-    close(theirs);
     scratch_remove(&s);
 }
 
@@ -312,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_pipe_reads_how_far_work_is),
         cmocka_unit_test(the_eta_counts_what_is_to_come),
         cmocka_unit_test(lines_scroll_some_twenty_times),
+        cmocka_unit_test(the_bar_moves_between_records),
         cmocka_unit_test(a_file_gets_one_line_per_record),
         cmocka_unit_test(a_terminal_gets_a_bar_that_log_lines_wipe),
         cmocka_unit_test(a_file_gets_a_line_when_work_lasts),

@@ -28,6 +28,12 @@ check "it says what it serves" grep -q '^3 runs, 1 running: http://127.0.0.1:[0-
 check "its token is its own" [ "$(stat -c %a .config/ingot/token)" = 600 ]
 fetch() { curl -sS --max-time 120 -H "Authorization: Bearer $token" "http://127.0.0.1:$port$1"; }
 
+"$ingot" serve --port 0 --json >said.json 2>err2 &
+second=$!
+until grep -q '}' said.json || ! kill -0 $second 2>/dev/null; do sleep 0.05; done
+check "where it listens, as JSON" [ "$(curl -sS -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $token" "http://127.0.0.1:$(jq .port said.json)/healthz") $(jq '.runs, .running' said.json | tr '\n' ' ')" = "200 3 1 " ]
+check "the address that the page has" jq -e --arg t "$token" '.url == "http://127.0.0.1:\(.port)/#t=\($t)"' said.json >/dev/null
+kill $second
 fetch /api/runs >runs.json
 check "runs" [ "$(jq '.runs | length' runs.json)" -eq 3 ]
 check "one of them runs" [ "$(jq '[.runs[] | select(.state == "running")] | length' runs.json)" -eq 1 ]
