@@ -1,4 +1,5 @@
 #include "dev/nvml_standin.h"
+#include "base/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +12,11 @@ struct nvmlDevice_st {
     struct nvml_card card;
     bool lost;
     int xid; /* an event that nobody has taken; 0: none */
+    int gpm; /* what a GPM sample fails with */
 };
 static struct {
     int init, cuda, count;
+    bool no_gpm;
     char driver[96];
     struct nvmlDevice_st devices[CARDS_MAX];
 } standin;
@@ -230,6 +233,51 @@ static int events_free(void *set)
     return set ? NVML_SUCCESS : NVML_NOT_FOUND;
 }
 
+/* ---- GPM: a sample holds what the units have worked, in seconds of percent */
+
+enum { GPM_VALUES = 4 };
+static const unsigned gpm_ids[GPM_VALUES] = {NVML_GPM_SM, NVML_GPM_OCCUPANCY, NVML_GPM_TENSOR, NVML_GPM_DRAM};
+struct nvml_gpm_sample {
+    double time, worked[GPM_VALUES];
+};
+static int gpm_support(nvml_device d, struct nvml_gpm_support *to)
+{
+    to->supported = d->gpm != NVML_NOT_SUPPORTED;
+    return to->version == 1 ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+static int gpm_alloc(struct nvml_gpm_sample **sample)
+{
+    *sample = calloc(1, sizeof **sample);
+    return *sample ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+static int gpm_free(struct nvml_gpm_sample *sample)
+{
+    free(sample);
+    return NVML_SUCCESS;
+}
+static int gpm_get(nvml_device d, struct nvml_gpm_sample *sample)
+{
+    const struct nvml_card *c = &d->card;
+    const double values[GPM_VALUES] = {c->sm_percent, c->occupancy_percent, c->tensor_percent,
+                                       c->dram_percent};
+    if (d->gpm != NVML_SUCCESS) return d->gpm;
+    sample->time = clock_s();
+    for (int i = 0; i < GPM_VALUES; i++) sample->worked[i] = values[i] * sample->time;
+    return NVML_SUCCESS;
+}
+static int gpm_metrics(struct nvml_gpm_metrics *m)
+{
+    const double seconds = m->newer->time - m->older->time;
+    if (m->version != 1 || m->older->time == 0 || seconds < NVML_GPM_REST_S) return NVML_NOT_SUPPORTED;
+    for (unsigned k = 0; k < m->count; k++)
+        for (int i = 0; i < GPM_VALUES; i++) {
+            if (m->list[k].id != gpm_ids[i]) continue;
+            m->list[k].value = (m->newer->worked[i] - m->older->worked[i]) / seconds;
+            m->list[k].code = isfinite(m->list[k].value) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+        }
+    return NVML_SUCCESS;
+}
+
 /* ---- the script */
 
 /* A sound H200 of a node of eight, at rest. */
@@ -275,6 +323,8 @@ static bool card_set(struct nvmlDevice_st *d, const char *name, const char *valu
         d->lost = value[0] == '1';
     else if (strcmp(name, "xid") == 0)
         d->xid = (int)strtol(value, NULL, 10);
+    else if (strcmp(name, "gpm") == 0)
+        d->gpm = (int)strtol(value, NULL, 10);
     else if (strcmp(name, "name") == 0)
         put_text(value, c->name, sizeof c->name);
     else if (strcmp(name, "uuid") == 0)
@@ -317,6 +367,8 @@ static bool script_line(char *line)
         standin.init = number;
     else if (strcmp(line, "cuda") == 0)
         standin.cuda = number;
+    else if (strcmp(line, "gpm") == 0)
+        standin.no_gpm = number == 0;
     else if (strcmp(line, "cards") == 0 && number >= 0 && number <= CARDS_MAX)
         for (standin.count = 0; standin.count < number; standin.count++)
             standin.devices[standin.count] = sound(standin.count);
@@ -329,6 +381,7 @@ status nvml_standin(struct nvml *n, const char *script)
 {
     char line[512];
     standin.init = standin.count = 0;
+    standin.no_gpm = false;
     standin.cuda = 13000;
     put_text("580.95.05", standin.driver, sizeof standin.driver);
     for (int number = 1; *script; number++) {
@@ -370,5 +423,11 @@ status nvml_standin(struct nvml *n, const char *script)
                        .nvmlEventSetWait_v2 = events_wait,
                        .nvmlEventSetFree = events_free,
                        .nvmlDeviceRegisterEvents = events_register};
+    if (standin.no_gpm) return STATUS_OK;
+    n->nvmlGpmQueryDeviceSupport = gpm_support;
+    n->nvmlGpmSampleAlloc = gpm_alloc;
+    n->nvmlGpmSampleFree = gpm_free;
+    n->nvmlGpmSampleGet = gpm_get;
+    n->nvmlGpmMetricsGet = gpm_metrics;
     return STATUS_OK;
 }
