@@ -6,7 +6,8 @@
  *     cards=8                       how many there are, all alike and sound
  *     card N|* NAME=VALUE ...       a value of NVML_VALUES; nan: not supported; also uuid=, vbios=, name= (to the end
  *                                   of the line), lost=1 (every call fails as for a GPU that fell off the bus), xid=N
- *                                   (an event, once), gpm=CODE (why it takes no GPM sample; 3: it has none)
+ *                                   (an event, once), gpm=CODE (why it takes no GPM sample; 3: it has none),
+ *                                   grows=1 (joules by its watts, hw_thermal_s by one second per second)
  *     gpm=0                         the library has no calls of GPM */
 #ifndef INGOT_DEV_NVML_H
 #define INGOT_DEV_NVML_H

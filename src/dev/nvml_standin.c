@@ -13,11 +13,13 @@ struct nvmlDevice_st {
     bool lost;
     int xid; /* an event that nobody has taken; 0: none */
     int gpm; /* what a GPM sample fails with */
+    bool grows;
 };
 static struct {
     int init, cuda, count;
     bool no_gpm;
     char driver[96];
+    double begin_s;
     struct nvmlDevice_st devices[CARDS_MAX];
 } standin;
 
@@ -88,7 +90,6 @@ static int pci(nvml_device d, struct nvml_pci *to)
     X(nvmlDeviceGetPowerUsage, unsigned, watts, 1e3)                                                         \
     X(nvmlDeviceGetEnforcedPowerLimit, unsigned, limit_watts, 1e3)                                           \
     X(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, default_watts, 1e3)                                \
-    X(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, joules, 1e3)                                  \
     X(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, reasons, 1)                             \
     X(nvmlDeviceGetPersistenceMode, int, persistence, 1)                                                     \
     X(nvmlDeviceGetCurrPcieLinkWidth, unsigned, pcie_width, 1)                                               \
@@ -105,6 +106,16 @@ static int pci(nvml_device d, struct nvml_pci *to)
 GETTERS(X)
 #undef X
 
+/* Seconds in which its counters have grown. */
+static double grown(const struct nvmlDevice_st *d)
+{
+    return d->grows ? clock_s() - standin.begin_s : 0;
+}
+static int energy(nvml_device d, unsigned long long *millijoules)
+{
+    PUT(millijoules, 1e3 * (d->card.joules + grown(d) * d->card.watts));
+    return NVML_SUCCESS;
+}
 static int clock_now(nvml_device d, int type, unsigned *mhz)
 {
     PUT(mhz, type == NVML_CLOCK_SM ? d->card.sm_mhz : d->card.memory_mhz);
@@ -179,13 +190,14 @@ static int fabric(nvml_device d, struct nvml_fabric *to)
 }
 
 /* Link errors are all of link 0; the first links are the active ones. */
-static double field_of(const struct nvml_card *c, unsigned id, unsigned link)
+static double field_of(const struct nvmlDevice_st *d, unsigned id, unsigned link)
 {
+    const struct nvml_card *c = &d->card;
     switch (id) {
     case 82: return c->memory_celsius;
     case 74: return 1e9 * c->power_cap_s;
     case 269: return 1e9 * c->sw_thermal_s;
-    case 270: return 1e9 * c->hw_thermal_s;
+    case 270: return 1e9 * (c->hw_thermal_s + grown(d));
     case 271: return 1e9 * c->power_brake_s;
     case 230: return c->recovery;
     case 91: return c->links;
@@ -199,7 +211,7 @@ static double field_of(const struct nvml_card *c, unsigned id, unsigned link)
 static int fields(nvml_device d, int n, struct nvml_field *f)
 {
     for (int i = 0; i < n; i++) {
-        const double value = field_of(&d->card, f[i].id, f[i].scope);
+        const double value = field_of(d, f[i].id, f[i].scope);
         f[i].type = 3;
         f[i].code = isfinite(value) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         f[i].value.ull = isfinite(value) ? (unsigned long long)value : 0;
@@ -325,6 +337,8 @@ static bool card_set(struct nvmlDevice_st *d, const char *name, const char *valu
         d->xid = (int)strtol(value, NULL, 10);
     else if (strcmp(name, "gpm") == 0)
         d->gpm = (int)strtol(value, NULL, 10);
+    else if (strcmp(name, "grows") == 0)
+        d->grows = value[0] == '1';
     else if (strcmp(name, "name") == 0)
         put_text(value, c->name, sizeof c->name);
     else if (strcmp(name, "uuid") == 0)
@@ -382,6 +396,7 @@ status nvml_standin(struct nvml *n, const char *script)
     char line[512];
     standin.init = standin.count = 0;
     standin.no_gpm = false;
+    standin.begin_s = clock_s();
     standin.cuda = 13000;
     put_text("580.95.05", standin.driver, sizeof standin.driver);
     for (int number = 1; *script; number++) {
@@ -406,7 +421,8 @@ status nvml_standin(struct nvml *n, const char *script)
 #define X(call, type, value, scale) .call = get_##value,
                        GETTERS(X)
 #undef X
-                           .nvmlDeviceGetClockInfo = clock_now,
+                           .nvmlDeviceGetTotalEnergyConsumption = energy,
+                       .nvmlDeviceGetClockInfo = clock_now,
                        .nvmlDeviceGetMaxClockInfo = clock_max,
                        .nvmlDeviceGetTemperature = temperature,
                        .nvmlDeviceGetTemperatureThreshold = threshold,

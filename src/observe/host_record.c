@@ -18,7 +18,7 @@ enum { CARDS_MAX = 32, LINE = 2048, HOST_RECORD_VERSION = 1 };
 
 /* What an interval adds up. */
 struct card_sum {
-    struct nvml_card first, last; /* first: at the begin of the interval */
+    struct nvml_card first, last; /* first: at the begin of the interval, the last of the one before */
     double mhz, watts, busy;      /* sums over samples */
     struct activity {
         double sm, occupancy, tensor, dram; /* the same of those that know them */
@@ -50,7 +50,7 @@ struct host_record {
     struct card_sum card[CARDS_MAX];
     struct host_sum host;
     double begin_s; /* of the interval, wall clock */
-    int in_interval;
+    int in_interval, intervals;
 };
 
 /* ---- lines */
@@ -100,10 +100,10 @@ static void write_head(struct host_record *h)
     put_end(h, &l);
 }
 
-/* Growth of a counter in the interval; one that began again counts from zero. */
+/* Growth of a counter in the interval; one that began again counts from zero, one that was not known then is not now. */
 static double grown(double from, double to)
 {
-    return to >= from ? to - from : to;
+    return to < from ? to : to - from;
 }
 
 static void write_card(struct host_record *h, int i, double now)
@@ -121,6 +121,7 @@ static void write_card(struct host_record *h, int i, double now)
     }
     put_number(&l, "watts", joules > 0 && seconds > 1 ? joules / seconds : c->watts / c->samples);
     put_number(&l, "limit_watts", b->limit_watts);
+    if (h->intervals == 0) put_count(&l, "joules_begin", a->joules);
     put_count(&l, "joules", b->joules);
     put_number(&l, "sm_mhz", c->mhz / c->samples);
     put_number(&l, "memory_mhz", b->memory_mhz);
@@ -224,10 +225,11 @@ static void add_activity(struct activity *a, const struct nvml_card *c)
 static void card_sample(struct host_record *h, int i)
 {
     struct card_sum *c = &h->card[i];
+    const struct nvml_card before = c->last;
     nvml_read(h->nvml, i, &c->last);
     nvml_activity(h->nvml, i, &c->last);
     if (h->in_interval == 0) {
-        c->first = c->last;
+        c->first = h->intervals > 0 && before.code == NVML_SUCCESS ? before : c->last;
         c->mhz = c->watts = c->busy = 0;
         c->active = (struct activity){0};
         c->hottest = c->hottest_memory = NAN;
@@ -290,12 +292,14 @@ static void interval_end(struct host_record *h)
     for (int i = 0; i < h->cards; i++) write_card(h, i, now);
     write_host(h, now);
     h->in_interval = 0;
+    h->begin_s = now;
+    h->intervals++;
 }
 
 static void sample(struct host_record *h)
 {
     if (h->in_interval == 0) {
-        h->begin_s = clock_wall_s();
+        if (h->intervals == 0) h->begin_s = clock_wall_s();
         cpu_read(h, &h->host.busy, &h->host.total);
     }
     for (int i = 0; i < h->cards; i++) card_sample(h, i);

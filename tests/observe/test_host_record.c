@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "dev/nvml.h"
 #include "observe/env_host.h"
+#include "observe/host_lines.h"
 #include "observe/host_record.h"
 #include "temp.h"
 
@@ -106,6 +107,41 @@ static void test_lines(void **state)
     assert_int_equal(json_array_size(xid), 1); /* once */
     assert_true(number(xid, 0, "xid") == 31 && number(xid, 0, "gpu") == 0);
     json_decref(gpu), json_decref(host), json_decref(xid), json_decref(start), json_decref(end);
+}
+
+/* Intervals lie end to end: what counters grow by is in one of them, and the energy of a run in its record, without that
+ * between two processes. */
+static void test_counters(void **state)
+{
+    (void)state;
+    struct host_record *h;
+    double throttled = 0, grown = 0, joules = 0;
+    size_t processes = 0;
+    temp_clear();
+    host_files();
+    script("cards=1\ncard 0 watts=100 joules=5000 grows=1\n");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(host_record_start(&h, temp_dir, 0.1), STATUS_OK);
+        rest(450);
+        host_record_stop(h);
+        rest(200);
+    }
+    json_t *gpu = lines("gpu");
+    for (size_t i = 0; i < json_array_size(gpu); i++) {
+        const double begin = number(gpu, i, "joules_begin"), now = number(gpu, i, "joules");
+        if (isfinite(begin)) {
+            assert_true(begin >= 5000 && begin <= now);
+            processes++;
+            joules += now - begin;
+            continue;
+        }
+        throttled += number(gpu, i, "hw_thermal_s");
+        grown += now - number(gpu, i - 1, "joules");
+    }
+    assert_int_equal(processes, 2);
+    assert_true(grown > 0 && throttled > 0.6 * grown / 100 && throttled < 1.4 * grown / 100);
+    assert_true(fabs(host_lines_joules(temp_dir) - joules - grown) < 1);
+    json_decref(gpu);
 }
 
 /* A GPU that is gone leaves its error; the other goes on. A second process appends. */
@@ -269,9 +305,9 @@ static void test_env(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),    cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_activity), cmocka_unit_test(test_activity_lines),
-                                       cmocka_unit_test(test_no_gpu),   cmocka_unit_test(test_cost),
-                                       cmocka_unit_test(test_env)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),          cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_counters),       cmocka_unit_test(test_activity),
+                                       cmocka_unit_test(test_activity_lines), cmocka_unit_test(test_no_gpu),
+                                       cmocka_unit_test(test_cost),           cmocka_unit_test(test_env)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }
