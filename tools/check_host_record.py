@@ -3,7 +3,7 @@
 
     python3 tools/check_host_record.py build/release/ingot [--seconds 20] [--pairs 2] [--steps 60] [RUN.yaml [--KEY=VALUE ...]]
 
-First a run of so many seconds: each value of its gpu-HOST.jsonl beside what nvidia-smi said in the same interval (one sample a
+First a run of so many seconds (0: none): each value of its gpu-HOST.jsonl beside what nvidia-smi said in the same interval (one sample a
 second), the record's joules beside the counter read through NVML here, and the share of the tensor cores (GPM) of the
 record beside mfu. A value further away than its limit is a line FAIL, and exit code 1. Then pairs of runs, each with ten samples a second
 (log.host_every=0.1: ten times what a run has) and with none: the mean time of a step after the first 20. Without RUN.yaml:
@@ -201,7 +201,7 @@ def main():
         else:
             make_data(a.ingot, a.dir)
             a.yaml = f"{a.dir}/run.yaml"
-        sound = values(a)
+        sound = not a.seconds or values(a)
         if a.pairs:
             overhead(a)
     finally:
