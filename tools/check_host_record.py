@@ -138,7 +138,7 @@ def values(a):
         if steps and begin[0] is None:
             begin[0] = time.time()
         return begin[0] is not None and time.time() > begin[0] + a.seconds
-    run = train(a, "values", ["--log.host_every=5"], enough)
+    run = train(a, "values", ["--log.host_every=2"], enough)
     time.sleep(2)
     watch.end = True
     watch.join()

@@ -332,7 +332,8 @@ static void *watch(void *record)
         }
         next = fmax(next + h->sample_s, clock_s());
     } while (rest(h, next));
-    if (h->in_interval > 0) interval_end(h);
+    sample(h); /* the counters at the end */
+    interval_end(h);
     return NULL;
 }
 
