@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "bench/lasting.h"
 #include "dev/dev.h"
+#include "spec/spec.h"
 
 #include <stdlib.h>
 
@@ -51,6 +52,7 @@ status bench_overlap(struct args *a)
 {
     struct overlap_bench b = {.preset = "llama-1b", .tokens = 16384, .ranks = 8, .gbs = 360, .runs = 7};
     const char *sms = "8,16,24,32";
+    struct model_spec model;
     const struct flag flags[] = {
         FLAG("comm-sms", &sms),    FLAG("preset", &b.preset),   FLAG("layers", &b.layers),
         FLAG("tokens", &b.tokens), FLAG("ranks", &b.ranks),     FLAG("gbs", &b.gbs),
@@ -60,5 +62,6 @@ status bench_overlap(struct args *a)
     TRY(args_words(a, 0, 0));
     TRY(read_sms(&b, sms));
     TRY(check(&b));
+    TRY(preset_find(b.preset, &model));
     return cuda_bench_overlap(&b);
 }
