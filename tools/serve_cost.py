@@ -2,6 +2,7 @@
 """What `ingot serve` with a connected page costs a run that trains on the same host.
 
     python3 tools/serve_cost.py build/release/ingot [--blocks 60] [--steps 100] [--threads N]
+    python3 tools/serve_cost.py build/release/ingot --device cuda --blocks 5 --steps 20
 
 One run trains all the time. Blocks of equally many steps follow each other in threes, in a random order: nobody serves; a
 page is connected; the server is stopped (SIGSTOP) with the page still there. The page is a client that asks what the
@@ -9,7 +10,8 @@ page's script asks: /events, then curves and tables, but once in every block, of
 CPU seconds of the run's threads, from the kernel's nanoseconds: what waits for a core costs none. Other work on the host
 only adds to them (caches, shared cores), so a low quantile is nearest to a quiet host. Printed: the ratios to the blocks
 in which nobody serves, of the medians and of the lowest tenths, with intervals that hold 95 of 100 resampled sets of
-threes; and the server's own CPU seconds.
+threes; and the server's own CPU seconds. Then tokens/s by the clock, the medians of each kind: what counts on a GPU and an idle
+host.
 """
 import argparse, http.client, json, os, random, signal, statistics, subprocess, sys, tempfile, threading, time
 
@@ -21,16 +23,24 @@ eval: {every: 0}
 ckpt: {every: 0}
 machine: {device: cpu, threads: THREADS}
 """
+GPU_CONFIG = """\
+model: {preset: gpt2-124m}
+data: {train: data/c_train_*.bin, val: data/c_val_*.bin}
+train: {sequence_length: 1024, micro_batch: 32, batch_tokens: 32768, steps: 100000000, precision: bf16}
+eval: {every: 0}
+ckpt: {every: 0}
+machine: {device: cuda, threads: THREADS}
+"""
 
 
-def make_run(ingot, dir, threads):
+def make_run(ingot, dir, threads, device):
     rng = random.Random(1)
     words = ["".join(rng.choice("abcdefghij") for _ in range(rng.randint(2, 7))) for _ in range(500)]
     with open(f"{dir}/corpus.txt", "w") as f:
         for _ in range(4000):
             f.write(" ".join(rng.choice(words) for _ in range(40)) + "\n\n")
     with open(f"{dir}/r.yaml", "w") as f:
-        f.write(CONFIG.replace("THREADS", str(threads)))
+        f.write((CONFIG if device == "cpu" else GPU_CONFIG).replace("THREADS", str(threads)))
     for words in (["tokenizer", "train", "corpus.txt", "--vocab-size", "1024", "-o", "tok"],
                   ["data", "build", "corpus.txt", "--tokenizer", "tok", "--separator", "blank", "--val-fraction", "0.1", "-o", "data/c"]):
         subprocess.run([ingot, *words], cwd=dir, check=True, capture_output=True)
@@ -43,6 +53,7 @@ class Records:
 
     def __init__(self, path):
         self.path, self.at, self.step = path, 0, 0
+        self.when = {}  # step: time, tokens
 
     def read(self):
         with open(self.path, "rb") as f:
@@ -54,11 +65,16 @@ class Records:
             o = json.loads(line)
             if o.get("kind") == "step":
                 self.step = o["step"]
+                self.when[self.step] = o["time"], o["tokens"]
         return self.step
 
     def wait(self, step):
         while self.read() < step:
             time.sleep(0.002)
+
+    def tokens_per_s(self, first, last):
+        (begin, before), (end, after) = self.when[first], self.when[last]
+        return (after - before) / (end - begin)
 
 
 class Page:
@@ -110,7 +126,7 @@ def cpu_seconds(pid):
 
 
 def block(a, dir, kind, records, train):
-    """CPU seconds of the run per step, of the server per second; pages fetched."""
+    """CPU seconds of the run per step, of the server per second; pages fetched; tokens/s."""
     if kind != "nobody":
         server, page = serve(a.ingot, dir)
         while not page.fetched:
@@ -123,16 +139,16 @@ def block(a, dir, kind, records, train):
     if kind != "nobody":
         own, before, page.ask = cpu_seconds(server.pid), page.fetched, True
     records.wait(first + a.steps)
-    steps = records.step - first
+    steps, rate = records.step - first, records.tokens_per_s(first, first + a.steps)
     work = (cpu_seconds(train.pid) - work) / steps
     if kind == "nobody":
-        return work, 0, 0
+        return work, 0, 0, rate
     own, fetched = (cpu_seconds(server.pid) - own) / (time.time() - begin), page.fetched - before
     page.end = True
     server.send_signal(signal.SIGCONT)
     server.terminate()
     server.wait()
-    return work, own, fetched
+    return work, own, fetched, rate
 
 
 def quantile(values, q):
@@ -153,11 +169,12 @@ def main():
     p.add_argument("ingot")
     p.add_argument("--blocks", type=int, default=60, help="of each kind")
     p.add_argument("--steps", type=int, default=100, help="of a block")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     a = p.parse_args()
     a.ingot = os.path.realpath(a.ingot)
     dir = tempfile.mkdtemp()
-    train = make_run(a.ingot, dir, a.threads)
+    train = make_run(a.ingot, dir, a.threads, a.device)
     path = f"{dir}/runs/a/metrics.jsonl"
     try:
         while not os.path.exists(path) or os.path.getsize(path) < 4000:
@@ -171,7 +188,8 @@ def main():
             got = {k: block(a, dir, k, records, train) for k in kinds}
             threes.append(got)
             print(f"{i + 1}: " + ", ".join(f"{k} {1e3 * got[k][0]:.3f}" for k in ("nobody", "page", "stopped")) +
-                  f" ms/step, server {1e3 * got['page'][1]:.2f} ms/s", file=sys.stderr, flush=True)
+                  f" ms/step, server {1e3 * got['page'][1]:.2f} ms/s, tokens/s " +
+                  " ".join(f"{got[k][3]:.0f}" for k in ("nobody", "page", "stopped")), file=sys.stderr, flush=True)
         base = statistics.median(r["nobody"][0] for r in threes)
         print(f"{a.blocks} blocks of {a.steps} steps; {1e3 * base:.3f} CPU ms of the run per step; load {os.getloadavg()[0]:.0f}")
         for kind, text in ("page", "a page is connected"), ("stopped", "the server is stopped"):
@@ -179,6 +197,11 @@ def main():
             own = sorted(r[kind][1] for r in threes)
             print(f"    the server itself: {statistics.mean(own):.4f} CPU seconds per second ({own[0]:.4f} to {own[-1]:.4f}), "
                   f"{100 * statistics.mean(own) / os.cpu_count():.2f} % of the cores; {sum(r[kind][2] for r in threes)} pages fetched")
+        alone = statistics.median(r["nobody"][3] for r in threes)
+        print(f"tokens/s, medians: {alone:.0f} alone" + "".join(
+            f"; {text} {statistics.median(r[kind][3] for r in threes):.0f} "
+            f"({100 * (statistics.median(r[kind][3] for r in threes) / alone - 1):+.2f} %)"
+            for kind, text in (("page", "with a page"), ("stopped", "with the server stopped"))))
     finally:
         train.kill()
         train.wait()

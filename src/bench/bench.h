@@ -78,4 +78,17 @@ struct p2p_bench {
     const char *json;       /* file; NULL: none */
 };
 status cuda_bench_p2p(const struct p2p_bench *b) WARN_UNUSED;
+
+/* bench overlap on a GPU. STATUS_DEVICE in a build without CUDA. */
+enum { OVERLAP_WAYS_MAX = 16, OVERLAP_RUNS_MAX = 99 };
+struct overlap_bench {
+    const char *preset;
+    int64_t layers;         /* 0: the preset's */
+    int64_t tokens, ranks, runs, seconds;
+    int64_t gbs;            /* bus bandwidth of the links; 0: no limit */
+    int64_t sms[OVERLAP_WAYS_MAX];
+    int count;              /* of sms */
+    bool json;
+};
+status cuda_bench_overlap(const struct overlap_bench *b) WARN_UNUSED;
 #endif

@@ -68,6 +68,7 @@ void nvml_close(struct nvml *n)
 {
     if (n == NULL) return;
     if (n->events) n->nvmlEventSetFree(n->events);
+    nvml_activity_close(n);
     if (n->begun && n->nvmlShutdown) n->nvmlShutdown();
     if (n->library) dlclose(n->library);
     free(n);

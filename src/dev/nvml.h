@@ -6,7 +6,9 @@
  *     cards=8                       how many there are, all alike and sound
  *     card N|* NAME=VALUE ...       a value of NVML_VALUES; nan: not supported; also uuid=, vbios=, name= (to the end
  *                                   of the line), lost=1 (every call fails as for a GPU that fell off the bus), xid=N
- *                                   (an event, once) */
+ *                                   (an event, once), gpm=CODE (why it takes no GPM sample; 3: it has none),
+ *                                   grows=1 (joules by its watts, hw_thermal_s by one second per second)
+ *     gpm=0                         the library has no calls of GPM */
 #ifndef INGOT_DEV_NVML_H
 #define INGOT_DEV_NVML_H
 #include "base/status.h"
@@ -40,6 +42,13 @@ struct nvml_utilization { unsigned gpu, memory; };
 struct nvml_event { nvml_device device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
 enum { NVML_EVENT_XID = 0x8 };
 struct nvml_fabric { unsigned char cluster[16]; int code; unsigned clique; unsigned char state; };
+/* GPM: activity of units between two samples, in percent. A call fills `count` metrics; nvml.h's array has 98 of them in
+ * its first versions, more in later ones. */
+enum { NVML_GPM_SM = 2, NVML_GPM_OCCUPANCY = 3, NVML_GPM_TENSOR = 5, NVML_GPM_DRAM = 10, NVML_GPM_METRICS = 98 };
+struct nvml_gpm_sample;
+struct nvml_gpm_metric { unsigned id; int code; double value; char *short_name, *long_name, *unit; };
+struct nvml_gpm_metrics { unsigned version, count; struct nvml_gpm_sample *older, *newer; struct nvml_gpm_metric list[NVML_GPM_METRICS]; };
+struct nvml_gpm_support { unsigned version, supported; };
 #define NVML_CALLS(X)                                                                                                  \
     X(nvmlInit_v2, (void))                                                                                             \
     X(nvmlShutdown, (void))                                                                                            \
@@ -79,12 +88,20 @@ struct nvml_fabric { unsigned char cluster[16]; int code; unsigned clique; unsig
     X(nvmlEventSetCreate, (void **set))                                                                                \
     X(nvmlEventSetWait_v2, (void *set, struct nvml_event *event, unsigned wait_ms))                                    \
     X(nvmlEventSetFree, (void *set))                                                                                   \
-    X(nvmlDeviceRegisterEvents, (nvml_device device, unsigned long long types, void *set))
+    X(nvmlDeviceRegisterEvents, (nvml_device device, unsigned long long types, void *set))                             \
+    X(nvmlGpmQueryDeviceSupport, (nvml_device device, struct nvml_gpm_support *support))                               \
+    X(nvmlGpmSampleAlloc, (struct nvml_gpm_sample **sample))                                                           \
+    X(nvmlGpmSampleFree, (struct nvml_gpm_sample *sample))                                                             \
+    X(nvmlGpmSampleGet, (nvml_device device, struct nvml_gpm_sample *sample))                                          \
+    X(nvmlGpmMetricsGet, (struct nvml_gpm_metrics *metrics))
 
+enum { NVML_GPUS_MAX = 32 };
+#define NVML_GPM_REST_S 0.1 /* the GPU refreshes its counters about as often */
 struct nvml {
     void *library; /* NULL: the stand-in */
     bool begun;
     void *events; /* NULL: not registered */
+    struct nvml_activity *activity; /* [NVML_GPUS_MAX], of nvml_activity; NULL: it was not asked */
 #define X(name, arguments) int(*name) arguments;
     NVML_CALLS(X) /* NULL: the library has no such call */
 #undef X
@@ -114,6 +131,10 @@ void nvml_close(struct nvml *n); /* NULL: nothing */
     X(hw_thermal_s)                                                                                                    \
     X(power_brake_s)                                                                                                   \
     X(gpu_busy)          /* time in which a kernel ran                                     % */                        \
+    X(sm_percent)        /* multiprocessors that were busy; this and the next: nvml_activity % */                      \
+    X(occupancy_percent) /* warps of those that fit */                                                                 \
+    X(tensor_percent)    /* time in which the tensor cores worked */                                                   \
+    X(dram_percent)      /* of the memory's bandwidth */                                                               \
     X(memory_used)       /*                                                                bytes */                    \
     X(memory_total)                                                                                                    \
     X(processes)                                                                                                       \
@@ -148,6 +169,10 @@ struct nvml_card {
 };
 int nvml_count(const struct nvml *n); /* GPUs; -1: not known */
 void nvml_read(const struct nvml *n, int index, struct nvml_card *c);
+/* Adds the four percentages of GPM (Hopper and newer): means of the time since the call before. The first call has none,
+ * nor has a GPU, a driver or a user that GPM refuses. Within NVML_GPM_REST_S of a sample the last values stand. */
+void nvml_activity(struct nvml *n, int index, struct nvml_card *c);
+void nvml_activity_close(struct nvml *n); /* nvml_close does it */
 /* Xid errors: those after nvml_events_open are told once each, by their GPU's index; 0: no more now. A driver without
  * events tells none. */
 struct nvml_xid { int gpu, number; };

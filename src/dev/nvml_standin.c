@@ -1,4 +1,5 @@
 #include "dev/nvml_standin.h"
+#include "base/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,10 +12,14 @@ struct nvmlDevice_st {
     struct nvml_card card;
     bool lost;
     int xid; /* an event that nobody has taken; 0: none */
+    int gpm; /* what a GPM sample fails with */
+    bool grows;
 };
 static struct {
     int init, cuda, count;
+    bool no_gpm;
     char driver[96];
+    double begin_s;
     struct nvmlDevice_st devices[CARDS_MAX];
 } standin;
 
@@ -85,7 +90,6 @@ static int pci(nvml_device d, struct nvml_pci *to)
     X(nvmlDeviceGetPowerUsage, unsigned, watts, 1e3)                                                         \
     X(nvmlDeviceGetEnforcedPowerLimit, unsigned, limit_watts, 1e3)                                           \
     X(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, default_watts, 1e3)                                \
-    X(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, joules, 1e3)                                  \
     X(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, reasons, 1)                             \
     X(nvmlDeviceGetPersistenceMode, int, persistence, 1)                                                     \
     X(nvmlDeviceGetCurrPcieLinkWidth, unsigned, pcie_width, 1)                                               \
@@ -102,6 +106,16 @@ static int pci(nvml_device d, struct nvml_pci *to)
 GETTERS(X)
 #undef X
 
+/* Seconds in which its counters have grown. */
+static double grown(const struct nvmlDevice_st *d)
+{
+    return d->grows ? clock_s() - standin.begin_s : 0;
+}
+static int energy(nvml_device d, unsigned long long *millijoules)
+{
+    PUT(millijoules, 1e3 * (d->card.joules + grown(d) * d->card.watts));
+    return NVML_SUCCESS;
+}
 static int clock_now(nvml_device d, int type, unsigned *mhz)
 {
     PUT(mhz, type == NVML_CLOCK_SM ? d->card.sm_mhz : d->card.memory_mhz);
@@ -176,13 +190,14 @@ static int fabric(nvml_device d, struct nvml_fabric *to)
 }
 
 /* Link errors are all of link 0; the first links are the active ones. */
-static double field_of(const struct nvml_card *c, unsigned id, unsigned link)
+static double field_of(const struct nvmlDevice_st *d, unsigned id, unsigned link)
 {
+    const struct nvml_card *c = &d->card;
     switch (id) {
     case 82: return c->memory_celsius;
     case 74: return 1e9 * c->power_cap_s;
     case 269: return 1e9 * c->sw_thermal_s;
-    case 270: return 1e9 * c->hw_thermal_s;
+    case 270: return 1e9 * (c->hw_thermal_s + grown(d));
     case 271: return 1e9 * c->power_brake_s;
     case 230: return c->recovery;
     case 91: return c->links;
@@ -196,7 +211,7 @@ static double field_of(const struct nvml_card *c, unsigned id, unsigned link)
 static int fields(nvml_device d, int n, struct nvml_field *f)
 {
     for (int i = 0; i < n; i++) {
-        const double value = field_of(&d->card, f[i].id, f[i].scope);
+        const double value = field_of(d, f[i].id, f[i].scope);
         f[i].type = 3;
         f[i].code = isfinite(value) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         f[i].value.ull = isfinite(value) ? (unsigned long long)value : 0;
@@ -228,6 +243,51 @@ static int events_wait(void *set, struct nvml_event *e, unsigned wait_ms)
 static int events_free(void *set)
 {
     return set ? NVML_SUCCESS : NVML_NOT_FOUND;
+}
+
+/* ---- GPM: a sample holds what the units have worked, in seconds of percent */
+
+enum { GPM_VALUES = 4 };
+static const unsigned gpm_ids[GPM_VALUES] = {NVML_GPM_SM, NVML_GPM_OCCUPANCY, NVML_GPM_TENSOR, NVML_GPM_DRAM};
+struct nvml_gpm_sample {
+    double time, worked[GPM_VALUES];
+};
+static int gpm_support(nvml_device d, struct nvml_gpm_support *to)
+{
+    to->supported = d->gpm != NVML_NOT_SUPPORTED;
+    return to->version == 1 ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+static int gpm_alloc(struct nvml_gpm_sample **sample)
+{
+    *sample = calloc(1, sizeof **sample);
+    return *sample ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+static int gpm_free(struct nvml_gpm_sample *sample)
+{
+    free(sample);
+    return NVML_SUCCESS;
+}
+static int gpm_get(nvml_device d, struct nvml_gpm_sample *sample)
+{
+    const struct nvml_card *c = &d->card;
+    const double values[GPM_VALUES] = {c->sm_percent, c->occupancy_percent, c->tensor_percent,
+                                       c->dram_percent};
+    if (d->gpm != NVML_SUCCESS) return d->gpm;
+    sample->time = clock_s();
+    for (int i = 0; i < GPM_VALUES; i++) sample->worked[i] = values[i] * sample->time;
+    return NVML_SUCCESS;
+}
+static int gpm_metrics(struct nvml_gpm_metrics *m)
+{
+    const double seconds = m->newer->time - m->older->time;
+    if (m->version != 1 || m->older->time == 0 || seconds < NVML_GPM_REST_S) return NVML_NOT_SUPPORTED;
+    for (unsigned k = 0; k < m->count; k++)
+        for (int i = 0; i < GPM_VALUES; i++) {
+            if (m->list[k].id != gpm_ids[i]) continue;
+            m->list[k].value = (m->newer->worked[i] - m->older->worked[i]) / seconds;
+            m->list[k].code = isfinite(m->list[k].value) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+        }
+    return NVML_SUCCESS;
 }
 
 /* ---- the script */
@@ -275,6 +335,10 @@ static bool card_set(struct nvmlDevice_st *d, const char *name, const char *valu
         d->lost = value[0] == '1';
     else if (strcmp(name, "xid") == 0)
         d->xid = (int)strtol(value, NULL, 10);
+    else if (strcmp(name, "gpm") == 0)
+        d->gpm = (int)strtol(value, NULL, 10);
+    else if (strcmp(name, "grows") == 0)
+        d->grows = value[0] == '1';
     else if (strcmp(name, "name") == 0)
         put_text(value, c->name, sizeof c->name);
     else if (strcmp(name, "uuid") == 0)
@@ -317,6 +381,8 @@ static bool script_line(char *line)
         standin.init = number;
     else if (strcmp(line, "cuda") == 0)
         standin.cuda = number;
+    else if (strcmp(line, "gpm") == 0)
+        standin.no_gpm = number == 0;
     else if (strcmp(line, "cards") == 0 && number >= 0 && number <= CARDS_MAX)
         for (standin.count = 0; standin.count < number; standin.count++)
             standin.devices[standin.count] = sound(standin.count);
@@ -329,6 +395,8 @@ status nvml_standin(struct nvml *n, const char *script)
 {
     char line[512];
     standin.init = standin.count = 0;
+    standin.no_gpm = false;
+    standin.begin_s = clock_s();
     standin.cuda = 13000;
     put_text("580.95.05", standin.driver, sizeof standin.driver);
     for (int number = 1; *script; number++) {
@@ -353,7 +421,8 @@ status nvml_standin(struct nvml *n, const char *script)
 #define X(call, type, value, scale) .call = get_##value,
                        GETTERS(X)
 #undef X
-                           .nvmlDeviceGetClockInfo = clock_now,
+                           .nvmlDeviceGetTotalEnergyConsumption = energy,
+                       .nvmlDeviceGetClockInfo = clock_now,
                        .nvmlDeviceGetMaxClockInfo = clock_max,
                        .nvmlDeviceGetTemperature = temperature,
                        .nvmlDeviceGetTemperatureThreshold = threshold,
@@ -370,5 +439,11 @@ status nvml_standin(struct nvml *n, const char *script)
                        .nvmlEventSetWait_v2 = events_wait,
                        .nvmlEventSetFree = events_free,
                        .nvmlDeviceRegisterEvents = events_register};
+    if (standin.no_gpm) return STATUS_OK;
+    n->nvmlGpmQueryDeviceSupport = gpm_support;
+    n->nvmlGpmSampleAlloc = gpm_alloc;
+    n->nvmlGpmSampleFree = gpm_free;
+    n->nvmlGpmSampleGet = gpm_get;
+    n->nvmlGpmMetricsGet = gpm_metrics;
     return STATUS_OK;
 }

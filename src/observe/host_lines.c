@@ -160,7 +160,8 @@ int host_lines_read(const char *run_dir, struct host_lines **list)
     return host_lines_tail(run_dir, TAIL_BYTES, *list);
 }
 
-/* A counter that falls has begun anew. */
+/* A counter that falls has begun anew. The first line of a process says where it stood then: what was drawn between two
+ * processes is not the run's. */
 static double file_joules(const char *path)
 {
     struct {
@@ -175,14 +176,16 @@ static double file_joules(const char *path)
     for (ssize_t n; in && (n = getline(&line, &room, in)) > 0;) {
         json_t *o = json_loadb(line, (size_t)n, 0, NULL);
         const char *uuid = json_string_value(json_object_get(o, "uuid"));
-        const double joules = number(o, "joules");
+        const double joules = number(o, "joules"), begin = number(o, "joules_begin");
         int i = 0;
         while (uuid && i < count && strncmp(gpu[i].uuid, uuid, sizeof gpu[i].uuid - 1) != 0) i++;
         if (uuid && isfinite(joules) && i < HOST_LINES_GPUS) {
-            if (i == count)
+            if (i == count) {
                 snprintf(gpu[count++].uuid, sizeof gpu[i].uuid, "%s", uuid);
-            else if (joules > gpu[i].last)
-                sum = or_zero(sum) + joules - gpu[i].last;
+                gpu[i].last = joules;
+            }
+            if (isfinite(begin)) gpu[i].last = begin;
+            if (joules > gpu[i].last) sum = or_zero(sum) + joules - gpu[i].last;
             gpu[i].last = joules;
         }
         json_decref(o);

@@ -9,7 +9,8 @@ enum { HOST_LINES_HOSTS = 64, HOST_LINES_GPUS = 32, HOST_LINES_XIDS = 32 };
 
 /*    key of a line; NaN: absent */
 #define GPU_LINE_VALUES(X)                                                                                   \
-    X(watts) X(limit_watts) X(sm_mhz) X(busy_percent) X(celsius) X(memory_celsius) X(memory_used)            \
+    X(watts) X(limit_watts) X(sm_mhz) X(busy_percent) X(sm_percent) X(occupancy_percent) X(tensor_percent)   \
+    X(dram_percent) X(celsius) X(memory_celsius) X(memory_used)                                              \
     X(memory_total) X(reasons) X(ecc_uncorrected) X(rows_pending) X(rows_failed) X(links_active)             \
     X(link_errors) X(nvml_error)
 struct gpu_lines {

@@ -18,8 +18,12 @@ enum { CARDS_MAX = 32, LINE = 2048, HOST_RECORD_VERSION = 1 };
 
 /* What an interval adds up. */
 struct card_sum {
-    struct nvml_card first, last; /* first: at the begin of the interval */
+    struct nvml_card first, last; /* first: at the begin of the interval, the last of the one before */
     double mhz, watts, busy;      /* sums over samples */
+    struct activity {
+        double sm, occupancy, tensor, dram; /* the same of those that know them */
+        int samples;
+    } active;
     double hottest, hottest_memory;
     int samples;
 };
@@ -46,7 +50,7 @@ struct host_record {
     struct card_sum card[CARDS_MAX];
     struct host_sum host;
     double begin_s; /* of the interval, wall clock */
-    int in_interval;
+    int in_interval, intervals;
 };
 
 /* ---- lines */
@@ -96,10 +100,10 @@ static void write_head(struct host_record *h)
     put_end(h, &l);
 }
 
-/* Growth of a counter in the interval; one that began again counts from zero. */
+/* Growth of a counter in the interval; one that began again counts from zero, one that was not known then is not now. */
 static double grown(double from, double to)
 {
-    return to >= from ? to - from : to;
+    return to < from ? to : to - from;
 }
 
 static void write_card(struct host_record *h, int i, double now)
@@ -117,10 +121,15 @@ static void write_card(struct host_record *h, int i, double now)
     }
     put_number(&l, "watts", joules > 0 && seconds > 1 ? joules / seconds : c->watts / c->samples);
     put_number(&l, "limit_watts", b->limit_watts);
+    if (h->intervals == 0) put_count(&l, "joules_begin", a->joules);
     put_count(&l, "joules", b->joules);
     put_number(&l, "sm_mhz", c->mhz / c->samples);
     put_number(&l, "memory_mhz", b->memory_mhz);
     put_number(&l, "busy_percent", c->busy / c->samples);
+    put_number(&l, "sm_percent", c->active.sm / c->active.samples);
+    put_number(&l, "occupancy_percent", c->active.occupancy / c->active.samples);
+    put_number(&l, "tensor_percent", c->active.tensor / c->active.samples);
+    put_number(&l, "dram_percent", c->active.dram / c->active.samples);
     put_number(&l, "celsius", c->hottest);
     put_number(&l, "memory_celsius", c->hottest_memory);
     put_count(&l, "memory_used", b->memory_used);
@@ -202,13 +211,27 @@ static void write_host(struct host_record *h, double now)
     put_end(h, &l);
 }
 
+/* GPM's values come together, or one of them is not known of this GPU. */
+static void add_activity(struct activity *a, const struct nvml_card *c)
+{
+    if (isnan(c->sm_percent) && isnan(c->tensor_percent)) return;
+    a->sm += c->sm_percent;
+    a->occupancy += c->occupancy_percent;
+    a->tensor += c->tensor_percent;
+    a->dram += c->dram_percent;
+    a->samples++;
+}
+
 static void card_sample(struct host_record *h, int i)
 {
     struct card_sum *c = &h->card[i];
+    const struct nvml_card before = c->last;
     nvml_read(h->nvml, i, &c->last);
+    nvml_activity(h->nvml, i, &c->last);
     if (h->in_interval == 0) {
-        c->first = c->last;
+        c->first = h->intervals > 0 && before.code == NVML_SUCCESS ? before : c->last;
         c->mhz = c->watts = c->busy = 0;
+        c->active = (struct activity){0};
         c->hottest = c->hottest_memory = NAN;
         c->samples = 0;
     }
@@ -216,9 +239,18 @@ static void card_sample(struct host_record *h, int i)
     c->mhz += c->last.sm_mhz;
     c->watts += c->last.watts;
     c->busy += c->last.gpu_busy;
+    add_activity(&c->active, &c->last);
     c->hottest = fmax(c->hottest, c->last.celsius);
     c->hottest_memory = fmax(c->hottest_memory, c->last.memory_celsius);
     c->samples++;
+}
+
+/* Mean over the GPUs that know it, as a share. */
+static void add_share(double *sum, int *count, double percent)
+{
+    if (isnan(percent)) return;
+    *sum = (*count ? *sum : 0) + 0.01 * percent;
+    ++*count;
 }
 
 /* The last sample, for who asks. */
@@ -229,10 +261,13 @@ static void publish(struct host_record *h)
               NVML_REASON_POWER_BRAKE
     };
     struct metrics m = METRICS_NONE;
+    int tensors = 0, drams = 0;
     for (int i = 0; i < h->cards; i++) {
         const struct nvml_card *c = &h->card[i].last;
         if (c->code != NVML_SUCCESS) continue;
         if (isfinite(c->watts)) m.gpu_watts = (isfinite(m.gpu_watts) ? m.gpu_watts : 0) + c->watts;
+        add_share(&m.gpu_tensor, &tensors, c->tensor_percent);
+        add_share(&m.gpu_dram, &drams, c->dram_percent);
         m.gpu_mhz = fmin(m.gpu_mhz, c->sm_mhz);
         m.gpu_celsius = fmax(m.gpu_celsius, c->celsius);
         m.gpu_memory = fmax(m.gpu_memory, c->memory_used);
@@ -240,6 +275,8 @@ static void publish(struct host_record *h)
             m.gpu_throttled =
                 (isfinite(m.gpu_throttled) ? m.gpu_throttled : 0) + (((unsigned)c->reasons & BAD) != 0);
     }
+    m.gpu_tensor /= tensors; /* of none: NaN */
+    m.gpu_dram /= drams;
     m.host_available = h->host.available;
     m.host_disk_free = h->host.disk;
     pthread_mutex_lock(&h->lock);
@@ -255,12 +292,14 @@ static void interval_end(struct host_record *h)
     for (int i = 0; i < h->cards; i++) write_card(h, i, now);
     write_host(h, now);
     h->in_interval = 0;
+    h->begin_s = now;
+    h->intervals++;
 }
 
 static void sample(struct host_record *h)
 {
     if (h->in_interval == 0) {
-        h->begin_s = clock_wall_s();
+        if (h->intervals == 0) h->begin_s = clock_wall_s();
         cpu_read(h, &h->host.busy, &h->host.total);
     }
     for (int i = 0; i < h->cards; i++) card_sample(h, i);
@@ -293,7 +332,8 @@ static void *watch(void *record)
         }
         next = fmax(next + h->sample_s, clock_s());
     } while (rest(h, next));
-    if (h->in_interval > 0) interval_end(h);
+    sample(h); /* the counters at the end */
+    interval_end(h);
     return NULL;
 }
 
@@ -344,6 +384,8 @@ void host_record_metrics(struct host_record *h, struct metrics *m)
 {
     if (h == NULL) return;
     pthread_mutex_lock(&h->lock);
+    m->gpu_tensor = h->recent.gpu_tensor;
+    m->gpu_dram = h->recent.gpu_dram;
     m->gpu_watts = h->recent.gpu_watts;
     m->gpu_mhz = h->recent.gpu_mhz;
     m->gpu_celsius = h->recent.gpu_celsius;

@@ -93,7 +93,8 @@ static void put_hosts(FILE *out, const struct monitor *m)
     fprintf(
         out,
         "</small></h2><div class='card scroll'><table><tr><th>host<th class=n>MHz<th class=n>W<th class=n>C"
-        "<th class=n>busy %%<th class=n>memory %%<th class=n>throttled s<th>free\n");
+        "<th class=n>busy %%<th class=n>tensor %%<th class=n>dram %%<th class=n>memory %%<th "
+        "class=n>throttled s<th>free\n");
     for (int i = 0; i < m->host_count; i++) {
         const struct host_lines *h = &m->hosts[i];
         for (int k = 0; k < h->gpus; k++) {
@@ -105,6 +106,8 @@ static void put_hosts(FILE *out, const struct monitor *m)
             put_number(out, "%.0f", g->watts);
             put_number(out, "%.0f", g->celsius);
             put_number(out, "%.0f", g->busy_percent);
+            put_number(out, "%.0f", g->tensor_percent);
+            put_number(out, "%.0f", g->dram_percent);
             put_number(out, "%.0f", 100 * g->memory_used / g->memory_total);
             put_number(out, "%.0f", g->throttled_s);
             fprintf(out, "<td>\n");
@@ -113,7 +116,7 @@ static void put_hosts(FILE *out, const struct monitor *m)
         report_put_text(out, h->host);
         fprintf(out, "<td><td><td>");
         put_number(out, "%.0f", h->cpu_percent);
-        fprintf(out, "<td><td><td>%s memory, %s disk\n",
+        fprintf(out, "<td><td><td><td><td>%s memory, %s disk\n",
                 isfinite(h->memory_available) ? text_bytes(a, h->memory_available) : "?",
                 isfinite(h->disk_free) ? text_bytes(b, h->disk_free) : "?");
     }

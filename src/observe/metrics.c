@@ -205,6 +205,25 @@ out:
     return st;
 }
 
+status metrics_version_check(const char *path)
+{
+    char line[256] = "";
+    const char *format;
+    int version;
+    FILE *in = fopen(path, "re");
+    if (in == NULL) return STATUS_OK; /* who reads it says so */
+    const bool got = fgets(line, sizeof line, in) != NULL;
+    fclose(in);
+    json_t *o = got ? json_loads(line, 0, NULL) : NULL;
+    const bool other = json_unpack(o, "{s:s, s:i}", "format", &format, "version", &version) == 0 &&
+                       strcmp(format, "ingot metrics") == 0 && version != METRICS_VERSION;
+    json_decref(o);
+    if (!other) return STATUS_OK;
+    return FAIL(STATUS_CONFIG,
+                "%s has version %d, and this ingot reads version %d: use the ingot that wrote it", path,
+                version, METRICS_VERSION);
+}
+
 status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept)
 {
     *kept = (struct metrics_kept){.eval_step = -1};

@@ -162,9 +162,18 @@ static const char *why(const struct monitor *m, const struct host_lines *h, cons
     return NULL;
 }
 
+/* Are there columns of GPM? They are absent where no GPU of the host knows them. */
+static bool has_activity(const struct host_lines *h, int columns)
+{
+    for (int i = 0; i < h->gpus && columns >= 80; i++)
+        if (isfinite(h->gpu[i].tensor_percent) || isfinite(h->gpu[i].dram_percent)) return true;
+    return false;
+}
+
 static void draw_gpu(const struct monitor *m, const struct host_lines *h, const struct gpu_lines *g,
                      FILE *out, int columns)
 {
+    char tensor[32], dram[32];
     char mhz[32], watts[32], heat[32], memory_heat[32], busy[32], memory[32], limit[32];
     const char *note = why(m, h, g);
     int used = fprintf(out, " %3d %5s %5s %c %3s", g->index, cell(mhz, "%.0f", g->sm_mhz),
@@ -172,8 +181,11 @@ static void draw_gpu(const struct monitor *m, const struct host_lines *h, const 
     if (columns >= 80)
         used += fprintf(out, " %3s %5s", cell(memory_heat, "%.0f", g->memory_celsius),
                         cell(limit, "%.0f", g->limit_watts));
-    used += fprintf(out, " %4s %4s", cell(busy, "%.0f", g->busy_percent),
-                    cell(memory, "%.0f", 100 * g->memory_used / g->memory_total));
+    used += fprintf(out, " %4s", cell(busy, "%.0f", g->busy_percent));
+    if (has_activity(h, columns))
+        used += fprintf(out, " %4s %4s", cell(tensor, "%.0f", g->tensor_percent),
+                        cell(dram, "%.0f", g->dram_percent));
+    used += fprintf(out, " %4s", cell(memory, "%.0f", 100 * g->memory_used / g->memory_total));
     const int room = columns - 1 - used - 5;
     if (note && room > 14)
         fprintf(out, "  <- %.*s", room, note);
@@ -186,8 +198,8 @@ static void draw_host(const struct monitor *m, const struct host_lines *h, struc
 {
     char a[32];
     if (h->gpus > 0)
-        fprintf(f->out, f->columns >= 80 ? " gpu   MHz     W     C mem limit busy mem%%\n"
-                                         : " gpu   MHz     W     C busy mem%%\n");
+        fprintf(f->out, " gpu   MHz     W     C%s busy%s mem%%\n", f->columns >= 80 ? " mem limit" : "",
+                has_activity(h, f->columns) ? " tens dram" : "");
     for (int i = 0; i < h->gpus; i++) draw_gpu(m, h, &h->gpu[i], f->out, f->columns);
     part(f, "host %.40s", h->host);
     if (isfinite(h->cpu_percent)) part(f, "cpu %.0f %%", h->cpu_percent);

@@ -19,6 +19,7 @@ status observe_open(struct observe **o, const char *run_dir, int64_t resume_step
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir) >= (int)sizeof path)
         return FAIL(STATUS_IO, "%.80s...: the path is too long", run_dir);
     struct metrics_kept kept;
+    TRY(metrics_version_check(path));
     TRY(metrics_cut(path, resume_step, &kept));
     struct observe *made = calloc(1, sizeof *made);
     MEMORY_CHECK(made != NULL, "no memory for the records of a run");

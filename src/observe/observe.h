@@ -34,6 +34,8 @@
     X(fp8_headroom_x, "fp8/headroom_x") /* least binades below the largest code, of inputs */          \
     X(fp8_headroom_dy, "fp8/headroom_dy") /* the same of gradients */                                  \
     X(rss_bytes, "perf/rss_bytes")                                                                     \
+    X(gpu_tensor, "host/gpu_tensor") /* share of the time that tensor cores worked, mean of the GPUs */ \
+    X(gpu_dram, "host/gpu_dram") /* share of the memory's bandwidth, mean of the GPUs */               \
     X(gpu_watts, "host/gpu_watts") /* all GPUs of rank 0's host, also those of others' jobs */         \
     X(gpu_mhz, "host/gpu_sm_mhz") /* of the slowest */                                                 \
     X(gpu_celsius, "host/gpu_celsius") /* of the hottest */                                            \

@@ -50,6 +50,8 @@ struct metrics_gap {
 struct metrics_gap metrics_missing(const struct metrics_kept *kept, int64_t step);
 status metrics_cut(const char *path, int64_t step, struct metrics_kept *kept) WARN_UNUSED;
 status metrics_schema(struct sink *s) WARN_UNUSED;
+/* STATUS_CONFIG: the file says that it has another version. A missing file, and one without a first line, are fine. */
+status metrics_version_check(const char *path) WARN_UNUSED;
 void metrics_start(struct sink *s, int64_t step, double wall_s, int64_t every);
 void metrics_gap(struct sink *s, struct metrics_gap gap);
 void metrics_write(struct sink *s, const struct metrics *m, double wall_s);

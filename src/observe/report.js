@@ -23,6 +23,8 @@ const PANELS = [
   {title: 'Throughput', unit: 'tokens/s', line: 'tokens_per_s', zero: true},
   {title: 'Step time', unit: 'seconds', line: 'step_s', zero: true},
   {title: 'Model FLOPs utilization', unit: 'share of the peak', line: 'mfu', zero: true},
+  {title: 'Tensor cores', unit: 'share of the time, mean of the GPUs', line: 'gpu_tensor', zero: true},
+  {title: 'GPU memory bandwidth', unit: 'share, mean of the GPUs', line: 'gpu_dram', zero: true},
   {title: 'Host memory', unit: 'resident', line: 'rss_bytes', plain: true, zero: true, bytes: true},
   {title: 'GPU memory', unit: 'in use, of the fullest GPU', line: 'gpu_memory', plain: true, zero: true, bytes: true},
   {title: 'Power of the GPUs', unit: 'W, of the first host', line: 'gpu_watts', zero: true},

@@ -269,6 +269,7 @@ status report_data_read(struct report_data *d, const char *run_dir, int64_t tail
     snprintf(path, sizeof path, "%s/ckpt", d->path);
     TRY(io_exists(path, &d->has_checkpoints));
     snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
+    TRY(metrics_version_check(path));
     bool has_metrics = read_metrics(d, path, tail_bytes);
     d->env = small_object(d->path, "env.json");
     d->exit = small_object(d->path, "exit.json");

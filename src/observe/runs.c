@@ -27,17 +27,41 @@ static status is_run(const char *dir, bool *is)
     return STATUS_OK;
 }
 
-static status add(struct found *f, const char *dir)
+static struct run_summary *next_of(struct found *f)
 {
-    struct report_data d;
-    char layers[32], width[32];
-    TRY(report_data_read(&d, dir, TAIL_BYTES));
     if (f->count == f->room) {
         f->room = f->room ? 2 * f->room : 16;
         f->list = realloc(f->list, (size_t)f->room * sizeof *f->list);
         MEMORY_CHECK(f->list != NULL, "no memory for %d runs", f->room);
     }
-    struct run_summary *r = &f->list[f->count++];
+    return &f->list[f->count++];
+}
+
+static void add_other(struct found *f, const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    struct run_summary *r = next_of(f);
+    *r = (struct run_summary){.other = true,
+                              .exit_code = -1,
+                              .loss = NAN,
+                              .val_loss = NAN,
+                              .val_bpb = NAN,
+                              .tokens_per_s = NAN,
+                              .last_s = NAN};
+    snprintf(r->path, sizeof r->path, "%s", dir);
+    snprintf(r->name, sizeof r->name, "%.255s", slash ? slash + 1 : dir);
+    snprintf(r->state, sizeof r->state, "another version");
+}
+
+static status add(struct found *f, const char *dir)
+{
+    struct report_data d;
+    char layers[32], width[32];
+    const status st = report_data_read(&d, dir, TAIL_BYTES);
+    if (st == STATUS_CONFIG) add_other(f, dir);
+    if (st == STATUS_CONFIG) return STATUS_OK;
+    TRY(st);
+    struct run_summary *r = next_of(f);
     *r = (struct run_summary){.parameters = report_data_parameters(&d),
                               .steps = d.steps,
                               .planned = report_data_planned(&d),

@@ -9,7 +9,8 @@ struct run_summary {            /* NAN, 0 and "": not known */
     char path[1024];            /* from the directory that was searched on */
     char name[256];
     char model[64];             /* "6 x 320": layers and width */
-    char state[32];             /* finished, stopped, failed (exit 6), running, killed */
+    char state[32];             /* finished, stopped, failed (exit 6), running, killed, another version */
+    bool other;                 /* records of another version: nothing else is known */
     int exit_code;              /* -1: none */
     double parameters;
     int64_t steps, planned, tokens;

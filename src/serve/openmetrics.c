@@ -61,6 +61,11 @@ static void put_value(FILE *out, const char *name, const char *run, double v)
     X("ingot_gpu_sm_megahertz", "megahertz", g->sm_mhz, "Clock of the multiprocessors.")                     \
     X("ingot_gpu_celsius", "celsius", g->celsius, "Temperature.")                                            \
     X("ingot_gpu_busy_ratio", "ratio", g->busy_percent / 100, "Share of the time with a kernel.")            \
+    X("ingot_gpu_sm_ratio", "ratio", g->sm_percent / 100, "Share of the multiprocessors that were busy.")    \
+    X("ingot_gpu_occupancy_ratio", "ratio", g->occupancy_percent / 100, "Share of the warps that fit.")      \
+    X("ingot_gpu_tensor_ratio", "ratio", g->tensor_percent / 100,                                            \
+      "Share of the time in which the tensor cores worked.")                                                 \
+    X("ingot_gpu_dram_ratio", "ratio", g->dram_percent / 100, "Share of the memory's bandwidth.")            \
     X("ingot_gpu_memory_used_bytes", "bytes", g->memory_used, "Memory in use.")                              \
     X("ingot_gpu_throttled_seconds", "seconds", g->throttled_s,                                              \
       "Thermal slowdown and power brake in the last ten minutes.")                                           \

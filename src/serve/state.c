@@ -64,7 +64,8 @@ static status find_runs(struct serve_state *s)
         struct run_summary *list;
         int count;
         TRY(runs_find(s->o.paths[i], &list, &count));
-        for (int k = 0; k < count; k++) add_run(s, list[k].path);
+        for (int k = 0; k < count; k++)
+            if (!list[k].other) add_run(s, list[k].path);
         free(list);
     }
     return STATUS_OK;

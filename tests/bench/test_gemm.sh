@@ -28,4 +28,10 @@ for bench in gemm attention; do # what lasts is measured on a GPU
 done
 run 2 bench copy --seconds 61
 check "seconds have a limit" grep -q -- '--seconds=61: 0 to 60' err
+for wrong in --comm-sms=0 --comm-sms=8,,16 --tokens=40 --ranks=1 --runs=0 --seconds=61; do # of a GPU's bench: read without one
+    run 2 bench overlap "$wrong"
+    check "bench overlap $wrong" grep -q -- "${wrong%%=*}=" err
+done
+run 2 bench overlap --preset none
+check "a preset that is not there" grep -q "none" err
 exit "$failed"

@@ -6,7 +6,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "dev/nvml.h"
 #include "observe/env_host.h"
+#include "observe/host_lines.h"
 #include "observe/host_record.h"
 #include "temp.h"
 
@@ -107,6 +109,41 @@ static void test_lines(void **state)
     json_decref(gpu), json_decref(host), json_decref(xid), json_decref(start), json_decref(end);
 }
 
+/* Intervals lie end to end: what counters grow by is in one of them, and the energy of a run in its record, without that
+ * between two processes. */
+static void test_counters(void **state)
+{
+    (void)state;
+    struct host_record *h;
+    double throttled = 0, grown = 0, joules = 0;
+    size_t processes = 0;
+    temp_clear();
+    host_files();
+    script("cards=1\ncard 0 watts=100 joules=5000 grows=1\n");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(host_record_start(&h, temp_dir, 0.1), STATUS_OK);
+        rest(450);
+        host_record_stop(h);
+        rest(200);
+    }
+    json_t *gpu = lines("gpu");
+    for (size_t i = 0; i < json_array_size(gpu); i++) {
+        const double begin = number(gpu, i, "joules_begin"), now = number(gpu, i, "joules");
+        if (isfinite(begin)) {
+            assert_true(begin >= 5000 && begin <= now);
+            processes++;
+            joules += now - begin;
+            continue;
+        }
+        throttled += number(gpu, i, "hw_thermal_s");
+        grown += now - number(gpu, i - 1, "joules");
+    }
+    assert_int_equal(processes, 2);
+    assert_true(grown > 0 && throttled > 0.6 * grown / 100 && throttled < 1.4 * grown / 100);
+    assert_true(fabs(host_lines_joules(temp_dir) - joules - grown) < 1);
+    json_decref(gpu);
+}
+
 /* A GPU that is gone leaves its error; the other goes on. A second process appends. */
 static void test_lost(void **state)
 {
@@ -150,6 +187,72 @@ static void test_no_gpu(void **state)
     snprintf(missing, sizeof missing, "%s/none", temp_dir);
     assert_int_equal(host_record_start(&h, missing, 10), STATUS_IO);
     assert_null(h);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-3;
+}
+
+/* GPM is a difference of two samples, far enough apart. */
+static void test_activity(void **state)
+{
+    (void)state;
+    struct nvml *n;
+    struct nvml_card c[4];
+    assert_int_equal(nvml_open_script(&n,
+                                      "cards=4\ncard * sm_percent=97 occupancy_percent=20 tensor_percent=61\n"
+                                      "card 0 dram_percent=48\ncard 1 dram_percent=nan\n"
+                                      "card 2 gpm=4\ncard 3 gpm=3\n",
+                                      NULL),
+                     STATUS_OK);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 4; i++) {
+            nvml_read(n, i, &c[i]);
+            nvml_activity(n, i, &c[i]);
+            assert_int_equal(c[i].code, NVML_SUCCESS);
+        }
+        if (round == 0) assert_true(isnan(c[0].tensor_percent)); /* one sample is no difference */
+        if (round == 0) rest(120);
+        if (round == 0) continue;
+        assert_true(near(c[0].tensor_percent, 61) && near(c[0].sm_percent, 97) &&
+                    near(c[0].occupancy_percent, 20) && near(c[0].dram_percent, 48));
+        assert_true(near(c[1].tensor_percent, 61) && isnan(c[1].dram_percent)); /* each by itself */
+        for (int i = 2; i < 4; i++) assert_true(isnan(c[i].tensor_percent) && isnan(c[i].sm_percent));
+        assert_true(c[2].watts == 76); /* the rest is there */
+        if (round == 2) rest(120);
+    }
+    nvml_close(n);
+}
+
+/* What one GPU tells, what GPM refuses, a library without it: a value or none, never zero. */
+static void test_activity_lines(void **state)
+{
+    (void)state;
+    struct host_record *h;
+    static const char *const scripts[] = {"cards=2\ncard 0 tensor_percent=61 dram_percent=48\ncard 1 gpm=4\n",
+                                          "cards=2\ngpm=0\ncard * tensor_percent=61\n"};
+    for (int i = 0; i < 2; i++) {
+        struct metrics m = METRICS_NONE;
+        temp_clear();
+        host_files();
+        script(scripts[i]);
+        assert_int_equal(host_record_start(&h, temp_dir, 0.15), STATUS_OK);
+        rest(500);
+        host_record_metrics(h, &m);
+        host_record_stop(h);
+        json_t *gpu = lines("gpu");
+        const size_t last = json_array_size(gpu) - 2; /* the last interval's two lines */
+        assert_true(isnan(number(gpu, last + 1, "tensor_percent")));
+        if (i == 0) {
+            assert_true(near(m.gpu_tensor, 0.61) && near(m.gpu_dram, 0.48));
+            assert_true(near(number(gpu, last, "tensor_percent"), 61) &&
+                        near(number(gpu, last, "dram_percent"), 48));
+        } else
+            assert_true(isnan(m.gpu_tensor) && isnan(number(gpu, last, "tensor_percent")) &&
+                        number(gpu, last, "watts") == 76);
+        json_decref(gpu);
+    }
 }
 
 /* At one sample per second: below a thousandth of a core, of which a step uses at least one. */
@@ -202,8 +305,9 @@ static void test_env(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines), cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_no_gpu), cmocka_unit_test(test_cost),
-                                       cmocka_unit_test(test_env)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),          cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_counters),       cmocka_unit_test(test_activity),
+                                       cmocka_unit_test(test_activity_lines), cmocka_unit_test(test_no_gpu),
+                                       cmocka_unit_test(test_cost),           cmocka_unit_test(test_env)};
     return cmocka_run_group_tests(tests, temp_open, temp_close);
 }

@@ -121,7 +121,7 @@ static const struct alert *find(const struct monitor *m, const char *name)
     return NULL;
 }
 
-static void check_screen(const struct monitor *m, int columns)
+static void check_screen(const struct monitor *m, int columns, const char *name)
 {
     char *screen, *golden, path[1024];
     size_t bytes, golden_bytes;
@@ -129,7 +129,7 @@ static void check_screen(const struct monitor *m, int columns)
     assert_non_null(f);
     monitor_draw(m, f, columns, columns == 40);
     fclose(f);
-    snprintf(path, sizeof path, TEST_SOURCE_DIR "/tests/fixtures/monitor/%d.txt", columns);
+    snprintf(path, sizeof path, TEST_SOURCE_DIR "/tests/fixtures/monitor/%s.txt", name);
     assert_int_equal(io_read_file(path, 1 << 16, &golden, &golden_bytes), STATUS_OK);
     if (strcmp(screen, golden) != 0) {
         fprintf(stderr, "%s", screen);
@@ -153,9 +153,18 @@ static void test_screens(void **state)
                              .slow_rank = true,
                              .gpu2 = ",\"sm_mhz\":1280,\"hw_thermal_s\":4",
                              .line = "{\"kind\":\"xid\",\"time\":1800000200,\"gpu\":1,\"xid\":31}"});
-    check_screen(&m, 40);
-    check_screen(&m, 80);
-    check_screen(&m, 120);
+    check_screen(&m, 40, "40");
+    check_screen(&m, 80, "80");
+    check_screen(&m, 120, "120");
+    monitor_free(&m);
+    /* one GPU tells of its tensor cores: columns, and a dash where another does not; none at 40 columns */
+    look(&m, &(struct wrong){.gpu2 = ",\"sm_mhz\":1485,\"tensor_percent\":61.4,\"dram_percent\":48"});
+    check_screen(&m, 80, "activity");
+    json_t *o = monitor_json(&m), *gpus = json_object_get(o, "gpus");
+    double tensor;
+    assert_int_equal(json_unpack(json_array_get(gpus, 2), "{s:F}", "tensor_percent", &tensor), 0);
+    assert_true(tensor == 61.4 && json_object_get(json_array_get(gpus, 1), "tensor_percent") == NULL);
+    json_decref(o);
     monitor_free(&m);
 }
 

@@ -44,6 +44,20 @@ says '0.1'
 run 2 monitor runs/a --strict
 says '--once'
 run 2 monitor runs/a runs/b
+mkdir runs/other
+echo '{"kind":"schema","format":"ingot metrics","version":9}' >runs/other/metrics.jsonl
+for verb in monitor report explain; do
+    run 2 $verb runs/other
+    says 'runs/other/metrics.jsonl has version 9, and this ingot reads version 1'
+done
+run 0 runs runs
+check "it is listed" grep -q 'other .*another version' out
+cp -r runs/a runs/later
+sed -i '1s/"version":1/"version":9/' runs/later/metrics.jsonl
+cp runs/later/metrics.jsonl before
+run 2 train r.yaml --run.dir=runs/later --train.steps=60 --resume
+says 'metrics.jsonl has version 9'
+check "it was not changed" cmp -s before runs/later/metrics.jsonl
 mkdir empty
 cd empty || exit 1
 run 2 monitor

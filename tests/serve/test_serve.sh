@@ -11,8 +11,9 @@ make_corpus
 unset INGOT_ROOT
 home=$HOME
 export HOME=$work XDG_CONFIG_HOME=
-printf 'cards=2\ncard 0 xid=31\n' >gpus
+printf 'gpm=0\ncards=2\ncard 0 xid=31\n' >gpus
 INGOT_NVML_SCRIPT=gpus run 0 train r.yaml --run.dir=runs/a --log.sample_prompt='the king' --log.host_every=0.2
+sed -i '/"gpu":1,/s/"busy_percent":/"tensor_percent":61,"busy_percent":/' runs/a/gpu-*.jsonl
 run 0 train r.yaml --run.dir=runs/b --optim.lr=1e-3 --log.sample_prompt='<script>alert(1)</script>'
 "$ingot" train r.yaml --run.dir=runs/live --train.steps=1000000 --ckpt.every=100000 --eval.every=100000 >/dev/null 2>&1 &
 live=$!
@@ -105,10 +106,12 @@ check "no text of a run is a tag" [ "$(grep -c '<script' view.html)" -eq 0 ]
 fetch /metrics >metrics.txt
 check "OpenMetrics ends" [ "$(tail -n 1 metrics.txt)" = '# EOF' ]
 check "steps" grep -q '^ingot_steps_total{run="a"} 40$' metrics.txt
+check "one GPU tells of its tensor cores, the other is left out" [ "$(grep -c '^ingot_gpu_tensor_ratio{' metrics.txt)" -eq 1 ]
 check "GPUs' numbers" grep -q '^ingot_gpu_watts{run="a",host="[^"]*",gpu="1",uuid="[^"]*"} ' metrics.txt
 if HOME=$home python3 -c 'import prometheus_client' 2>/dev/null; then
     check "Prometheus' parser takes it" env HOME="$home" python3 "$here/../../tools/check_openmetrics.py" metrics.txt >/dev/null
 fi
+check "tensor cores" grep -q '^ingot_gpu_tensor_ratio{run="a",host="[^"]*",gpu="1",uuid="[^"]*"} 0.6[01]' metrics.txt
 # events: one now, another when the run goes on
 curl -sSN --max-time 120 -H "Authorization: Bearer $token" "http://127.0.0.1:$port/events" 2>/dev/null | grep -m 2 '^data: {"version":' >events
 check "events come" [ "$(wc -l <events)" -eq 2 ]

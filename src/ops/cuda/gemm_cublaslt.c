@@ -276,6 +276,9 @@ static status choose(struct gemm_choices *t, struct gemm_entry *e, const struct 
     const struct gemm_key key = e->choice.key;
     TRY(open_layouts(e));
     TRY(open_operation(e));
+    const int32_t sms = cuda_set(s)->options.gemm_sms;
+    if (sms > 0)
+        TRY_LT(cublasLtMatmulDescSetAttribute(e->op, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms));
     const struct gemm_choice *recorded = gemm_choice_find(&t->recorded, &key);
     if (take_known(t, e, recorded)) return STATUS_OK;
     if (recorded)

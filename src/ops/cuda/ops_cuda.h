@@ -21,6 +21,7 @@ struct cuda_options {
                                    largest attention scratch */
     int gemm_candidates;        /* algorithms timed per GEMM; 0: as many as pay off; 1: the library's first, untimed,
                                    no file */
+    int gemm_sms;               /* multiprocessors that GEMMs of the library are made for; 0: all of the GPU */
 };
 
 status ops_cuda(struct ops *o, struct stream *s, const struct cuda_options *options) WARN_UNUSED;
