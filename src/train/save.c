@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
+#include "comm/shared.h"
 #include "dev/copy_thread.h"
 #include "train/algorithm_record.h"
 #include "train/ckpt_manifest.h"
@@ -134,7 +135,8 @@ struct save {
     int64_t step;
     save_flush_fn *flush;
     void *flush_ctx;
-    double stall_s; /* seconds that training has waited; NaN: no save since the last save_stall_ms */
+    double stall_s;  /* seconds that training has waited; NaN: no save since the last save_stall_ms */
+    int64_t skipped; /* saves since the last save_skipped */
 };
 
 enum { WAIT_SAID_S = 1 }; /* a shorter wait for the save before is not worth a line */
@@ -179,6 +181,13 @@ static void copy_late(struct save *s)
     while (!s->awaited) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     save_delay();
+}
+
+/* For tests: a file that INGOT_SAVE_HOLD names holds back a rank that writes. So its save lasts on any machine. */
+static void hold(const struct save *s)
+{
+    const char *path = getenv("INGOT_SAVE_HOLD");
+    while (path && access(path, F_OK) == 0 && !comm_aborted(s->state.t->mesh.world)) usleep(10000);
 }
 
 /* Copies the state of a GPU. Training continues meanwhile; its next update waits for the copies (snapshot.h). */
@@ -244,6 +253,7 @@ static status write_out(struct save *s, int64_t first)
         if (ranks->world) TRY(save_ranks_wait(ranks, s->number, &first));
         TRY(state_judge(&s->state, first));
     }
+    hold(s);
     if (lead && s->flush) s->flush(s->flush_ctx);
     TRY(s->state.in_parts ? write_part(s, first) : write_whole(s));
     if (lead) say_rate(s, clock_s() - begin);
@@ -349,7 +359,7 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     if (waited > WAIT_SAID_S && comm_rank(t->mesh.world) == 0)
         log_warn(
             "the checkpoint of step %lld was still being written at step %lld: training waited %.1f s; raise "
-            "ckpt.every, or write to a faster disk",
+            "ckpt.every, write to a faster disk, or take ckpt.on_busy=skip",
             (long long)s->step, (long long)t->step, waited);
     s->flush = flush, s->flush_ctx = ctx;
     bool on;
@@ -363,6 +373,43 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     }
     stalled(s, begin);
     return st;
+}
+
+/* Collective. Whether the writer thread of any rank still runs. */
+static status is_busy(struct trainer *t, bool *busy)
+{
+    struct save *s = t->save;
+    int32_t all[COMM_RANKS_MAX];
+    *busy = false;
+    if (s == NULL || !s->pending) return STATUS_OK;
+    pthread_mutex_lock(&s->lock);
+    const int32_t mine = s->running && !s->done;
+    pthread_mutex_unlock(&s->lock);
+    TRY(comm_all_gather(t->mesh.world, "a save that is being written", &mine, all, sizeof mine, NULL));
+    for (int r = 0; r < comm_ranks(t->mesh.world); r++) *busy = *busy || all[r];
+    return STATUS_OK;
+}
+
+status save_skips(struct trainer *t, bool *skip)
+{
+    const double begin = clock_s();
+    *skip = false;
+    if (t->spec.run.ckpt_on_busy != ON_BUSY_SKIP || t->step >= t->steps_total) return STATUS_OK;
+    TRY(is_busy(t, skip));
+    if (!*skip) return STATUS_OK;
+    t->save->skipped++;
+    stalled(t->save, begin);
+    if (comm_rank(t->mesh.world) == 0)
+        log_info("skipped   the save of step %lld: that of step %lld is still being written (ckpt.on_busy)",
+                 (long long)t->step, (long long)t->save->step);
+    return STATUS_OK;
+}
+
+double save_skipped(struct trainer *t)
+{
+    const double count = t->save && t->save->skipped > 0 ? (double)t->save->skipped : NAN;
+    if (t->save) t->save->skipped = 0;
+    return count;
 }
 
 status save_wait_copies_queued(struct trainer *t)
