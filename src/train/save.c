@@ -90,9 +90,7 @@ static status save_in_parts(struct trainer *t, struct state *state, const char *
     struct save_parts parts;
     TRY(save_parts_begin(&parts, t, run_dir, may_wait(t)));
     const struct save_parts_args args = {run_dir, state_first_bad(state), meta};
-    const status st = save_parts_write(&parts, state, &args);
-    save_parts_end(&parts);
-    return st;
+    return save_parts_write(&parts, state, &args);
 }
 
 status trainer_save(struct trainer *t, const char *run_dir)
@@ -324,7 +322,6 @@ static void end(struct save *s)
 {
     json_decref(s->meta);
     s->meta = NULL;
-    save_parts_end(&s->parts);
     state_close(&s->state);
 }
 
