@@ -4,7 +4,6 @@
 #include "base/parallel.h"
 #include "base/scope.h"
 #include "base/text.h"
-#include "comm/shared.h"
 #include "dev/copy_thread.h"
 #include "train/algorithm_record.h"
 #include "train/ckpt_manifest.h"
@@ -127,7 +126,8 @@ struct save {
     char message[1024];
     /* The save being written; constant while the thread runs. */
     struct state state;
-    struct save_parts parts; /* with ranks on several hosts */
+    bool in_parts; /* ranks on several hosts; as the next, until the next save */
+    struct save_parts parts;
     json_t *meta;
     char run_dir[SPEC_TEXT];
     int64_t step;
@@ -182,10 +182,10 @@ static void copy_late(struct save *s)
 }
 
 /* For tests: a file that INGOT_SAVE_HOLD names holds back a rank that writes. So its save lasts on any machine. */
-static void hold(const struct save *s)
+static void hold(void)
 {
     const char *path = getenv("INGOT_SAVE_HOLD");
-    while (path && access(path, F_OK) == 0 && !comm_aborted(s->state.t->mesh.world)) usleep(10000);
+    while (path && access(path, F_OK) == 0) usleep(10000);
 }
 
 /* Copies the state of a GPU. Training continues meanwhile; its next update waits for the copies (snapshot.h). */
@@ -251,7 +251,7 @@ static status write_out(struct save *s, int64_t first)
         if (ranks->world) TRY(save_ranks_wait(ranks, s->number, &first));
         TRY(state_judge(&s->state, first));
     }
-    hold(s);
+    hold();
     if (lead && s->flush) s->flush(s->flush_ctx);
     TRY(s->state.in_parts ? write_part(s, first) : write_whole(s));
     if (lead) say_rate(s, clock_s() - begin);
@@ -330,8 +330,9 @@ static status start(struct trainer *t, const char *run_dir)
     struct save *s = t->save;
     s->number++;
     TRY(state_snapshot(&s->state, t, &s->memory.arena, s->memory.ranks.copies));
+    s->in_parts = s->state.in_parts;
     status st = save_metadata(t, &s->meta);
-    if (st == STATUS_OK && s->state.in_parts) st = save_parts_begin(&s->parts, t, run_dir, may_wait(t));
+    if (st == STATUS_OK && s->in_parts) st = save_parts_begin(&s->parts, t, run_dir, may_wait(t));
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->awaited = s->captured = s->done = false;
@@ -484,10 +485,10 @@ status save_wait_all_ranks(struct trainer *t)
 status save_end(struct trainer *t)
 {
     struct save *s = t->save;
-    const bool in_parts = s && s->running && s->state.in_parts;
-    const struct ckpt_begun begun = in_parts ? s->parts.begun : (struct ckpt_begun){0};
     TRY(save_join_local(t));
-    if (in_parts && comm_rank(t->mesh.world) > 0) save_parts_settle(&begun, t->mesh.world, s->run_dir);
+    /* Pending, though this rank's part may be written for long; where that failed there is nothing to commit. */
+    if (s && s->pending && s->in_parts && s->st == STATUS_OK && comm_rank(t->mesh.world) > 0)
+        save_parts_settle(&s->parts.begun, t->mesh.world, s->run_dir);
     return STATUS_OK;
 }
 
