@@ -91,7 +91,7 @@ YAML
 # between its last save and its end evaluates again, hence uniq.
 losses() { # losses RUN_DIR
     grep '"kind":"step"' "$1/metrics.jsonl" |
-        sed -E 's/"(time|tokens_per_s|step_s|data_wait_s|ckpt_stall_ms|bubble|flops_per_s|mfu|mfu_full|rss_bytes|gpu_[a-z]+|host_[a-z_]+)":[^,}]*,?//g; s/,}/}/' | uniq
+        sed -E 's/"(time|tokens_per_s|step_s|data_wait_s|ckpt_stall_ms|ckpt_skipped|bubble|flops_per_s|mfu|mfu_full|rss_bytes|gpu_[a-z]+|host_[a-z_]+)":[^,}]*,?//g; s/,}/}/' | uniq
 }
 same_state() { # same_state NAME A B: the last checkpoints of two run directories are equal, and hold something
     run 0 ckpt diff "$2" "$3"

@@ -21,6 +21,7 @@
     X(step_s, "perf/step_s")                                                                           \
     X(bubble, "perf/pipeline_bubble") /* idle fraction of the pipeline's ranks */                      \
     X(ckpt_stall_ms, "perf/ckpt_stall_ms") /* time that training waited for checkpoints since the last record */ \
+    X(ckpt_skipped, "perf/ckpt_skipped") /* saves that were skipped since the last record: ckpt.on_busy */ \
     X(data_wait_s, "perf/data_wait_s") /* time the step waited for its batch */                        \
     X(targets, "data/targets") /* valid targets (documents, best_fit, pad) */                          \
     X(padding, "data/padding") /* fraction of padding tokens (best_fit, pad) */                        \

@@ -33,11 +33,6 @@ static int host_ranks(const struct mesh_plan *p)
     return p->cluster.machine->kind == DEV_CUDA ? cluster_host(&p->cluster) : p->cluster.node;
 }
 
-bool mesh_saves_beside(const struct mesh_plan *p)
-{
-    return p->spec.run.ckpt_async && p->cluster.devices <= host_ranks(p);
-}
-
 /* Whether the run allocates them: a GPU's are pinned from the start on, if a save comes before the last one. */
 static bool copies(const struct mesh_plan *p)
 {

@@ -44,8 +44,6 @@ double mesh_host_bytes(const struct mesh_plan *p, const struct mesh_result *r);
 double mesh_host_max(const struct mesh_plan *p);
 double mesh_checkpoint_bytes(const struct mesh_plan *p); /* of one checkpoint; call it after a mesh was planned */
 double mesh_copies_bytes(const struct mesh_plan *p);     /* of ckpt.memory_every, per device, in host memory */
-/* Whether a plan counts checkpoints as written while training goes on: those of one host. */
-bool mesh_saves_beside(const struct mesh_plan *p);
 /* Memory of the fullest host for copies of the state while a checkpoint is written beside training (ckpt.async); 0:
  * there are none. */
 status mesh_save_copies(const struct mesh_plan *p, const struct mesh_result *r, double *bytes) WARN_UNUSED;

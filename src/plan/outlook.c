@@ -31,7 +31,7 @@ static void set_power(const char *machine, struct outlook *o)
     }
 }
 
-/* How long training stands still for a save of one host with ckpt.async: for the copy of the state. GPUs copy beside
+/* How long training stands still for a save with ckpt.async: for the copy of the state. GPUs copy beside
  * the next step until its optimizer begins (train/snapshot.h). */
 static double copy_stall(const struct mesh_plan *p, const struct outlook *o)
 {
@@ -40,15 +40,15 @@ static double copy_stall(const struct mesh_plan *p, const struct outlook *o)
     return p->cluster.machine->kind == DEV_CUDA ? fmax(0, copy - passes * o->step) : copy;
 }
 
-/* Those whose host does not hold the copies wait until a checkpoint is written. Jobs of several hosts count as waiting,
- * too: what a save beside training costs there, on links and storage that training uses, has not been measured. */
+/* Those whose host does not hold the copies wait until a checkpoint is written. What the writing beside training takes
+ * from it, on links of several hosts and storage that training uses, has not been measured and is not counted. */
 static status set_saves(const struct mesh_plan *p, const struct mesh_result *r, const struct outlook_args *a,
                         struct outlook *o)
 {
     const double took = o->checkpoint_bytes / o->storage;
-    double copies = 0;
-    if (mesh_saves_beside(p)) TRY(mesh_save_copies(p, r, &copies));
-    const bool beside = mesh_saves_beside(p) && mesh_save_misses(p, r, copies) == 0;
+    double copies;
+    TRY(mesh_save_copies(p, r, &copies));
+    const bool beside = p->spec.run.ckpt_async && mesh_save_misses(p, r, copies) == 0;
     o->job.stall = a->stall >= 0 ? a->stall : beside ? copy_stall(p, o) : took;
     o->job.write = a->stall >= 0 || beside ? took : 0;
     o->job.restart = a->restart + took;

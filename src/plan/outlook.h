@@ -11,8 +11,8 @@ struct outlook_args {
     double pue;                 /* energy of the site over that of the systems */
     double mtbf;                /* device hours between two failures; INFINITY: none */
     double detect, restart;     /* seconds; restart: without reading the checkpoint */
-    double stall;               /* seconds that training stands still for a checkpoint; < 0: until it is written, as a
-                                   job of several hosts does (train/save.h) */
+    double stall;               /* seconds that training stands still for a checkpoint; < 0: as ckpt.async says, for the
+                                   copy of the state, or until it is written (train/save.h) */
     double storage;             /* bytes/s that all devices read and write; 0: OUTLOOK_STORAGE each */
     double interval;            /* seconds of work between two checkpoints; 0: the best, or a longer one that costs less
                                    than OUTLOOK_LOSS */

@@ -300,6 +300,9 @@ status spec_check(const struct spec *s)
     if (strlen(s->run.run_name) > 200) return FAIL(STATUS_CONFIG, "run.name is longer than 200 bytes");
     if (s->run.data_weights != WEIGHT_CURVE_LINEAR && !sources_is_list(s->run.data_train))
         return FAIL(STATUS_CONFIG, "data.weights does nothing without a list of sources in data.train");
+    if (s->run.ckpt_on_busy == ON_BUSY_SKIP && !s->run.ckpt_async)
+        return FAIL(STATUS_CONFIG,
+                    "ckpt.on_busy skip does nothing without ckpt.async: training waits for every save");
     TRY(check_batch(s));
     TRY(check_optim(s));
     TRY(factors_check(&s->run));

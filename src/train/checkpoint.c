@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "train/ckpt_int.h"
 #include "train/ckpt_leftovers.h"
@@ -105,13 +106,31 @@ static status write_all(struct ckpt_plan *p, const char *tmp)
     return ckpt_write_manifest(p, tmp);
 }
 
+/* Removes a directory, its files side by side: to free the pages of a file takes a third of the time to write it. */
+static status remove_files(const char *path)
+{
+    struct io_list list;
+    enum io_kind kind;
+    TRY(io_kind(path, &kind));
+    if (kind != IO_DIR) return io_remove_tree(path); /* a link is removed, not followed */
+    TRY(io_list(path, &list));
+    PARALLEL_CHUNKS(i, list.count)
+    {
+        char file[CKPT_PATH_MAX + 400];
+        snprintf(file, sizeof file, "%s/%s", path, list.names[i]);
+        (void)!io_remove_tree(file); /* the call below meets the failure again, and returns it */
+    }
+    io_list_free(&list);
+    return io_remove_tree(path);
+}
+
 /* Renames `path` to trash and removes it. */
 static status discard(const char *dir, const char *path, int64_t step)
 {
     char trash[CKPT_PATH_MAX + 64];
     snprintf(trash, sizeof trash, "%s/.trash-%lld-%d", dir, (long long)step, (int)getpid());
     TRY(io_rename_dir(path, trash));
-    return io_remove_tree(trash);
+    return remove_files(trash);
 }
 
 /* Moves the finished directory to its final name. If a run that was resumed below this step left a checkpoint
@@ -127,7 +146,7 @@ status ckpt_place(const char *dir, const char *tmp, int64_t step)
     TRY(io_swap_dir(tmp, path, &swapped));
     if (swapped) {
         TRY(io_sync_dir(dir));
-        if (io_remove_tree(tmp) != STATUS_OK) log_warn("%s; left for the next save", status_message());
+        if (remove_files(tmp) != STATUS_OK) log_warn("%s; left for the next save", status_message());
         return STATUS_OK;
     }
     TRY(discard(dir, path, step)); /* this file system cannot swap names: older checkpoints cover the gap */

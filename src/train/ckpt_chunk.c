@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL /* for the vectors that this file is compiled for: the library has those of the oldest CPU */
 #include <xxhash.h>
 
 enum { PIECE = 1 << 20, HASH_BLOCK = 4096, SYNC_BYTES = 32 << 20 };

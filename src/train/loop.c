@@ -269,6 +269,14 @@ static status save(struct loop *l)
     return STATUS_OK;
 }
 
+/* A save of ckpt.every. */
+static status save_due(struct loop *l)
+{
+    bool skip;
+    TRY(save_skips(&l->trainer, &skip));
+    return skip ? STATUS_OK : save(l);
+}
+
 /* Saves, and returns when the checkpoint is on disk. */
 static status save_and_wait(struct loop *l)
 {
@@ -364,6 +372,7 @@ static void record_step(struct loop *l, const struct step_result *s, const struc
     m.fp8_headroom_x = s->fp8_headroom_x;
     m.fp8_headroom_dy = s->fp8_headroom_dy;
     m.ckpt_stall_ms = l->alerts.save_ms = save_stall_ms(&l->trainer);
+    m.ckpt_skipped = save_skipped(&l->trainer);
     m.data_wait_s = cost->waited;
     if (l->spec.run.data_packing != PACKING_STREAM) m.targets = (double)s->targets;
     if (l->spec.run.data_packing == PACKING_BEST_FIT || l->spec.run.data_packing == PACKING_PAD)
@@ -500,7 +509,7 @@ static status train_steps(struct loop *l, const struct loop_options *o)
         alerts_step(&l->alerts, &l->stop);
         if (stop_asked(&l->stop) && t->step < t->steps_total) return save_and_stop(l, o, "");
         if (r->eval_every && t->step % r->eval_every == 0) TRY(evaluate(l, o));
-        if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save(l));
+        if (r->ckpt_every && t->step % r->ckpt_every == 0) TRY(save_due(l));
         TRY(memory_copy_step(l->copy));
     }
     TRY(evaluate(l, o));

@@ -89,9 +89,7 @@ static status save_in_parts(struct trainer *t, struct state *state, const char *
     struct save_parts parts;
     TRY(save_parts_begin(&parts, t, run_dir, may_wait(t)));
     const struct save_parts_args args = {run_dir, state_first_bad(state), meta};
-    const status st = save_parts_write(&parts, state, &args);
-    save_parts_end(&parts);
-    return st;
+    return save_parts_write(&parts, state, &args);
 }
 
 status trainer_save(struct trainer *t, const char *run_dir)
@@ -128,13 +126,15 @@ struct save {
     char message[1024];
     /* The save being written; constant while the thread runs. */
     struct state state;
-    struct save_parts parts; /* with ranks on several hosts */
+    bool in_parts; /* ranks on several hosts; as the next, until the next save */
+    struct save_parts parts;
     json_t *meta;
     char run_dir[SPEC_TEXT];
     int64_t step;
     save_flush_fn *flush;
     void *flush_ctx;
-    double stall_s; /* seconds that training has waited; NaN: no save since the last save_stall_ms */
+    double stall_s;  /* seconds that training has waited; NaN: no save since the last save_stall_ms */
+    int64_t skipped; /* saves since the last save_skipped */
 };
 
 enum { WAIT_SAID_S = 1 }; /* a shorter wait for the save before is not worth a line */
@@ -179,6 +179,13 @@ static void copy_late(struct save *s)
     while (!s->awaited) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     save_delay();
+}
+
+/* For tests: a file that INGOT_SAVE_HOLD names holds back a rank that writes. So its save lasts on any machine. */
+static void hold(void)
+{
+    const char *path = getenv("INGOT_SAVE_HOLD");
+    while (path && access(path, F_OK) == 0) usleep(10000);
 }
 
 /* Copies the state of a GPU. Training continues meanwhile; its next update waits for the copies (snapshot.h). */
@@ -244,6 +251,7 @@ static status write_out(struct save *s, int64_t first)
         if (ranks->world) TRY(save_ranks_wait(ranks, s->number, &first));
         TRY(state_judge(&s->state, first));
     }
+    hold();
     if (lead && s->flush) s->flush(s->flush_ctx);
     TRY(s->state.in_parts ? write_part(s, first) : write_whole(s));
     if (lead) say_rate(s, clock_s() - begin);
@@ -314,7 +322,6 @@ static void end(struct save *s)
 {
     json_decref(s->meta);
     s->meta = NULL;
-    save_parts_end(&s->parts);
     state_close(&s->state);
 }
 
@@ -323,8 +330,9 @@ static status start(struct trainer *t, const char *run_dir)
     struct save *s = t->save;
     s->number++;
     TRY(state_snapshot(&s->state, t, &s->memory.arena, s->memory.ranks.copies));
+    s->in_parts = s->state.in_parts;
     status st = save_metadata(t, &s->meta);
-    if (st == STATUS_OK && s->state.in_parts) st = save_parts_begin(&s->parts, t, run_dir, may_wait(t));
+    if (st == STATUS_OK && s->in_parts) st = save_parts_begin(&s->parts, t, run_dir, may_wait(t));
     s->step = t->step;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", run_dir);
     s->awaited = s->captured = s->done = false;
@@ -349,7 +357,7 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     if (waited > WAIT_SAID_S && comm_rank(t->mesh.world) == 0)
         log_warn(
             "the checkpoint of step %lld was still being written at step %lld: training waited %.1f s; raise "
-            "ckpt.every, or write to a faster disk",
+            "ckpt.every, write to a faster disk, or take ckpt.on_busy=skip",
             (long long)s->step, (long long)t->step, waited);
     s->flush = flush, s->flush_ctx = ctx;
     bool on;
@@ -363,6 +371,43 @@ status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, 
     }
     stalled(s, begin);
     return st;
+}
+
+/* Collective. Whether the writer thread of any rank still runs. */
+static status is_busy(struct trainer *t, bool *busy)
+{
+    struct save *s = t->save;
+    int32_t all[COMM_RANKS_MAX];
+    *busy = false;
+    if (s == NULL || !s->pending) return STATUS_OK;
+    pthread_mutex_lock(&s->lock);
+    const int32_t mine = s->running && !s->done;
+    pthread_mutex_unlock(&s->lock);
+    TRY(comm_all_gather(t->mesh.world, "a save that is being written", &mine, all, sizeof mine, NULL));
+    for (int r = 0; r < comm_ranks(t->mesh.world); r++) *busy = *busy || all[r];
+    return STATUS_OK;
+}
+
+status save_skips(struct trainer *t, bool *skip)
+{
+    const double begin = clock_s();
+    *skip = false;
+    if (t->spec.run.ckpt_on_busy != ON_BUSY_SKIP || t->step >= t->steps_total) return STATUS_OK;
+    TRY(is_busy(t, skip));
+    if (!*skip) return STATUS_OK;
+    t->save->skipped++;
+    stalled(t->save, begin);
+    if (comm_rank(t->mesh.world) == 0)
+        log_info("skipped   the save of step %lld: that of step %lld is still being written (ckpt.on_busy)",
+                 (long long)t->step, (long long)t->save->step);
+    return STATUS_OK;
+}
+
+double save_skipped(struct trainer *t)
+{
+    const double count = t->save && t->save->skipped > 0 ? (double)t->save->skipped : NAN;
+    if (t->save) t->save->skipped = 0;
+    return count;
 }
 
 status save_wait_copies_queued(struct trainer *t)
@@ -440,10 +485,10 @@ status save_wait_all_ranks(struct trainer *t)
 status save_end(struct trainer *t)
 {
     struct save *s = t->save;
-    const bool in_parts = s && s->running && s->state.in_parts;
-    const struct ckpt_begun begun = in_parts ? s->parts.begun : (struct ckpt_begun){0};
     TRY(save_join_local(t));
-    if (in_parts && comm_rank(t->mesh.world) > 0) save_parts_settle(&begun, t->mesh.world, s->run_dir);
+    /* Pending, though this rank's part may be written for long; where that failed there is nothing to commit. */
+    if (s && s->pending && s->in_parts && s->st == STATUS_OK && comm_rank(t->mesh.world) > 0)
+        save_parts_settle(&s->parts.begun, t->mesh.world, s->run_dir);
     return STATUS_OK;
 }
 

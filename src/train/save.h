@@ -5,10 +5,11 @@
  *
  * Only the optimizer changes the state, so the writer thread copies it during the next step's forward and backward. The
  * optimizer waits for the copy; that wait is usually zero. The files equal those of trainer_save byte for byte, except
- * for times. Only one save is in flight: the next save waits for it and logs that. On a GPU, snapshot.h makes the copy
- * and the optimizer's wait, and save_memory.h allocates the memory. If several ranks run on one host, each copies its
- * part to shared memory, and rank 0 writes the files from there (save_ranks.h). With several hosts each rank writes its
- * part from its own copy (save_parts.h). If the copy does not fit, save_begin calls trainer_save. */
+ * for times. Only one save is in flight: the next one waits for it and logs that, or is skipped (ckpt.on_busy). On a
+ * GPU, snapshot.h makes the copy and the optimizer's wait, and save_memory.h allocates the memory. If several ranks run
+ * on one host, each copies its part to shared memory, and rank 0 writes the files from there (save_ranks.h). With
+ * several hosts each rank writes its part from its own copy (save_parts.h). If the copy does not fit, save_begin calls
+ * trainer_save. */
 #ifndef INGOT_TRAIN_SAVE_H
 #define INGOT_TRAIN_SAVE_H
 #include "train/trainer.h"
@@ -19,6 +20,11 @@ status save_prepare(struct trainer *t) WARN_UNUSED;
 /* Starts a save. The writer thread calls `flush` (NULL: none) before it commits the checkpoint. */
 typedef void save_flush_fn(void *ctx);
 status save_begin(struct trainer *t, const char *run_dir, save_flush_fn *flush, void *ctx) WARN_UNUSED;
+/* Collective, before a save of ckpt.every: *skip says that it is skipped, because the one before is still being written
+ * (ckpt.on_busy). The same on all ranks, and never at the last step. */
+status save_skips(struct trainer *t, bool *skip) WARN_UNUSED;
+/* Saves that were skipped since the last call; NaN: none. */
+double save_skipped(struct trainer *t);
 /* Collective. Waits until the save in flight is written on all ranks. If it failed on any rank, every rank returns the
  * error, once. */
 status save_wait_all_ranks(struct trainer *t) WARN_UNUSED;

@@ -9,17 +9,24 @@
 
 enum { POLL_NS = 10 * 1000 * 1000, POLL_MOST_NS = 500 * 1000 * 1000, SETTLE_S = 600 };
 
+static status gather_hosts(struct trainer *t)
+{
+    struct save_host mine = {"?"};
+    if (t->hosts) return STATUS_OK;
+    (void)gethostname(mine.name, sizeof mine.name - 1);
+    t->hosts = calloc((size_t)comm_ranks(t->mesh.world), sizeof *t->hosts);
+    if (t->hosts == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names of hosts");
+    return comm_all_gather(t->mesh.world, "names of hosts", &mine, t->hosts, sizeof mine, NULL);
+}
+
 status save_parts_begin(struct save_parts *p, struct trainer *t, const char *run_dir,
                         ckpt_may_wait_fn *may_wait)
 {
     struct comm *world = t->mesh.world;
     const bool lead = comm_rank(world) == 0;
-    char host[SAVE_HOST] = "?", message[1024];
+    char message[1024];
     *p = (struct save_parts){.full = {(int)t->spec.run.ckpt_keep, may_wait}};
-    (void)gethostname(host, sizeof host - 1);
-    p->hosts = calloc((size_t)comm_ranks(world), sizeof *p->hosts);
-    if (p->hosts == NULL) return FAIL(STATUS_OUT_OF_MEMORY, "no memory for the names of hosts");
-    status st = comm_all_gather(world, "names of hosts", host, p->hosts, sizeof host, NULL);
+    status st = gather_hosts(t);
     if (st == STATUS_OK && lead) st = checkpoint_parts_begin(run_dir, t->step, p->full, &p->begun);
     const bool begun = st == STATUS_OK && lead;
     if (st == STATUS_OK)
@@ -30,20 +37,13 @@ status save_parts_begin(struct save_parts *p, struct trainer *t, const char *run
     if (st == STATUS_OK) return st;
     snprintf(message, sizeof message, "%s", status_message());
     if (begun) checkpoint_parts_drop(run_dir, &p->begun);
-    save_parts_end(p);
     return FAIL(st, "%s", message);
 }
 
-void save_parts_end(struct save_parts *p)
-{
-    free(p->hosts);
-    *p = (struct save_parts){0};
-}
-
 struct waiting {
-    const struct save_parts *p;
+    const struct save_host *hosts;
     const struct comm *world;
-    char who[SAVE_HOST + 48];
+    char who[sizeof(struct save_host) + 48];
 };
 
 static bool ended(void *ctx)
@@ -55,7 +55,7 @@ static bool ended(void *ctx)
 static const char *who(void *ctx, int rank)
 {
     struct waiting *w = ctx;
-    snprintf(w->who, sizeof w->who, "rank %d (host %s)", rank, w->p->hosts[rank]);
+    snprintf(w->who, sizeof w->who, "rank %d (host %s)", rank, w->hosts[rank].name);
     return w->who;
 }
 
@@ -71,7 +71,7 @@ static status commit(struct ckpt_parts *c, const struct state *s, const struct s
 status save_parts_write(struct save_parts *p, struct state *s, const struct save_parts_args *a)
 {
     const int me = comm_rank(s->t->mesh.world);
-    struct waiting waiting = {.p = p, .world = s->t->mesh.world};
+    struct waiting waiting = {.hosts = s->t->hosts, .world = s->t->mesh.world};
     const struct ckpt_waiter w = {p->full, COMM_DEADLINE_S, ended, who, &waiting};
     struct ckpt_parts *c = NULL;
     char message[1024];

@@ -5,17 +5,18 @@
 #include "train/checkpoint_parts.h"
 #include "train/state.h"
 
-enum { SAVE_HOST = 64 };
+struct save_host {
+    char name[64];
+};
 struct save_parts {
     struct ckpt_begun begun;
     struct ckpt_full full;
-    char (*hosts)[SAVE_HOST]; /* [ranks]: names, for errors; owned; NULL: not begun */
 };
 
-/* Collective: rank 0 makes the directory that all write into. may_wait: as checkpoint_save. */
+/* Collective: rank 0 makes the directory that all write into. may_wait: as checkpoint_save. The first call of a trainer
+ * also gathers the names of hosts (t->hosts). */
 status save_parts_begin(struct save_parts *p, struct trainer *t, const char *run_dir,
                         ckpt_may_wait_fn *may_wait) WARN_UNUSED;
-void save_parts_end(struct save_parts *p);
 /* On any thread: writes this rank's part of the state; rank 0 then waits for the others, judges whether the state is
  * finite (state_judge), and commits. `first`: state_first_bad of this rank. */
 struct save_parts_args {

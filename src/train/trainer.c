@@ -309,6 +309,8 @@ status trainer_open_weights(struct trainer *t, const struct spec *spec)
 void trainer_close(struct trainer *t)
 {
     save_close(t);
+    free(t->hosts);
+    t->hosts = NULL;
     snapshot_close(t);
     verify_close(t);
     step_graphs_close(t);

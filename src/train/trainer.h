@@ -60,6 +60,7 @@ struct trainer {
     struct trainer_pause pause;
     struct verifier *verify; /* train.verify (train/verify.h); NULL: off */
     struct snapshot *snapshot; /* copies a GPU's state during a step (train/snapshot.h); NULL: never */
+    struct save_host *hosts; /* [ranks], for errors of a save (train/save_parts.h); NULL: not known yet */
     struct save *save; /* asynchronous saves (train/save.h); NULL: there was none yet */
 
     /* Identity of the training data (train/data_identity.h). A run stores it in its checkpoints; a restored model has

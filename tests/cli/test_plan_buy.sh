@@ -54,6 +54,9 @@ check "none but the last" grep -qE '^  checkpoint +one at the end is enough: ' o
 check "no exponents" bash -c "! grep -qE '[0-9]e[+-]' out"
 run 0 plan --model.preset=70b --train.batch_tokens=16Mi --train.sequence_length=4096 --tokens 15T --machine 2560xh100
 check "a large one: whole steps" grep -qE '^  checkpoint +every [0-9]+ min ([0-9.]+ s )?of work \([0-9]+ steps\): [0-9]+ of ' out
+check "several hosts save beside training" grep -qE '^  checkpoint .* of [0-9.]+ GiB; training goes on meanwhile$' out
+run 0 plan --model.preset=70b --train.batch_tokens=16Mi --train.sequence_length=4096 --tokens 15T --machine 2560xh100 --ckpt.async=false
+check "saves that training waits for" grep -qE '^  checkpoint .*; training stands still for [0-9.]+ m?s each$' out
 check "rates in units" grep -qE '; 320 GB/s are assumed; [0-9]+ GB/s would keep' out
 run 2 "${small[@]}" --machine h100 --tokens 300B --deadline 1min
 says "1 min of 300.0B tokens is not met; the nearest is 6144 x h100 in "

@@ -4,14 +4,14 @@
 seventy=(plan --model.preset=70b --train.batch_tokens=4194304 --train.sequence_length=4096)
 mesh=(--parallel.tensor=4 --parallel.pipeline=8 --parallel.zero=1 --train.micro_batch=1)
 
-run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --timeline step.json
+run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --mtbf 5000 --timeline step.json
 check "goodput with an interval" grep -qE '^goodput +9[0-9.]+ % of the time trains \(5 %: 9[0-9.]+, 95 %: ' out
 check "as long as asked" grep -q '300.0*B tokens' out
 check "a timeline" grep -q '"name":"pipeline ' step.json
 cp out first
-run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --timeline step.json
+run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --mtbf 5000 --timeline step.json
 check "the same again" cmp out first
-run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --seed 2
+run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --mtbf 5000 --seed 2
 check "another seed, other failures" [ "$(grep ^goodput out)" != "$(grep ^goodput first)" ]
 run 0 "${seventy[@]}" --machine 64xB200 --simulate "${mesh[@]}" --tokens 300B --jitter 0 --mtbf 0 --json
 check "nothing fails, nothing waits" awk '/"planned_step_seconds"/ { p = $2 } /"p95"/ && !n++ { s = $2 } END { exit !(p + 0 > 0 && (s - p) ^ 2 < 1e-16) }' out

@@ -117,6 +117,32 @@ grep -q '^removed   killed/ckpt/.tmp-3-1, left by a process that was killed whil
 same_run "killed" whole killed
 check "nothing is left" [ -z "$(find killed/ckpt -name '.*')" ]
 
+# --- a run that fails while a save is being written: the ranks end when it is committed, for the end of one ends the others ---
+cat >rank1 <<'SH'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || { unset INGOT_SAVE_HOLD && echo $$ >victim; }
+exec "$@"
+SH
+diverges=(--train.steps=200 --ckpt.on_busy=skip --optim.lr=100 --optim.weight_decay=100 --optim.warmup_steps=0)
+over_mpi 2 ./rank1 "$ingot" train r.yaml --run.dir=fails "${keys[@]}" "${zero[@]}" "${diverges[@]}"
+code=$?
+check "a run that diverges: exit $code" [ $code -eq 6 ]
+last=$(grep -c '"kind":"step"' fails/metrics.jsonl) # the step before the one that fails
+: >hold
+INGOT_SAVE_HOLD=$work/hold over_mpi 2 ./rank1 "$ingot" train r.yaml --run.dir=fails_late "${keys[@]}" "${zero[@]}" "${diverges[@]}" &
+job=$!
+wait_for_step fails_late "$last" $job
+sleep 1
+check "rank 1 waits for rank 0, which writes" kill -0 "$(cat victim)"
+check "which has not committed" [ ! -e fails_late/ckpt/step-00000003 ]
+rm hold
+wait $job
+code=$?
+check "a run that diverges while it saves: exit $code" [ $code -eq 6 ]
+run 0 ckpt diff fails/ckpt/step-00000003 fails_late/ckpt/step-00000003
+check "what was begun is committed, and nothing is left" [ -z "$(find fails_late/ckpt -name '.*')" ]
+all_sound "a run that fails while it saves" fails_late
+
 # --- a host that does not see the run directory ---
 mkdir elsewhere && ln -s ../r.yaml ../tok ../data elsewhere
 cat >rank1 <<'SH'

@@ -249,6 +249,22 @@ static void leftovers_of_dead_processes_go_at_the_next_save(void **state)
     assert_names(".tmp-3-1 notes run.id step-00000002");
 }
 
+static void a_checkpoint_that_is_a_link_is_removed_and_what_it_names_stays(void **state)
+{
+    char *data;
+    size_t bytes;
+    (void)state;
+    assert_int_equal(io_make_dirs(temp_path("elsewhere")), STATUS_OK);
+    write_whole(temp_path("elsewhere/mine"), "mine", 4);
+    assert_saved(2, 1);
+    assert_int_equal(symlink(temp_path("elsewhere"), part(1, "")), 0);
+    assert_saved(3, 1);
+    assert_names("run.id step-00000003");
+    read_whole(temp_path("elsewhere/mine"), &data, &bytes);
+    assert_int_equal(bytes, 4);
+    free(data);
+}
+
 /* ---- the k-th system call ---- */
 
 static void every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last_checkpoint(void **state)
@@ -696,6 +712,7 @@ int main(void)
         T(equal_tensors_have_equal_hashes_whatever_the_step_and_the_chunks),
         T(the_newest_are_kept_and_unsound_ones_do_not_count),
         T(leftovers_of_dead_processes_go_at_the_next_save),
+        T(a_checkpoint_that_is_a_link_is_removed_and_what_it_names_stays),
         T(every_failing_call_of_a_save_gives_a_clean_status_and_keeps_the_last_checkpoint),
         T(a_save_killed_at_any_call_leaves_the_old_or_the_new_checkpoint),
         T(several_files_hold_the_same_and_fail_as_cleanly),

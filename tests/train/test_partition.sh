@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Ranks in network namespaces of their own, as on hosts of their own, over TCP (Open MPI): a slow link and a short outage change no bit; a rank
-# that is cut off is named, all ranks end with 10, and the run that goes on ends as an undisturbed one.
+# Ranks in network namespaces of their own, as on hosts of their own, over TCP (Open MPI): a slow link, a short outage, and a link that delays
+# each message by 50 to 200 ms change no bit and raise no alarm; a rank that is cut off is named, all ranks end with 10, and the run that goes on
+# ends as an undisturbed one.
 # RANKS=N: 2, 4 or 8, since sums of other numbers are not those of one rank. PARTITIONS=N: so many (scripts/faults.sh); SEED=N repeats them.
 skip() { echo "$1: skipped" && exit 77; }
 if [ -z "${PARTITION_INSIDE:-}" ]; then
@@ -9,17 +10,21 @@ if [ -z "${PARTITION_INSIDE:-}" ]; then
     unshare -n -m true 2>/dev/null || skip "no namespaces may be made here"
     PARTITION_INSIDE=1 exec unshare -n -m bash "$0" "$@"
 fi
+delays=$(realpath "$(dirname "$0")")/delay.py
 mkdir -p /run/netns && mount -t tmpfs none /run/netns 2>/dev/null || skip "no tmpfs can be mounted here"
 . "$(dirname "$0")/../shell.sh"
 ip link set lo up
 ip link add bridge type bridge 2>/dev/null || skip "no bridge between namespaces can be made"
 ip addr add 10.77.0.1/24 dev bridge
 ip link set bridge up
-host() { # host N: a namespace h$N with the address 10.77.0.1N behind the link l$N
-    ip netns add "h$1" && ip link add "l$1" type veth peer name eth0 netns "h$1" || return 1
-    ip link set "l$1" master bridge up
+address() { # address N: eth0 of the namespace h$N is 10.77.0.1N
     ip -n "h$1" addr add "10.77.0.1$1/24" dev eth0
     ip -n "h$1" link set eth0 up
+}
+host() { # host N: a namespace h$N behind the link l$N
+    ip netns add "h$1" && ip link add "l$1" type veth peer name eth0 netns "h$1" || return 1
+    ip link set "l$1" master bridge up
+    address "$1"
     ip -n "h$1" link set lo up
 }
 ranks=${RANKS:-2}
@@ -107,4 +112,26 @@ for i in $(seq "${PARTITIONS:-2}"); do
     [ $failed -eq 0 ] || break
     echo "rank $victim of $ranks cut off behind step $step: named, 10, resumed"
 done
+
+# --- each message to and from rank 1 takes 50 to 200 ms ---
+short=(--train.steps=3 --optim.warmup_steps=1)
+run 0 train r.yaml --run.dir=short "${keys[@]}" "${short[@]}"
+ip link del l1
+python3 "$delays" t1 e1 50 200 >delay.out 2>&1 &
+delay=$!
+until grep -qs ready delay.out; do
+    kill -0 $delay 2>/dev/null || { fail "no link that delays: $(cat delay.out)"; exit 1; }
+    sleep 0.05
+done
+ip link set t1 master bridge up
+ip link set e1 netns h1 name eth0
+address 1
+begin --run.dir=late "${short[@]}"
+wait $job || fail "a link that delays ends the job"
+same_run "a link that delays" short late
+check "alerts are looked for" grep -q '"kind":"start"' late/alerts.jsonl
+check "no alarm" bash -c "! grep -vE '\"kind\":\"(schema|start|end)\"' late/alerts.jsonl"
+check "no warning" bash -c "! grep -q '^warning' err"
+kill $delay
+wait $delay 2>/dev/null
 exit $failed
