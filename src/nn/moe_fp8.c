@@ -83,8 +83,8 @@ struct operand moe_sorted(const struct moe *m, const struct moe_saved *s, enum f
     const bool in = t == FP8_X;
     const int row = in ? m->down : m->up;
     if (!reads(row, r)) return operand_of(in ? s->m : s->up);
-    const struct quantized q = fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params),
-                                             in ? s->codes.m : s->codes.dup, NULL);
+    const struct quantized q =
+        fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params), in ? s->codes.m : s->codes.dup, NULL);
     return codes_operand(&q, q.codes);
 }
 
@@ -95,8 +95,7 @@ struct quantized moe_act_codes(const struct moe *m, const struct moe_saved *s, c
     const int fp8 = fp8_of(m->down, r->params);
     if (fp8 < 0) return (struct quantized){0};
     const bool read = reads(m->down, r);
-    struct quantized q =
-        fp8_quantized(&r->params->fp8, FP8_X, fp8, read ? s->codes.m : NULL, NULL);
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8, read ? s->codes.m : NULL, NULL);
     q.only = read; /* backward forms m again */
     return q;
 }
@@ -115,8 +114,7 @@ struct quantized moe_dup_codes(const struct moe *m, const struct moe_saved *s, c
 struct quantized moe_act_codes_t(const struct moe *m, const struct moe_saved *s, const struct exec *r)
 {
     if (!moe_wgrad_reads(m->down, r)) return (struct quantized){0};
-    struct quantized q =
-        fp8_quantized(&r->params->fp8, FP8_X, fp8_of(m->down, r->params), NULL, s->codes.m);
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8_of(m->down, r->params), NULL, s->codes.m);
     q.amax = NULL; /* forward has measured it */
     q.only = true;
     return q;

@@ -357,8 +357,8 @@ void run_expert_gemm_fp8(const struct ops *o, const struct op_case *oc, struct p
                                 : EXPERT_GATHER_NONE,
         .a = a, .b = b, .c = to, .source = r.source, .offsets = r.offsets, .counts = r.counts,
         .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .n = c->n, .k = c->k, .align = r.align,
-        .ld = ld, .fast_accum = c->fast,
-        .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE, .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
+        .ld = ld, .fast_accum = c->fast, .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE,
+        .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
 }
 
 /* Sorted rows, some larger than the largest code; or codes by token. */
@@ -384,8 +384,8 @@ void run_expert_codes(const struct ops *o, const struct op_case *oc, struct prob
     if (!c->gather_a && !c->no_codes)
         q.codes = probe_out(p, "codes", PROBE_OUT, q.dt, r.sorted * c->n, TOL_EXACT);
     if (!c->no_trans)
-        q.codes_t = probe_out(p, "codes_t", r.sorted ? PROBE_OUT : PROBE_WORK, q.dt,
-                              codes_t_count(&r, c->n), TOL_EXACT);
+        q.codes_t = probe_out(p, "codes_t", r.sorted ? PROBE_OUT : PROBE_WORK, q.dt, codes_t_count(&r, c->n),
+                              TOL_EXACT);
     if (!c->gather_a && !c->no_amax) {
         q.amax = probe_out(p, "amax", PROBE_OUT, DTYPE_F32, 1, TOL_EXACT);
         *q.amax = 0.5f;
@@ -432,8 +432,8 @@ struct act_codes {
 };
 static const float AMAX_BEFORE = 0.5f;
 
-static void act_codes_take(const struct case_moe *c, struct probe *p, const struct routed *r, struct act_codes *k,
-                           int exp)
+static void act_codes_take(const struct case_moe *c, struct probe *p, const struct routed *r,
+                           struct act_codes *k, int exp)
 {
     k->q.only = c->only;
     if (!c->no_codes) k->q.codes = probe_out(p, k->names[0], PROBE_WORK, k->q.dt, r->sorted * k->width, 0);
@@ -456,18 +456,17 @@ static void act_codes_check(const struct case_moe *c, struct probe *p, const str
     q.codes_t = q.codes_t ? calloc(count_t + 1, 1) : NULL;
     q.amax = q.amax ? &amax : NULL;
     if (quantized_asked(&q))
-        oracle_call(call_expert_codes,
-                    clean_expert_codes(&(struct expert_codes_args){.x = plain,
-                                                                   .q = q,
-                                                                   .source = r->source,
-                                                                   .offsets = r->offsets,
-                                                                   .rows = c->rows,
-                                                                   .top_k = c->top_k,
-                                                                   .experts = c->experts,
-                                                                   .n = k->width,
-                                                                   .align = r->align,
-                                                                   .ld = codes_ld(r),
-                                                                   .dt = p->dt}));
+        oracle_call(call_expert_codes, clean_expert_codes(&(struct expert_codes_args){.x = plain,
+                                                                                      .q = q,
+                                                                                      .source = r->source,
+                                                                                      .offsets = r->offsets,
+                                                                                      .rows = c->rows,
+                                                                                      .top_k = c->top_k,
+                                                                                      .experts = c->experts,
+                                                                                      .n = k->width,
+                                                                                      .align = r->align,
+                                                                                      .ld = codes_ld(r),
+                                                                                      .dt = p->dt}));
     run_same_bytes(p, k->names[0], q.codes, k->q.codes, count);
     if (r->sorted > 0) run_same_bytes(p, k->names[1], q.codes_t, k->q.codes_t, count_t);
     run_same_bytes(p, k->names[4], &amax, k->q.amax, sizeof amax);

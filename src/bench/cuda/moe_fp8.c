@@ -141,12 +141,11 @@ static status product(const struct fp8_bench *f, const struct product *p, const 
 static const struct part {
     const char *name;
     double ninths, token, size, hidden;
-} parts[FP8_BENCH_PARTS] = {{"fp8 codes of x", 0, 3, 0, 0}, {"fp8 fc1", 2, 0, 0, 0},
-                            {"fp8 activation", 0, 0, 5, 0}, {"fp8 fc2", 1, 0, 0, 0},
-                            {"fp8 codes of dy", 0, 3, 0, 0}, {"fp8 fc2 dgrad", 1, 0, 0, 0},
-                            {"fp8 act bwd", 0, 0, 11, 0}, {"fp8 fc2 wgrad", 1, 0, 0, 0},
-                            {"fp8 x again", 0, 3, 0, 0}, {"fp8 fc1 wgrad", 2, 0, 0, 0},
-                            {"fp8 fc1 dgrad", 2, 0, 0, 0}};
+} parts[FP8_BENCH_PARTS] = {
+    {"fp8 codes of x", 0, 3, 0, 0}, {"fp8 fc1", 2, 0, 0, 0},         {"fp8 activation", 0, 0, 5, 0},
+    {"fp8 fc2", 1, 0, 0, 0},        {"fp8 codes of dy", 0, 3, 0, 0}, {"fp8 fc2 dgrad", 1, 0, 0, 0},
+    {"fp8 act bwd", 0, 0, 11, 0},   {"fp8 fc2 wgrad", 1, 0, 0, 0},   {"fp8 x again", 0, 3, 0, 0},
+    {"fp8 fc1 wgrad", 2, 0, 0, 0},  {"fp8 fc1 dgrad", 2, 0, 0, 0}};
 
 const char *fp8_bench_name(int i)
 {

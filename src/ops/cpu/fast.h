@@ -15,8 +15,7 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a) WARN_UNUS
         return expert_gemm_by(gemm, a);                                                                      \
     }
 
-/* The op expert_codes of all CPU sets, and the FP8 forms of what the activations of experts have stored. */
-expert_codes_fn cpu_expert_codes;
+/* The FP8 forms of what the activations of experts have stored. */
 status cpu_expert_act_fwd_codes(const struct expert_act_fwd_args *a) WARN_UNUSED;
 status cpu_expert_act_bwd_codes(const struct expert_act_bwd_args *a) WARN_UNUSED;
 

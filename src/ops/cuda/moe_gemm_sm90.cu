@@ -14,8 +14,7 @@
 //   FWD       [128 rows][128 of k]  [256 of n][128 of k]   [128 rows][256 of n]    k
 //   DGRAD     [128 rows][128 of n]  [256 of k][128 of n]   [128 rows][256 of k]    n; B: the transposed weights
 //   WGRAD     [128 of n][128 rows]  [256 of k][128 rows]   [128 of n][256 of k]    the expert's rows; A, B: transposed
-//    gathered [128 rows][128 of n]  the same               the same                the same; A is turned on its way into
-//                                                                                  registers
+//    gathered [128 rows][128 of n]  the same               the same                the same; A is turned into registers
 //   WGRAD^T   [128 rows][128 of k]  [256 of n][128 rows]   its transpose           the same, if b is gathered
 //
 // wgmma reads codes contiguous along the sum alone. A code is a byte: 128 of them are the 128 bytes of a slab's row, so

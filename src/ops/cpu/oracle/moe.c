@@ -365,7 +365,7 @@ static void codes_row(const struct expert_codes_args *a, int64_t r)
     }
 }
 
-status cpu_expert_codes(const struct expert_codes_args *a, dev_stream s)
+static status expert_codes(const struct expert_codes_args *a, dev_stream s)
 {
     (void)s;
     const int64_t rows = a->offsets[a->experts], end = quantized_ld(rows);
@@ -388,14 +388,14 @@ status cpu_expert_codes(const struct expert_codes_args *a, dev_stream s)
 status cpu_expert_act_fwd_codes(const struct expert_act_fwd_args *a)
 {
     const struct expert_codes_args m = expert_act_fwd_codes(a);
-    return quantized_asked(&a->q) ? cpu_expert_codes(&m, NULL) : STATUS_OK;
+    return quantized_asked(&a->q) ? expert_codes(&m, NULL) : STATUS_OK;
 }
 
 status cpu_expert_act_bwd_codes(const struct expert_act_bwd_args *a)
 {
     const struct expert_codes_args dup = expert_act_bwd_codes(a, false), m = expert_act_bwd_codes(a, true);
-    if (quantized_asked(&a->q)) TRY(cpu_expert_codes(&dup, NULL));
-    return quantized_asked(&a->mq) ? cpu_expert_codes(&m, NULL) : STATUS_OK;
+    if (quantized_asked(&a->q)) TRY(expert_codes(&dup, NULL));
+    return quantized_asked(&a->mq) ? expert_codes(&m, NULL) : STATUS_OK;
 }
 
 /* ---- permutation and activation */
@@ -566,7 +566,7 @@ void oracle_moe(struct ops *o)
     o->route_fwd = route_fwd;
     o->route_bwd = route_bwd;
     o->expert_gemm = expert_gemm;
-    o->expert_codes = cpu_expert_codes;
+    o->expert_codes = expert_codes;
     o->expert_act_fwd = expert_act_fwd;
     o->expert_act_bwd = expert_act_bwd;
     o->combine = combine;
