@@ -458,7 +458,8 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             }
         }
     }
-    // The same in F32, 32 columns at a time; WGRAD_T: these are rows of C.
+    // The same in F32, 32 columns at a time; WGRAD^T: these are rows of C. There, with a turned A, neighbours are two rows
+    // of d, and half of the threads have the other column first, for other banks.
     __device__ void store_weights(const tile &x)
     {
         enum { COLUMNS = 32 };
@@ -471,19 +472,34 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             const uint32_t to = out + piece % 2 * PIECE;
             if (lane == 0) bulk_wait_read<1>();
             __syncwarp();
+            if constexpr (TURNED && TRANS) {
+                const int r = turned_row(lane / 4), right = lane / 8 % 2;
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
-                const int in = i / 2 % 2 * 8 + lane / 4, r = TURNED ? turned_row(in) : in,
-                          column = i / 4 * 8 + lane % 4 * 2;
-                const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
-                if (TRANS) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
+                    const int j = piece * 16 + i / 4 * 4, one = i / 2 % 2 ^ right;
+                    const int column = i / 4 * 8 + lane % 4 * 2 + one;
+                    const float low = one ? d[j + 1] : d[j], high = one ? d[j + 3] : d[j + 2];
                     const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
-                    asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left),
-                                 "f"(right)
+                    asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(some ? low : 0.0f),
+                                 "f"(some ? high : 0.0f)
                                  : "memory");
-                } else {
-                    const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
-                    asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right) : "memory");
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
+                    const int in = i / 2 % 2 * 8 + lane / 4, r = TURNED ? turned_row(in) : in,
+                              column = i / 4 * 8 + lane % 4 * 2;
+                    const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
+                    if (TRANS) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                        const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
+                        asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where),
+                                     "f"(left), "f"(right)
+                                     : "memory");
+                    } else {
+                        const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
+                        asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right)
+                                     : "memory");
+                    }
                 }
             }
             fence_async();
