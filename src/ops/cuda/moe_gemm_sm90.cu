@@ -458,8 +458,8 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             }
         }
     }
-    // The same in F32, 32 columns at a time; WGRAD^T: these are rows of C. There, with a turned A, neighbours are two rows
-    // of d, and half of the threads have the other column first, for other banks.
+    // The same in F32, 32 columns at a time; WGRAD^T: these are rows of C. If A is turned, neighbours there are rows of
+    // d, and half of the threads have the other column first, for other banks.
     __device__ void store_weights(const tile &x)
     {
         enum { COLUMNS = 32 };
