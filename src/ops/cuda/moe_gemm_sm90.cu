@@ -38,7 +38,7 @@
 //                      codes are zeros)
 //   sums of codes      the tensor core keeps 14 bits. With PROMOTE a stage's sums, of 128 terms, are added to f32, as
 //                      cuBLASLt does. The halves of a tile take turns in 64 more accumulators; meanwhile the other
-//                      warpgroup's matmuls run.
+//                      warpgroup's matmuls run. A gathered WGRAD: quarters, in two sets of 32.
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -273,8 +273,9 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
     uint32_t at, out;
     int wg, warp, lane;
     pipeline_state<STAGES> stage;
-    float d[N / 2], part[PROMOTE ? N / 4 : 1];
-    enum { TURNED = GATHER && is_fp8(PASS) && !by_rows(PASS), TRANS = PASS == WGRAD_T || PASS == WGRAD_T_F8 };
+    enum { TURNED = GATHER && is_fp8(PASS) && !by_rows(PASS) };
+    float d[N / 2], part[TURNED ? 1 : PROMOTE ? N / 4 : 1], parts[TURNED ? 2 : 1][TURNED ? N / 8 : 1];
+    enum { TRANS = PASS == WGRAD_T || PASS == WGRAD_T_F8 };
 
     __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)
         : g(g_), c(c_), at(at_), out(out_smem::at(at_, threadIdx.x / WARP - 4)), wg(threadIdx.x / WARPGROUP - 1),
@@ -389,37 +390,47 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
     }
 
     // The same with a gathered A, which has a row per row of the sum: turned into registers, in which rows from `valid`
-    // on, of others, are 0.
+    // on, of others, are 0. Quarters of the columns take turns in two sets of accumulators: while one is added to f32
+    // the matmuls of the next run.
     __device__ void matmuls_turned(const tile &x)
     {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) d[i] = 0;
         for (int i = 0; i < x.steps; i++) {
             mbar_wait(pipe::full(at, stage.stage), stage.parity);
             uint32_t a[K / 16][4];
 #pragma unroll
             for (int k = 0; k < K / 16; k++)
                 turned_codes(a[k], a_smem::at(at, stage.stage), k * 32, wg * 4 + warp);
+            if (i) add_part(3); // the stage before
             const int valid = x.valid - i * depth_of(PASS);
             if (valid < depth_of(PASS)) mask(a, valid);
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint64_t b = operand_k(b_smem::at(at, stage.stage) + half * (B_BYTES / 2));
+            for (int quarter = 0; quarter < 4; quarter++) {
+                const uint64_t b = operand_k(b_smem::at(at, stage.stage) + quarter * (B_BYTES / 4));
                 hold(a[0]), hold(a[1]), hold(a[2]), hold(a[3]);
+                hold(parts[quarter % 2]);
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < K / 16; k++)
-                    wgmma_codes_rs<PASS == WGRAD_F8>(part, a[k], operand_step(b, k * 32), k > 0);
+                    wgmma_codes_rs<PASS == WGRAD_F8>(parts[quarter % 2], a[k], operand_step(b, k * 32), k > 0);
                 wgmma_commit();
-                wgmma_wait<0>();
-                hold(part);
-                if (half == 1) release(stage.stage);
-#pragma unroll
-                for (int j = 0; j < N / 4; j++) {
-                    float &sum = d[half * (N / 4) + j];
-                    sum = i ? sum + part[j] : part[j];
-                }
+                if (quarter == 0) continue;
+                wgmma_wait<1>();
+                hold(parts[(quarter - 1) % 2]);
+                add_part(quarter - 1);
             }
+            wgmma_wait<0>();
+            hold(parts[1]);
+            release(stage.stage);
             stage.next();
         }
+        if (x.steps) add_part(3);
+    }
+    __device__ void add_part(int quarter)
+    {
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) d[quarter * (N / 8) + j] += parts[quarter % 2][j];
     }
     __device__ void mask(uint32_t (&a)[K / 16][4], int valid) const
     {

@@ -164,13 +164,13 @@ __device__ inline void wgmma_codes(float (&d)[N / 2], uint64_t a, uint64_t b, in
 
 // A in registers: turned_codes. Of its formats one is E5M2: A's, or B's.
 #define TILE90_CODES_RS(TYPE_A, TYPE_B)                                                                                \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n128k32.f32." #TYPE_A "." #TYPE_B " {" TILE90_R_64                   \
-                 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}\n"                                                            \
-                 : TILE90_F_64                                                                                         \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n64k32.f32." #TYPE_A "." #TYPE_B " {" TILE90_R_32                    \
+                 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}\n"                                                            \
+                 : TILE90_F_32                                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 template <bool A_E5M2>
-__device__ inline void wgmma_codes_rs(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add)
+__device__ inline void wgmma_codes_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add)
 {
     if constexpr (A_E5M2) TILE90_CODES_RS(e5m2, e4m3);
     else TILE90_CODES_RS(e4m3, e5m2);
