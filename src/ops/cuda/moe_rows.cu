@@ -135,42 +135,45 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS, 4) act_b
 
 // ---- the activation with FP8 codes of its results; values are those of the kernels above. m in E4M3, dup in E5M2.
 
-enum { CODES_AHEAD = 2 }; // eights of each operand that a thread of the backward holds at a time
+// eights of each operand that a thread of the backward holds at a time; rows of a warp of the forward
+enum { CODES_AHEAD = 2, CODES_ROWS = 4 };
 
 // m NULL: only its codes are written.
 template <typename T>
 __global__ void __launch_bounds__(THREADS) act_fwd_codes_kernel(const expert_act_fwd_args a, T *m, const code_out o)
 {
     __shared__ uint32_t exchange[WARP];
-    const int64_t first = (int64_t)blockIdx.x * WARPS, row = first + threadIdx.x / WARP, f = a.f,
-                  end = a.offsets[a.experts];
+    const int64_t first = (int64_t)blockIdx.x * (CODES_ROWS * WARPS), f = a.f, end = a.offsets[a.experts];
     if (first >= end) return;
     const int lane = threadIdx.x % WARP;
-    const int slot = row < end ? a.source[row] : -1;
-    const T *up = (const T *)a.up + row * 2 * f;
-    const float w = slot < 0 ? 0 : ((const float *)a.weight)[slot], scale = o.scale_now();
+    const float scale = o.scale_now();
     amax_of<T> most;
-    for (int64_t at = lane * 8; at < f; at += AHEAD * WARP * 8) {
-        vec<T, 8> g[AHEAD] = {}, u[AHEAD] = {};
+    for (int64_t row = first + threadIdx.x / WARP; row < min(first + CODES_ROWS * WARPS, end); row += WARPS) {
+        const int slot = a.source[row];
+        const T *up = (const T *)a.up + row * 2 * f;
+        const float w = slot < 0 ? 0 : ((const float *)a.weight)[slot];
+        for (int64_t at = lane * 8; at < f; at += AHEAD * WARP * 8) {
+            vec<T, 8> g[AHEAD] = {}, u[AHEAD] = {};
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            const int64_t i = at + k * WARP * 8;
-            if (i >= f || slot < 0) continue;
-            g[k] = load_eight_once<WIDE<T>>(up + i);
-            u[k] = load_eight_once<WIDE<T>>(up + f + i);
-        }
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t i = at + k * WARP * 8;
+                if (i >= f || slot < 0) continue;
+                g[k] = load_eight_once<WIDE<T>>(up + i);
+                u[k] = load_eight_once<WIDE<T>>(up + f + i);
+            }
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            const int64_t i = at + k * WARP * 8;
-            if (i >= f || row >= end) continue;
-            float gate[8], x[8];
-            widen(g[k], gate);
-            widen(u[k], x);
-            for (int j = 0; j < 8; j++) x[j] = slot < 0 ? 0 : activated<T>(w, gate[j], x[j]);
-            const vec<T, 8> y = narrow<T>(x);
-            most.add(y);
-            if (m) store_vec(m + row * f + i, y);
-            store_codes(o.codes + row * f + i, codes_of(y, scale, false));
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t i = at + k * WARP * 8;
+                if (i >= f) continue;
+                float gate[8], x[8];
+                widen(g[k], gate);
+                widen(u[k], x);
+                for (int j = 0; j < 8; j++) x[j] = slot < 0 ? 0 : activated<T>(w, gate[j], x[j]);
+                const vec<T, 8> y = narrow<T>(x);
+                most.add(y);
+                if (m) store_vec(m + row * f + i, y);
+                store_codes(o.codes + row * f + i, codes_of(y, scale, false));
+            }
         }
     }
     amax_store_block(most.bits(), o.amax, exchange);
@@ -206,7 +209,7 @@ struct act_strip {
 // A block has 128 rows. dup and m NULL: only their codes are written. q: of dup, mq: of m. Each transpose has its tiles
 // in shared memory. dup may alias up, and m dm: a thread writes only what it has read.
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 1)
     act_bwd_codes_kernel(const expert_act_bwd_args a, T *dup, T *m, const code_out q, const code_out mq)
 {
     static_assert(THREADS == code_square::THREADS, "a square per block");
@@ -360,7 +363,7 @@ template <typename T> void queue_fwd_codes(const struct expert_act_fwd_args *a, 
 status act_fwd_codes(const struct expert_act_fwd_args *a, int64_t rows, dev_stream s)
 {
     const code_out o = code_out_of(&a->q, rows, a->f, "experts' activation");
-    BY_DTYPE(a->dt, queue_fwd_codes<T>(a, o, blocks_for(rows), s));
+    BY_DTYPE(a->dt, queue_fwd_codes<T>(a, o, blocks_for((rows + CODES_ROWS - 1) / CODES_ROWS), s));
     return cuda_set_launched(s, "expert_act_fwd (codes)");
 }
 
