@@ -147,15 +147,6 @@ static void choices_layout(const struct moe *m, struct moe_saved *s, const struc
         .dall = tensor_take(l->scratch, "choices of all ranks, unordered", DTYPE_I32, 2, rows, k)};
 }
 
-/* Also holds gathered codes (nn/moe_fp8.h), which are more bytes where there are less than 16 rows. */
-static void sorted_layout(const struct moe *m, struct moe_saved *s, int64_t rows, const struct layout *l)
-{
-    const size_t codes = moe_codes_gathered(m, rows, l), row = (size_t)m->d * dtype_bytes(l->dt);
-    const int64_t most = (int64_t)((codes + row - 1) / row);
-    s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows > most ? rows : most, m->d);
-    s->sorted.shape[0] = rows;
-}
-
 void moe_layout(const struct moe *m, struct moe_saved *s, const struct layout *l)
 {
     struct arena *keep = layout_arena(l, RECOMPUTE_FULL),
@@ -184,7 +175,7 @@ void moe_layout(const struct moe *m, struct moe_saved *s, const struct layout *l
     choices_layout(m, s, l);
     s->up = tensor_take(keep, "moe up", l->dt, 2, rows, 2 * m->f);
     s->m = tensor_take(l->scratch, "moe activation", l->dt, 2, rows, m->f);
-    sorted_layout(m, s, rows, l);
+    s->sorted = tensor_take(l->scratch, "moe sorted rows", l->dt, 2, rows, m->d);
     moe_codes_layout(m, s, m->ranks > 1 ? dispatch_rows_max(&shape) : l->n, rows, l);
     if (m->shared.f > 0) mlp_layout(&m->shared, &s->shared, l);
     if (m->gate.w >= 0) {
@@ -367,24 +358,24 @@ static status form_up(const struct moe *m, const struct moe_saved *s, const stru
 static status experts_fwd(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
-    struct operand in;
     TRY(form_up(m, s, x, r));
     TRY(r->ops->expert_act_fwd(&(struct expert_act_fwd_args){.up = s->up.data,
                                                              .m = s->m.data,
                                                              .weight = x->weight,
                                                              .source = x->source,
                                                              .offsets = x->offsets,
+                                                             .q = moe_act_codes(m, s, r),
                                                              .rows = x->rows,
                                                              .top_k = x->top_k,
                                                              .experts = x->experts,
                                                              .f = m->f,
                                                              .align = s->align,
+                                                             .ld = moe_codes_ld(s),
                                                              .dt = s->up.dt},
                                r->stream));
-    TRY(moe_sorted(m, s, FP8_X, x, &in, r));
     return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_FWD,
-                                                .a = in,
+                                                .a = moe_sorted(m, s, FP8_X, r),
                                                 .b = moe_matrices(m->down, GEMM_FWD, r),
                                                 .c = s->sorted.data,
                                                 .n = m->d,
@@ -501,7 +492,7 @@ static status down_dgrad(const struct moe *m, struct moe_saved *s, const struct 
                         r);
 }
 
-/* In place: dm becomes m, and up its gradient, which no one reads later. */
+/* In place: dm becomes m, and up its gradient, which no one reads later; or codes alone are written. */
 static status act_bwd(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
                       const struct exec *r)
 {
@@ -513,11 +504,14 @@ static status act_bwd(const struct moe *m, struct moe_saved *s, const struct exp
                                                                 .dup = s->up.data,
                                                                 .m = s->m.data,
                                                                 .dweight = x->dweight,
+                                                                .q = moe_dup_codes(m, s, r),
+                                                                .mq = moe_act_codes_t(m, s, r),
                                                                 .rows = x->rows,
                                                                 .top_k = x->top_k,
                                                                 .experts = x->experts,
                                                                 .f = m->f,
                                                                 .align = s->align,
+                                                                .ld = moe_codes_ld(s),
                                                                 .dt = s->up.dt},
                                   r->stream);
 }
@@ -532,10 +526,7 @@ static status down_wgrad(const struct moe *m, struct moe_saved *s, const struct 
                               .c = params_grad(r->params, m->down),
                               .n = m->d,
                               .k = m->f};
-    if (moe_wgrad_reads(m->down, r)) {
-        g.gather = EXPERT_GATHER_NONE;
-        TRY(moe_wgrad(m, s, m->down, x, &g.a, &g.b, r));
-    }
+    if (moe_wgrad_reads(m->down, r)) TRY(moe_wgrad(m, s, m->down, x, &g.a, &g.b, r));
     return gemm_experts(s, x, &g, r);
 }
 
@@ -549,10 +540,7 @@ static status up_wgrad(const struct moe *m, struct moe_saved *s, const struct ex
                               .c = params_grad(r->params, m->up),
                               .n = 2 * m->f,
                               .k = m->d};
-    if (moe_wgrad_reads(m->up, r)) {
-        g.gather = EXPERT_GATHER_NONE;
-        TRY(moe_wgrad(m, s, m->up, x, &g.a, &g.b, r));
-    }
+    if (moe_wgrad_reads(m->up, r)) TRY(moe_wgrad(m, s, m->up, x, &g.a, &g.b, r));
     return gemm_experts(s, x, &g, r);
 }
 
@@ -560,15 +548,13 @@ static status up_wgrad(const struct moe *m, struct moe_saved *s, const struct ex
 static status experts_bwd(const struct moe *m, struct moe_saved *s, const struct expert_rows *x,
                           const struct exec *r)
 {
-    struct operand dup;
     TRY(down_dgrad(m, s, x, r));
     TRY(act_bwd(m, s, x, r));
-    TRY(moe_sorted(m, s, FP8_DY, x, &dup, r));
     TRY(down_wgrad(m, s, x, r));
     TRY(up_wgrad(m, s, x, r));
     return gemm_experts(s, x,
                         &(struct matrices_gemm){.pass = EXPERT_DGRAD,
-                                                .a = dup,
+                                                .a = moe_sorted(m, s, FP8_DY, r),
                                                 .b = moe_matrices(m->up, GEMM_DGRAD, r),
                                                 .c = s->sorted.data,
                                                 .n = 2 * m->f,

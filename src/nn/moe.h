@@ -64,8 +64,8 @@ struct moe_saved {
     struct linear_saved router_saved, gate_saved;
 };
 
-/* Elements from row to row of the transposed codes of sorted rows. */
-static inline int64_t moe_codes_ld(const struct moe_saved *s) { return quantized_ld(s->sorted.shape[0]); }
+/* Rows in a panel of the transposed codes of sorted rows. */
+static inline int64_t moe_codes_ld(const struct moe_saved *s) { return expert_codes_ld(s->align, s->sorted.shape[0]); }
 
 extern const struct layer_traits moe_traits; /* spec/layer_traits.h */
 void moe_init(struct moe *m, struct params *p, const char *name, const struct model_spec *spec);

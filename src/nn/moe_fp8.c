@@ -22,13 +22,6 @@ bool moe_wgrad_reads(int row, const struct exec *r)
 
 /* ---- memory */
 
-size_t moe_codes_gathered(const struct moe *m, int64_t sorted, const struct layout *l)
-{
-    const bool any =
-        l->recipe == RECIPE_FP8 && (fp8_of(m->up, l->params) >= 0 || fp8_of(m->down, l->params) >= 0);
-    return any && l->mode == LAYOUT_TRAIN ? (size_t)(m->d * quantized_ld(sorted)) : 0;
-}
-
 static void *codes_take(const struct layout *l, const char *what, int64_t rows, int64_t width)
 {
     return tensor_take(l->scratch, what, DTYPE_U8, 2, rows, width).data;
@@ -84,80 +77,65 @@ status moe_tokens(const struct moe *m, const struct moe_saved *s, enum fp8_tenso
         r->stream);
 }
 
-/* The codes of sorted rows of `width`, values or codes by token. */
-static status sorted_codes(const struct moe_saved *s, const struct expert_rows *x, const void *from,
-                           int64_t width, const struct quantized *q, bool gather, const struct exec *r)
-{
-    return r->ops->expert_codes(&(struct expert_codes_args){.x = from,
-                                                            .q = *q,
-                                                            .source = x->source,
-                                                            .offsets = x->offsets,
-                                                            .rows = x->rows,
-                                                            .top_k = x->top_k,
-                                                            .experts = x->experts,
-                                                            .n = width,
-                                                            .align = s->align,
-                                                            .ld = moe_codes_ld(s),
-                                                            .gather = gather,
-                                                            .dt = s->up.dt},
-                                r->stream);
-}
-
-status moe_sorted(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t,
-                  const struct expert_rows *x, struct operand *out, const struct exec *r)
+struct operand moe_sorted(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t,
+                          const struct exec *r)
 {
     const bool in = t == FP8_X;
-    const int row = in ? m->down : m->up, fp8 = fp8_of(row, r->params);
-    const struct tensor values = in ? s->m : s->up;
-    *out = operand_of(values);
-    if (fp8 < 0) return STATUS_OK;
-    struct quantized q = fp8_quantized(&r->params->fp8, t, fp8, in ? s->codes.m : s->codes.dup,
-                                       !in && moe_wgrad_reads(row, r) ? s->codes.dup_t : NULL);
-    if (reads(row, r))
-        *out = codes_operand(&q, q.codes);
-    else
-        q.codes = NULL;
-    return sorted_codes(s, x, values.data, values.shape[1], &q, false, r);
+    const int row = in ? m->down : m->up;
+    if (!reads(row, r)) return operand_of(in ? s->m : s->up);
+    const struct quantized q =
+        fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params), in ? s->codes.m : s->codes.dup, NULL);
+    return codes_operand(&q, q.codes);
+}
+
+/* ---- what the activation writes */
+
+struct quantized moe_act_codes(const struct moe *m, const struct moe_saved *s, const struct exec *r)
+{
+    const int fp8 = fp8_of(m->down, r->params);
+    if (fp8 < 0) return (struct quantized){0};
+    const bool read = reads(m->down, r);
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8, read ? s->codes.m : NULL, NULL);
+    q.only = read; /* backward forms m again */
+    return q;
+}
+
+struct quantized moe_dup_codes(const struct moe *m, const struct moe_saved *s, const struct exec *r)
+{
+    const int fp8 = fp8_of(m->up, r->params);
+    if (fp8 < 0) return (struct quantized){0};
+    const bool read = reads(m->up, r), wgrad = moe_wgrad_reads(m->up, r);
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_DY, fp8, read ? s->codes.dup : NULL,
+                                       wgrad ? s->codes.dup_t : NULL);
+    q.only = read && wgrad;
+    return q;
+}
+
+struct quantized moe_act_codes_t(const struct moe *m, const struct moe_saved *s, const struct exec *r)
+{
+    if (!moe_wgrad_reads(m->down, r)) return (struct quantized){0};
+    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8_of(m->down, r->params), NULL, s->codes.m);
+    q.amax = NULL; /* forward has measured it */
+    q.only = true;
+    return q;
 }
 
 /* ---- wgrad */
 
-/* Codes by token, in the order of sorted rows and transposed. */
-static status gathered(const struct moe *m, const struct moe_saved *s, enum fp8_tensor t, int row,
-                       const struct expert_rows *x, const void *codes, struct operand *out,
-                       const struct exec *r)
+static struct operand wgrad_operand(enum fp8_tensor t, int row, void *codes, const struct exec *r)
 {
-    const struct quantized q =
-        fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params), NULL, s->sorted.data);
-    *out = codes_operand(&q, q.codes_t);
-    struct quantized made = q;
-    made.amax = NULL;
-    return sorted_codes(s, x, codes, m->d, &made, true, r);
-}
-
-static status wgrad_of_down(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
-                            struct operand *dy, struct operand *in, const struct exec *r)
-{
-    struct quantized q = fp8_quantized(&r->params->fp8, FP8_X, fp8_of(m->down, r->params), NULL, s->codes.m);
-    q.amax = NULL; /* forward has measured it */
-    *in = codes_operand(&q, q.codes_t);
-    TRY(sorted_codes(s, x, s->m.data, m->f, &q, false, r));
-    return gathered(m, s, FP8_DY, m->down, x, s->codes.dout, dy, r);
-}
-
-static status wgrad_of_up(const struct moe *m, const struct moe_saved *s, const struct expert_rows *x,
-                          struct operand *dy, struct operand *in, const struct exec *r)
-{
-    const struct quantized q =
-        fp8_quantized(&r->params->fp8, FP8_DY, fp8_of(m->up, r->params), NULL, s->codes.dup_t);
-    struct operand y;
-    *dy = codes_operand(&q, q.codes_t);
-    TRY(moe_tokens(m, s, FP8_X, x, &y, r)); /* those of forward were in scratch */
-    return gathered(m, s, FP8_X, m->up, x, y.data, in, r);
+    const struct quantized q = fp8_quantized(&r->params->fp8, t, fp8_of(row, r->params), codes, NULL);
+    return codes_operand(&q, q.codes);
 }
 
 status moe_wgrad(const struct moe *m, const struct moe_saved *s, int row, const struct expert_rows *x,
                  struct operand *dy, struct operand *in, const struct exec *r)
 {
-    return row == m->down ? wgrad_of_down(m, s, x, dy, in, r) : wgrad_of_up(m, s, x, dy, in, r);
+    if (row == m->down) {
+        *dy = wgrad_operand(FP8_DY, row, s->codes.dout, r);
+        *in = wgrad_operand(FP8_X, row, s->codes.m, r);
+        return STATUS_OK;
+    }
+    *dy = wgrad_operand(FP8_DY, row, s->codes.dup_t, r);
+    return moe_tokens(m, s, FP8_X, x, in, r); /* those of forward were in scratch */
 }

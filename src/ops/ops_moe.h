@@ -19,6 +19,7 @@
 #ifndef INGOT_OPS_OPS_MOE_H
 #define INGOT_OPS_OPS_MOE_H
 #include "ops/accum.h"
+#include "ops/ops_dispatch.h"
 #include "ops/ops_route.h"
 #include "tensor/operand.h"
 #include "tensor/quantized.h"
@@ -43,7 +44,8 @@ static inline int64_t moe_rows_max(int64_t rows, int64_t top_k, int64_t experts,
  * c = the sums of products of codes, times both scales. Both operands are contiguous along the sum:
  *   FWD    a [rows or sorted rows, k]   b [experts n, k]
  *   DGRAD  a [rows or sorted rows, n]   b [k, experts n]: the transpose of all matrices
- *   WGRAD  a [n, ld]                    b [k, ld]           codes_t of expert_codes; gather: NONE */
+ *   WGRAD  a of n, b of k columns: transposed codes of sorted rows (below); but the operand named by `gather` is
+ *          [rows, n] or [rows, k], which a kernel transposes itself */
 enum expert_pass { EXPERT_FWD, EXPERT_DGRAD, EXPERT_WGRAD };
 enum expert_gather { EXPERT_GATHER_NONE, EXPERT_GATHER_A, EXPERT_GATHER_B /* WGRAD only */ };
 struct expert_gemm_args {
@@ -54,7 +56,7 @@ struct expert_gemm_args {
     const int32_t *source, *offsets, *counts;
     int64_t rows, top_k, experts;   /* rows: tokens; there are at most moe_rows_max sorted rows */
     int64_t n, k, align;
-    int64_t ld;                     /* WGRAD of codes: elements from row to row of a and b */
+    int64_t ld;                     /* WGRAD of codes: rows in a panel of the transposed operands */
     bool fast_accum;                /* codes: the set may keep sums in the 14 bits of Hopper's tensor core */
     enum accum accum;               /* WGRAD; else ACCUM_STORE */
     void *scratch;                  /* moe_scratch(MOE_GEMM) */
@@ -72,8 +74,8 @@ static inline bool expert_gemm_fp8(const struct expert_gemm_args *a)
           "operands of experts in %s and %s", dtype_name(a->a.dt), dtype_name(a->b.dt));
     CHECK(a->n % 16 == 0 && a->k % 16 == 0, "codes of experts of %lld x %lld: multiples of 16", (long long)a->n,
           (long long)a->k);
-    CHECK(a->pass != EXPERT_WGRAD || (a->gather == EXPERT_GATHER_NONE && a->ld > 0 && a->ld % 16 == 0),
-          "codes of sorted rows, %lld apart", (long long)a->ld);
+    CHECK(a->pass != EXPERT_WGRAD || (a->ld > 0 && a->ld % 16 == 0), "codes of sorted rows in panels of %lld",
+          (long long)a->ld);
     return true;
 }
 /* Returns dt after checking that both operands have it. A set calls this before it reads their data. */
@@ -84,13 +86,27 @@ static inline dtype expert_gemm_dt(const struct expert_gemm_args *a)
     return dt;
 }
 
+/* Transposed codes of sorted rows are in panels of `ld` rows, [n, ld] each. Of whole tiles (MOE_PANEL) all codes that a
+ * GEMM reads at a time are then beside each other. Where column j of row r is: */
+enum { MOE_PANEL = 128 };
+static inline int64_t expert_codes_at(int64_t n, int64_t ld, int64_t r, int64_t j)
+{
+    return (r / ld * n + j) * ld + r % ld;
+}
+/* ld for at most `rows` sorted rows: panels where experts begin at their edges, else all rows. */
+static inline int64_t expert_codes_ld(int64_t align, int64_t rows)
+{
+    return align % MOE_PANEL == 0 ? (int64_t)MOE_PANEL : quantized_ld(rows);
+}
+
 /* FP8 codes of sorted rows, for GEMMs of experts. x: sorted rows [n] dt; or with `gather` codes of rows [rows, n], of
  * which sorted row r has row source[r] / top_k. Writes what of q is not NULL:
  *   codes     sorted rows [n] =: round(x * scale), as `quantize` makes them. Without gather.
- *   codes_t   [n, ld] =: the transpose, of x with gather. Columns of padding rows, and those behind offsets[experts] up
- *             to the next multiple of 16, are 0; others are not written.
+ *   codes_t   the transpose, in panels of `ld` rows; of x with gather. Columns of padding rows, and those behind
+ *             offsets[experts] up to the next multiple of 16, are 0; others are not written.
  *   amax      of the sorted rows of x. Without gather.
- * Padding rows of x are 0. With codes, n is a multiple of 16; ld is, too. */
+ * Padding rows of x are 0. With codes, n is a multiple of 16; ld is, too, and it is expert_codes_ld's or at least the
+ * number of rows. */
 struct expert_codes_args {
     const void *x;
     struct quantized q;             /* q.only is ignored; with gather dt is also that of x */
@@ -107,7 +123,8 @@ static inline void expert_codes_check(const struct expert_codes_args *a)
     CHECK(!quantized_any(q) || a->n % 16 == 0, "codes of experts' rows of %lld", (long long)a->n);
     CHECK(a->gather || !quantized_any(q) || q->scale, "codes of experts' rows without a scale");
     CHECK(!a->gather || (q->codes == NULL && q->amax == NULL), "gathered codes are transposed alone");
-    CHECK(q->codes_t == NULL || (a->ld > 0 && a->ld % 16 == 0), "codes of experts' rows, %lld apart", (long long)a->ld);
+    CHECK(q->codes_t == NULL || (a->ld > 0 && a->ld % 16 == 0), "codes of experts' rows in panels of %lld",
+          (long long)a->ld);
 }
 
 /* m = w silu(gate) up per sorted row; a row of up is [gate: f | up: f]; w = weight[source[r]]. */
@@ -116,7 +133,8 @@ struct expert_act_fwd_args {
     void *m;                        /* sorted rows [f] dt = */
     const void *weight;             /* [rows, k] A */
     const int32_t *source, *offsets;
-    int64_t rows, top_k, experts, f, align;
+    struct quantized q;             /* FP8 form of m, as expert_codes makes it, with ld */
+    int64_t rows, top_k, experts, f, align, ld;
     dtype dt;
 };
 struct expert_act_bwd_args {
@@ -126,9 +144,24 @@ struct expert_act_bwd_args {
     void *m;                        /* sorted rows [f] dt =: recomputed forward result, same bits; may be the memory
                                        of dm */
     void *dweight;                  /* [rows, k] A =; only slots that have a row are written */
-    int64_t rows, top_k, experts, f, align;
+    struct quantized q, mq;         /* FP8 forms of dup and of m, as expert_codes makes them, with ld */
+    int64_t rows, top_k, experts, f, align, ld;
     dtype dt;
 };
+/* What expert_codes does for the FP8 forms of these ops: of m; of dup, or of m. */
+static inline struct expert_codes_args expert_act_fwd_codes(const struct expert_act_fwd_args *a)
+{
+    return (struct expert_codes_args){a->m,     a->q, a->source, a->offsets, a->rows, a->top_k,
+                                      a->experts, a->f, a->align,  a->ld,      false,   a->dt};
+}
+static inline struct expert_codes_args expert_act_bwd_codes(const struct expert_act_bwd_args *a, bool of_m)
+{
+    const struct expert_codes_args dup = {a->dup,     a->q,     a->source, a->offsets, a->rows, a->top_k,
+                                          a->experts, 2 * a->f, a->align,  a->ld,      false,   a->dt},
+                                   m = {a->m,       a->mq, a->source, a->offsets, a->rows, a->top_k,
+                                        a->experts, a->f,  a->align,  a->ld,      false,   a->dt};
+    return of_m ? m : dup;
+}
 
 /* y[t] = sigmoid(gate[t]) base[t] + x[place[t, 0]] + ... + x[place[t, k-1]], added in this order in A, rounded once.
  * Forward: x = the experts' outputs, base = the shared expert's. Backward: x = the experts' input gradients, base =
@@ -152,36 +185,6 @@ struct combine_gate_bwd_args {
     void *dgate;                    /* [rows] dt = */
     int64_t rows, d;
     dtype dt;
-};
-
-/* Expert parallelism (nn/moe_dispatch.h): every rank sends its slots, sorted by expert, to the ranks of the experts,
- * each of which has experts / ranks of them. Rows arrive rank by rank, of a rank by expert, then by token. Experts read
- * them by expert, then by rank, then by token. */
-struct dispatch_sort_args {
-    const int32_t *every;           /* [ranks, experts] rows of each rank for each expert */
-    const int32_t *slots;           /* [slot_count] `source` of route_fwd with align 1 */
-    int64_t ranks, rank, experts, top_k, slot_count;    /* ranks divides experts */
-    int64_t align;                  /* a multiple of the set's expert_align */
-    int64_t *pairs;                 /* [2, ranks, ranks] =: rows from each rank to each; the same transposed */
-    int32_t *tokens;                /* [slot_count] =: token of each row that is sent; -1: no row */
-    int32_t *source;                /* of sorted rows =: arrived row; -1: padding */
-    int32_t *place;                 /* of arrived rows =: sorted row */
-    int32_t *offsets;               /* [experts / ranks + 1] =, as above */
-    int32_t *counts;                /* [experts / ranks] =, and behind them how many rows arrived */
-};
-
-/* Loss-free balancing (Wang et al., arXiv:2408.15664), once per step and router. With the step's slot counts c_e in
- * `load`:
- *   b_e += rate sign(mean(c) - c_e), sign(0) = 0;   c = 0
- *   scalars: load_max, load_min = maximum and minimum over all c_e / mean(c)
- * Routers without slots are skipped. If grad_norm is not finite (ops.h: update), nothing changes. */
-struct balance_args {
-    float *bias, *load;             /* flat arrays, as p and g of update; element i of a row has bias[i - v_offset] */
-    const struct update_chunk *rows;    /* [row_count], in the set's memory: one per router, with at most
-                                           MOE_EXPERTS_MAX elements */
-    int64_t row_count;
-    double rate;
-    struct step_scalars *scalars;   /* in the set's memory */
 };
 
 /* Scratch that a set needs during one of these ops. Pure, like attn_scratch. MOE_GEMM: gathered rows have at

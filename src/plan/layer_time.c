@@ -190,23 +190,24 @@ static struct codes_bytes codes_bytes(const struct layer_linear *l, bool wgrad)
     return b;
 }
 
-/* Seconds of the passes that make codes for experts (nn/moe_fp8.h), in forward and backward. A gather reads codes and
- * writes them, transposed. */
+/* Seconds of making codes for experts (nn/moe_fp8.h), in forward and backward: passes over y and dout, by token. The
+ * activation writes codes, and transposed ones, in place of the values that it and its readers would move. */
 static void add_expert_passes(const struct layer_shape *s, const struct layer_linear *l,
                               struct layer_times *t)
 {
     const double value = 2, code = 1, wgrad = s->fp8.wgrad, rate = s->machine->stream_rate,
                  in = (double)s->tokens * (double)l->in / rate,
-                 out = (double)s->tokens * (double)l->out / rate, gather = 2 * code * l->copies,
-                 made = value + code;
+                 out = (double)s->tokens * (double)l->out / rate, made = value + code,
+                 unread = wgrad > 0 ? value : 0;
     if (l->by_token) { /* up: y by token, again in backward; dup */
         t->forward.memory += made * in + s->machine->gap;
-        t->backward.memory += wgrad * (made + gather) * in + l->copies * (made + wgrad * code) * out;
-    } else { /* down: m, again in backward; dout by token */
-        t->forward.memory += l->copies * made * in + s->machine->gap;
-        t->backward.memory += wgrad * l->copies * made * in + (made + wgrad * gather) * out;
+        t->backward.memory += wgrad * made * in + l->copies * (code + wgrad * code - unread) * out;
+        t->backward.memory += wgrad * s->machine->gap;
+    } else { /* down: m, in backward transposed alone; dout by token */
+        t->forward.memory += l->copies * (code - value) * in;
+        t->backward.memory += l->copies * (wgrad * code - unread) * in + made * out;
+        t->backward.memory += s->machine->gap;
     }
-    t->backward.memory += (1 + 2 * wgrad) * s->machine->gap;
 }
 
 /* What a linear that reads codes takes instead of `plain`. */

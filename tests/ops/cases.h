@@ -246,7 +246,9 @@ struct case_moe {
     bool fp8;       /* expert_gemm: of codes; the rest is for it and for expert_codes alone */
     bool e5m2;      /* expert_gemm: those of a */
     bool fast;
-    bool no_codes, no_trans, no_amax; /* expert_codes, of rows of n */
+    bool no_codes, no_trans, no_amax; /* expert_codes, of rows of n; and expert_act with `quantized` */
+    bool quantized; /* expert_act: with FP8 forms */
+    bool only;      /* without the values */
 };
 
 struct case_dispatch { /* dispatch_sort */
@@ -554,6 +556,12 @@ struct op_case {
     MOE(op_, 1, 1, 1, 1, .f = 1, __VA_ARGS__), MOE(op_, 7, 5, 2, 8, .f = 7, __VA_ARGS__), \
     MOE(op_, 33, 8, 3, 1, .f = 40, EMPTY, SIGMOID, __VA_ARGS__), \
     MOE(op_, 0, 4, 2, 128, .f = 8, __VA_ARGS__), MOE(op_, 70, 6, 2, 128, .f = 129, HOT, NORMALIZE, __VA_ARGS__)
+/* FP8 forms: experts with 0, 1, 7 and 129 rows, and widths of one square of codes and more */
+#define EXPERT_ACTS_FP8(op_, ...) \
+    MOE(op_, 1, 1, 1, 1, .f = 16, .quantized = true, __VA_ARGS__), MOE(op_, 7, 5, 2, 8, .f = 48, EMPTY, .quantized = true, __VA_ARGS__), \
+    MOE(op_, 0, 4, 2, 128, .f = 16, .quantized = true, __VA_ARGS__), \
+    MOE(op_, 129, 2, 1, 128, .f = 144, HOT, NORMALIZE, .quantized = true, __VA_ARGS__), \
+    MOE(op_, 7, 6, 1, 128, .f = 272, HOT, .quantized = true, __VA_ARGS__)
 #define COMBINES(op_, ...) \
     MOE(op_, 1, 1, 1, 1, .d = 1, __VA_ARGS__), MOE(op_, 9, 5, 2, 8, .d = 17, __VA_ARGS__), \
     MOE(op_, 33, 8, 3, 1, .d = 64, __VA_ARGS__), \
@@ -699,10 +707,14 @@ static const struct op_case op_cases[] = {
     GEMMS(), GEMMS(GATHER_A), GEMMS(DGRAD), GEMMS(DGRAD, GATHER_A), GEMMS(WGRAD), GEMMS(WGRAD, GATHER_A),
     GEMMS(WGRAD, GATHER_B, ADD_TO), MOE(expert_gemm, 600, 4, 2, 1, .n = 256, .k = 320, GATHER_A),
     GEMMS_FP8(FAST), GEMMS_FP8(GATHER_A), GEMMS_FP8(DGRAD, E5M2), GEMMS_FP8(DGRAD, E5M2, GATHER_A, FAST),
-    GEMMS_FP8(WGRAD, E5M2), GEMMS_FP8(WGRAD, E5M2, ADD_TO),
+    GEMMS_FP8(WGRAD, E5M2), GEMMS_FP8(WGRAD, E5M2, ADD_TO), GEMMS_FP8(WGRAD, E5M2, GATHER_A), GEMMS_FP8(WGRAD, E5M2, GATHER_A, ADD_TO),
+    GEMMS_FP8(WGRAD, E5M2, GATHER_B), GEMMS_FP8(WGRAD, E5M2, GATHER_B, ADD_TO),
     EXPERT_CODES(), EXPERT_CODES(E5M2, NO_AMAX), EXPERT_CODES(E5M2, NO_CODES), EXPERT_CODES(NO_TRANS),
     EXPERT_CODES(NO_CODES, NO_TRANS), EXPERT_CODES(GATHER_A), EXPERT_CODES(GATHER_A, E5M2),
     EXPERT_ACTS(expert_act_fwd), EXPERT_ACTS(expert_act_bwd), EXPERT_ACTS(expert_act_bwd, IN_PLACE),
+    EXPERT_ACTS_FP8(expert_act_fwd), EXPERT_ACTS_FP8(expert_act_fwd, NO_TRANS, ONLY), EXPERT_ACTS_FP8(expert_act_fwd, NO_CODES, NO_TRANS),
+    EXPERT_ACTS_FP8(expert_act_bwd), EXPERT_ACTS_FP8(expert_act_bwd, IN_PLACE, ONLY), EXPERT_ACTS_FP8(expert_act_bwd, NO_TRANS),
+    EXPERT_ACTS_FP8(expert_act_bwd, NO_CODES, NO_AMAX, IN_PLACE), EXPERT_ACTS_FP8(expert_act_bwd, NO_CODES, NO_TRANS),
     COMBINES(combine), COMBINES(combine, WITH_BASE, IN_PLACE), COMBINES(combine, WITH_BASE, WIDE),
     COMBINES(combine, WITH_BASE, GATED), DISPATCH(1, 0, 1, 1, 3, 1), DISPATCH(2, 0, 8, 2, 20, 1), DISPATCH(2, 1, 8, 2, 20, 16),
     DISPATCH(4, 2, 12, 3, 1, 8), DISPATCH(8, 5, 512, 8, 30, 128), DISPATCH(3, 2, 300, 6, 2, 1), DISPATCH(64, 63, 128, 2, 5, 4),

@@ -69,6 +69,10 @@
 #define REAL_CODES(...) \
     MOE(expert_codes, 300, 8, 2, 128, .n = 512, __VA_ARGS__), MOE(expert_codes, 900, 4, 1, 256, .n = 208, .capacity = 260, HOT, __VA_ARGS__), \
     MOE(expert_codes, 129, 5, 3, 128, .n = 1040, EMPTY, __VA_ARGS__)
+#define REAL_ACTS_FP8(op_, ...) \
+    MOE(op_, 300, 8, 2, 128, .f = 512, .quantized = true, __VA_ARGS__), \
+    MOE(op_, 900, 4, 1, 256, .f = 208, .capacity = 260, HOT, .quantized = true, __VA_ARGS__), \
+    MOE(op_, 129, 5, 3, 128, .f = 1040, EMPTY, .quantized = true, __VA_ARGS__)
 #define REAL_MOE(rows_, experts_, top_k_, d_, ...) \
     MOE(route_fwd, rows_, experts_, top_k_, 128, __VA_ARGS__), MOE(route_bwd, rows_, experts_, top_k_, 128, __VA_ARGS__), \
     MOE(expert_act_fwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), MOE(expert_act_bwd, rows_, experts_, top_k_, 128, .f = d_, __VA_ARGS__), \
@@ -154,6 +158,14 @@ static const struct op_case real_cases[] = {
     REAL_GEMMS_FP8(FAST), REAL_GEMMS_FP8(FAST, GATHER_A), REAL_GEMMS_FP8(), REAL_GEMMS_FP8(GATHER_A),
     REAL_GEMMS_FP8(DGRAD, E5M2, FAST), REAL_GEMMS_FP8(DGRAD, E5M2, FAST, GATHER_A), REAL_GEMMS_FP8(DGRAD, E5M2),
     REAL_GEMMS_FP8(DGRAD, E5M2, GATHER_A), REAL_GEMMS_FP8(WGRAD, E5M2), REAL_GEMMS_FP8(WGRAD, E5M2, ADD_TO),
+    REAL_GEMMS_FP8(WGRAD, E5M2, GATHER_A), REAL_GEMMS_FP8(WGRAD, E5M2, GATHER_A, ADD_TO),
+    REAL_GEMMS_FP8(WGRAD, E5M2, GATHER_B), REAL_GEMMS_FP8(WGRAD, E5M2, GATHER_B, ADD_TO),
+    MOE(expert_gemm, 129, 2, 1, 128, .fp8 = true, .n = 256, .k = 384, HOT, WGRAD, E5M2, GATHER_A),
+    MOE(expert_gemm, 7, 6, 1, 128, .fp8 = true, .n = 384, .k = 128, HOT, WGRAD, E5M2, GATHER_A),
+    MOE(expert_gemm, 129, 2, 1, 128, .fp8 = true, .n = 256, .k = 384, HOT, WGRAD, E5M2, GATHER_B),
+    MOE(expert_gemm, 7, 6, 1, 128, .fp8 = true, .n = 384, .k = 128, HOT, WGRAD, E5M2, GATHER_B),
+    REAL_ACTS_FP8(expert_act_fwd), REAL_ACTS_FP8(expert_act_fwd, NO_TRANS, ONLY), REAL_ACTS_FP8(expert_act_bwd),
+    REAL_ACTS_FP8(expert_act_bwd, ONLY), REAL_ACTS_FP8(expert_act_bwd, IN_PLACE), REAL_ACTS_FP8(expert_act_bwd, NO_TRANS, NO_AMAX),
     REAL_CODES(), REAL_CODES(E5M2, NO_CODES), REAL_CODES(NO_TRANS, NO_AMAX), REAL_CODES(NO_CODES, NO_TRANS), REAL_CODES(GATHER_A),
     REAL_GEMMS(), REAL_GEMMS(GATHER_A), REAL_GEMMS(DGRAD), REAL_GEMMS(DGRAD, GATHER_A), REAL_GEMMS(WGRAD),
     REAL_GEMMS(WGRAD, GATHER_A, ADD_TO), REAL_GEMMS(WGRAD, GATHER_B), REAL_GEMMS(WGRAD, GATHER_B, ADD_TO),

@@ -65,6 +65,9 @@ struct run_pair { struct run_again whole, alone; };
 struct run_pair run_pair(const struct ops *o, struct probe *p, const struct run_arrays *a);
 void run_rounded(struct probe *p, const struct run_pair *b, const struct update_chunk *chunks, int64_t count, uint64_t seed, uint64_t step);
 
+/* Fails unless both are equal: what the op `want`s from the plain one, and got; NULL: not written. */
+void run_same_bytes(struct probe *p, const char *name, const void *want, const void *got, size_t bytes);
+
 typedef void run_fn(const struct ops *, const struct op_case *, struct probe *);
 run_fn run_conv, run_gates, run_delta, run_gated_norm, run_ssm_in, run_ssm_out, run_latent, run_kv_cache_append, run_per_head_gemm;
 run_fn run_attn_fwd, run_attn_bwd, run_attn_decode;
@@ -72,7 +75,7 @@ run_fn run_route, run_expert_gemm, run_expert_act, run_combine, run_dispatch_sor
 run_fn run_muon_normalize, run_newton_schulz_poly, run_muon_apply, run_split_master;
 run_fn run_rows_unique, run_rows_update;
 run_fn run_quantize, run_fp8_scales, run_fp8_bound, run_quantize_blocks, run_gemm_fp8;
-run_fn run_expert_gemm_fp8, run_expert_codes;
+run_fn run_expert_gemm_fp8, run_expert_codes, run_expert_act_fwd_fp8, run_expert_act_bwd_fp8;
 run_fn run_rmsnorm_fwd_fp8, run_rmsnorm_bwd_fp8, run_swiglu_fwd_fp8, run_swiglu_bwd_fp8;
 run_fn run_shift_tokens, run_ngram, run_ngram_gate, run_top1_correct, run_halt_fwd, run_halt_stop, run_halt_bwd, run_vocab_xent_partial, run_vocab_xent_finish;
 #endif

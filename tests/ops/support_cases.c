@@ -85,7 +85,7 @@ static const struct {
     FLAG(moe, z_loss), FLAG(moe, no_stats), FLAG(moe, hot), FLAG(moe, empty), FLAG(moe, dgrad), FLAG(moe, wgrad),
     FLAG(moe, gather_a), FLAG(moe, gather_b), FLAG(moe, add_to), FLAG(moe, with_base), FLAG(moe, wide), FLAG(moe, gated),
     FLAG(moe, in_place), FLAG(moe, fp8), FLAG(moe, e5m2), FLAG(moe, fast), FLAG(moe, no_codes), FLAG(moe, no_trans),
-    FLAG(moe, no_amax),
+    FLAG(moe, no_amax), FLAG(moe, quantized), FLAG(moe, only),
     NUMBER(dispatch, ranks), NUMBER(dispatch, rank), NUMBER(dispatch, experts), NUMBER(dispatch, top_k), NUMBER(dispatch, most),
     NUMBER(dispatch, align),
     NUMBER(balance, routers), NUMBER(balance, experts), FLAG(balance, not_finite),

@@ -561,6 +561,8 @@ static run_fn *fp8_run(const struct op_case *c)
     case OP_gemm: return c->gemm.fp8 ? run_gemm_fp8 : NULL;
     case OP_expert_gemm: return c->moe.fp8 ? run_expert_gemm_fp8 : NULL;
     case OP_expert_codes: return run_expert_codes;
+    case OP_expert_act_fwd: return c->moe.quantized ? run_expert_act_fwd_fp8 : NULL;
+    case OP_expert_act_bwd: return c->moe.quantized ? run_expert_act_bwd_fp8 : NULL;
     case OP_rmsnorm_fwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_fwd_fp8 : NULL;
     case OP_rmsnorm_bwd: return c->norm.quantized || c->norm.measured ? run_rmsnorm_bwd_fp8 : NULL;
     case OP_swiglu_fwd: return c->act.quantized || c->act.measured ? run_swiglu_fwd_fp8 : NULL;

@@ -227,7 +227,7 @@ static struct run_codes run_codes(struct probe *p, const char *const names[5], i
     return c;
 }
 
-static void same_bytes(struct probe *p, const char *name, const void *want, const void *got, size_t bytes)
+void run_same_bytes(struct probe *p, const char *name, const void *want, const void *got, size_t bytes)
 {
     size_t at = 0;
     char text[200];
@@ -252,9 +252,9 @@ static void same_codes(struct probe *p, const struct run_codes *c, const void *x
     q.amax = &amax;
     oracle_call(call_quantize, clean_quantize(&(struct quantize_args){
                                    .x = x, .q = q, .rows = c->rows, .n = c->n, .dt = p->dt}));
-    same_bytes(p, c->names[0], q.codes, c->q.codes, count);
-    same_bytes(p, c->names[1], q.codes_t, c->q.codes_t, count_t);
-    same_bytes(p, c->names[4], &amax, c->q.amax, sizeof amax);
+    run_same_bytes(p, c->names[0], q.codes, c->q.codes, count);
+    run_same_bytes(p, c->names[1], q.codes_t, c->q.codes_t, count_t);
+    run_same_bytes(p, c->names[4], &amax, c->q.amax, sizeof amax);
     free(q.codes);
     free(q.codes_t);
 }
@@ -294,9 +294,9 @@ void run_rmsnorm_fwd_fp8(const struct ops *o, const struct op_case *oc, struct p
     RUN(o, rmsnorm_fwd, NORM_ARGS, .x = x, .branch = branch, .sum = sum, .y = y, .rstd = rstd, .q = codes.q);
 #undef NORM_ARGS
     same_codes(p, &codes, plain_y);
-    same_bytes(p, "y", plain_y, c->only ? NULL : y, (size_t)count * dtype_bytes(p->dt));
-    same_bytes(p, "sum", plain_sum, sum, (size_t)count * dtype_bytes(p->dt));
-    same_bytes(p, "rstd", plain_rstd, rstd, (size_t)c->rows * dtype_bytes(acc));
+    run_same_bytes(p, "y", plain_y, c->only ? NULL : y, (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "sum", plain_sum, sum, (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "rstd", plain_rstd, rstd, (size_t)c->rows * dtype_bytes(acc));
 }
 
 void run_rmsnorm_bwd_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -328,7 +328,7 @@ void run_rmsnorm_bwd_fp8(const struct ops *o, const struct op_case *oc, struct p
     RUN(o, rmsnorm_bwd, NORM_ARGS, .dx = dx, .dw = dw, .q = codes.q);
 #undef NORM_ARGS
     same_codes(p, &codes, plain_dx);
-    same_bytes(p, "dx", plain_dx, dx, (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "dx", plain_dx, dx, (size_t)count * dtype_bytes(p->dt));
 }
 
 void run_swiglu_fwd_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -344,7 +344,7 @@ void run_swiglu_fwd_fp8(const struct ops *o, const struct op_case *oc, struct pr
     RUN(o, swiglu_fwd, .gu = gu, .m = plain_m, .rows = c->rows, .f = c->d, .dt = p->dt);
     RUN(o, swiglu_fwd, .gu = gu, .m = m, .q = codes.q, .rows = c->rows, .f = c->d, .dt = p->dt);
     same_codes(p, &codes, plain_m);
-    same_bytes(p, "m", plain_m, c->only ? NULL : m, (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "m", plain_m, c->only ? NULL : m, (size_t)count * dtype_bytes(p->dt));
 }
 
 void run_swiglu_bwd_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
@@ -368,6 +368,6 @@ void run_swiglu_bwd_fp8(const struct ops *o, const struct op_case *oc, struct pr
         .rows = c->rows, .f = c->d, .dt = p->dt);
     same_codes(p, &codes, plain_dgu);
     same_codes(p, &codes_m, plain_m);
-    same_bytes(p, "dgu", plain_dgu, c->only ? NULL : dgu, 2 * (size_t)count * dtype_bytes(p->dt));
-    same_bytes(p, "m", plain_m, c->only ? NULL : m, (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "dgu", plain_dgu, c->only ? NULL : dgu, 2 * (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "m", plain_m, c->only ? NULL : m, (size_t)count * dtype_bytes(p->dt));
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 RUN_CALL(route_fwd)
@@ -289,7 +290,13 @@ static float *one_f32(struct probe *p, const char *name, double value)
 
 static int64_t codes_ld(const struct routed *r)
 {
-    return quantized_ld(r->sorted > 0 ? r->sorted : 1);
+    return expert_codes_ld(r->align, r->sorted > 0 ? r->sorted : 1);
+}
+/* Bytes of transposed codes of `width` columns: whole panels. */
+static int64_t codes_t_count(const struct routed *r, int64_t width)
+{
+    const int64_t ld = codes_ld(r);
+    return width * (r->sorted > ld ? r->sorted : ld);
 }
 
 /* Codes of noise of about 2^4, and a scale with which the values are about 1. */
@@ -304,11 +311,11 @@ static struct operand codes_in(struct probe *p, const char *name, const char *sc
 /* Sorted rows of `width` whose padding is NaN; or transposed, where it is 0. */
 static void set_padding(struct operand *o, const struct routed *r, int64_t width, bool trans)
 {
-    const int64_t ld = codes_ld(r);
+    const int64_t ld = codes_ld(r), rows = trans ? codes_t_count(r, 1) : r->sorted;
     uint8_t *codes = (uint8_t *)(uintptr_t)o->data;
-    for (int64_t row = 0; row < (trans ? ld : r->sorted); row++)
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t j = 0; j < width && (row >= r->sorted || r->source[row] < 0); j++)
-            codes[trans ? j * ld + row : row * width + j] = trans ? 0 : 0x7F;
+            codes[trans ? expert_codes_at(width, ld, row, j) : row * width + j] = trans ? 0 : 0x7F;
 }
 
 /* As in support_run_fp8.c. */
@@ -327,13 +334,17 @@ void run_expert_gemm_fp8(const struct ops *o, const struct op_case *oc, struct p
     const int64_t a_width = wgrad || dgrad ? c->n : c->k, out = dgrad ? c->k : c->n, ld = codes_ld(&r),
                   matrices = c->experts * c->n * c->k;
     struct operand a = codes_in(p, "a", "a_scale",
-                                wgrad         ? c->n * ld
-                                : c->gather_a ? c->rows * a_width
-                                              : r.sorted * a_width,
+                                c->gather_a ? c->rows * a_width
+                                : wgrad     ? codes_t_count(&r, c->n)
+                                            : r.sorted * a_width,
                                 codes_dt(c)),
-                   b = codes_in(p, "b", "b_scale", wgrad ? c->k * ld : matrices, DTYPE_F8_E4M3);
+                   b = codes_in(p, "b", "b_scale",
+                                c->gather_b ? c->rows * c->k
+                                : wgrad     ? codes_t_count(&r, c->k)
+                                            : matrices,
+                                DTYPE_F8_E4M3);
     if (!c->gather_a) set_padding(&a, &r, a_width, wgrad);
-    if (wgrad) set_padding(&b, &r, c->k, true);
+    if (wgrad && !c->gather_b) set_padding(&b, &r, c->k, true);
     void *to = wgrad ? probe_out(p, "c", c->add_to ? PROBE_ACC : PROBE_OUT, dtype_acc(p->dt), matrices,
                                  tol_codes(p, c, c->rows))
                      : probe_out(p, "c", PROBE_OUT, p->dt, r.sorted * out, tol_codes(p, c, a_width));
@@ -341,10 +352,13 @@ void run_expert_gemm_fp8(const struct ops *o, const struct op_case *oc, struct p
         .pass = wgrad   ? EXPERT_WGRAD
                 : dgrad ? EXPERT_DGRAD
                         : EXPERT_FWD,
-        .gather = c->gather_a ? EXPERT_GATHER_A : EXPERT_GATHER_NONE, .a = a, .b = b, .c = to,
-        .source = r.source, .offsets = r.offsets, .counts = r.counts, .rows = c->rows, .top_k = c->top_k,
-        .experts = c->experts, .n = c->n, .k = c->k, .align = r.align, .ld = ld, .fast_accum = c->fast,
-        .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE, .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
+        .gather = c->gather_a   ? EXPERT_GATHER_A
+                  : c->gather_b ? EXPERT_GATHER_B
+                                : EXPERT_GATHER_NONE,
+        .a = a, .b = b, .c = to, .source = r.source, .offsets = r.offsets, .counts = r.counts,
+        .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .n = c->n, .k = c->k, .align = r.align,
+        .ld = ld, .fast_accum = c->fast, .accum = c->add_to ? ACCUM_ADD : ACCUM_STORE,
+        .scratch = scratch_of(o, c, p, MOE_GEMM), .dt = p->dt);
 }
 
 /* Sorted rows, some larger than the largest code; or codes by token. */
@@ -370,7 +384,8 @@ void run_expert_codes(const struct ops *o, const struct op_case *oc, struct prob
     if (!c->gather_a && !c->no_codes)
         q.codes = probe_out(p, "codes", PROBE_OUT, q.dt, r.sorted * c->n, TOL_EXACT);
     if (!c->no_trans)
-        q.codes_t = probe_out(p, "codes_t", r.sorted ? PROBE_OUT : PROBE_WORK, q.dt, c->n * ld, TOL_EXACT);
+        q.codes_t = probe_out(p, "codes_t", r.sorted ? PROBE_OUT : PROBE_WORK, q.dt, codes_t_count(&r, c->n),
+                              TOL_EXACT);
     if (!c->gather_a && !c->no_amax) {
         q.amax = probe_out(p, "amax", PROBE_OUT, DTYPE_F32, 1, TOL_EXACT);
         *q.amax = 0.5f;
@@ -407,6 +422,120 @@ void run_expert_act(const struct ops *o, const struct op_case *oc, struct probe 
         .dweight = probe_out(p, "dweight", PROBE_OUT, acc, c->rows * c->top_k,
                              8 * tol_reduce(acc, c->f) * sqrt((double)c->f)),
         .rows = c->rows, .top_k = c->top_k, .experts = c->experts, .f = c->f, .align = r.align, .dt = p->dt);
+}
+
+/* The FP8 form of an activation's output, and what the plain op and the oracle's expert_codes make of it. */
+struct act_codes {
+    struct quantized q;
+    int64_t width;
+    const char *names[5]; /* codes, codes_t, scale, scale_inv, amax */
+};
+static const float AMAX_BEFORE = 0.5f;
+
+static void act_codes_take(const struct case_moe *c, struct probe *p, const struct routed *r,
+                           struct act_codes *k, int exp)
+{
+    k->q.only = c->only;
+    if (!c->no_codes) k->q.codes = probe_out(p, k->names[0], PROBE_WORK, k->q.dt, r->sorted * k->width, 0);
+    if (!c->no_trans)
+        k->q.codes_t = probe_out(p, k->names[1], PROBE_WORK, k->q.dt, codes_t_count(r, k->width), 0);
+    k->q.scale = one_f32(p, k->names[2], ldexp(1, exp));
+    k->q.scale_inv = one_f32(p, k->names[3], ldexp(1, -exp));
+    if (c->no_amax) return;
+    k->q.amax = probe_out(p, k->names[4], PROBE_WORK, DTYPE_F32, 1, 0);
+    *k->q.amax = AMAX_BEFORE;
+}
+
+static void act_codes_check(const struct case_moe *c, struct probe *p, const struct routed *r,
+                            const struct act_codes *k, const void *plain)
+{
+    const size_t count = (size_t)(r->sorted * k->width), count_t = (size_t)codes_t_count(r, k->width);
+    float amax = AMAX_BEFORE;
+    struct quantized q = k->q;
+    q.codes = q.codes ? calloc(count + 1, 1) : NULL;
+    q.codes_t = q.codes_t ? calloc(count_t + 1, 1) : NULL;
+    q.amax = q.amax ? &amax : NULL;
+    if (quantized_asked(&q))
+        oracle_call(call_expert_codes, clean_expert_codes(&(struct expert_codes_args){.x = plain,
+                                                                                      .q = q,
+                                                                                      .source = r->source,
+                                                                                      .offsets = r->offsets,
+                                                                                      .rows = c->rows,
+                                                                                      .top_k = c->top_k,
+                                                                                      .experts = c->experts,
+                                                                                      .n = k->width,
+                                                                                      .align = r->align,
+                                                                                      .ld = codes_ld(r),
+                                                                                      .dt = p->dt}));
+    run_same_bytes(p, k->names[0], q.codes, k->q.codes, count);
+    if (r->sorted > 0) run_same_bytes(p, k->names[1], q.codes_t, k->q.codes_t, count_t);
+    run_same_bytes(p, k->names[4], &amax, k->q.amax, sizeof amax);
+    free(q.codes);
+    free(q.codes_t);
+}
+
+#define ACT_ARGS(r)                                                                                          \
+    .weight = (r).weight, .source = (r).source, .offsets = (r).offsets, .rows = c->rows, .top_k = c->top_k,  \
+    .experts = c->experts, .f = c->f, .align = (r).align, .ld = codes_ld(&(r)), .dt = p->dt
+
+static struct act_codes codes_of_m(void)
+{
+    return (struct act_codes){.q.dt = DTYPE_F8_E4M3,
+                              .names = {"m_codes", "m_codes_t", "m_scale", "m_scale_inv", "m_amax"}};
+}
+
+void run_expert_act_fwd_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_moe *c = &oc->moe;
+    const struct routed r = given(c, p);
+    const int64_t count = r.sorted * c->f;
+    struct act_codes m = codes_of_m();
+    const void *up = sorted_in(p, "up", &r, 2 * c->f, 1);
+    void *plain = probe_out(p, "plain_m", PROBE_WORK, p->dt, count, 0),
+         *to = probe_out(p, "m", c->only ? PROBE_WORK : PROBE_OUT, p->dt, count,
+                         8 * tol_reduce(dtype_acc(p->dt), 1) * r.rule.scale);
+    m.width = c->f;
+    act_codes_take(c, p, &r, &m, 1);
+    RUN(o, expert_act_fwd, .up = up, .m = plain, ACT_ARGS(r));
+    RUN(o, expert_act_fwd, .up = up, .m = to, .q = m.q, ACT_ARGS(r));
+    act_codes_check(c, p, &r, &m, plain);
+    run_same_bytes(p, "m", plain, c->only ? NULL : to, (size_t)count * dtype_bytes(p->dt));
+}
+
+/* dweight of the op with codes may be added in another order. A gradient check compares it with m, which `only` may leave
+ * out. */
+void run_expert_act_bwd_fp8(const struct ops *o, const struct op_case *oc, struct probe *p)
+{
+    const struct case_moe *c = &oc->moe;
+    const dtype acc = dtype_acc(p->dt);
+    const struct routed r = given(c, p);
+    const int64_t count = r.sorted * c->f, slots = c->rows * c->top_k;
+    const enum probe_kind kind = c->only ? PROBE_WORK : PROBE_OUT;
+    const double tol = 8 * tol_reduce(acc, 1) * r.rule.scale;
+    struct act_codes m = codes_of_m(), dup = {.q.dt = DTYPE_F8_E5M2,
+                                              .width = 2 * c->f,
+                                              .names = {"codes", "codes_t", "scale", "scale_inv", "amax"}};
+    const void *up = sorted_in(p, "up", &r, 2 * c->f, 1), *dm = sorted_in(p, "dm", &r, c->f, 1);
+    void *plain_m = probe_out(p, "plain_m", PROBE_WORK, p->dt, count, 0),
+         *plain_dup = probe_out(p, "plain_dup", PROBE_WORK, p->dt, 2 * count, 0),
+         *plain_dweight = probe_out(p, "plain_dweight", PROBE_WORK, acc, slots, 0),
+         *to_m = probe_out(p, "m", kind, p->dt, count, tol),
+         *to_dup = probe_out(p, "dup", kind, p->dt, 2 * count, 4 * tol);
+    m.width = c->f;
+    act_codes_take(c, p, &r, &dup, 3);
+    act_codes_take(c, p, &r, &m, 1);
+    RUN(o, expert_act_bwd, .dm = dm, .up = up, .dup = plain_dup, .m = plain_m, .dweight = plain_dweight,
+        ACT_ARGS(r));
+    RUN(o, expert_act_bwd, .dm = over(c->in_place, dm, to_m, count, p->dt),
+        .up = over(c->in_place, up, to_dup, 2 * count, p->dt), .dup = to_dup, .m = to_m, .q = dup.q,
+        .mq = m.q,
+        .dweight = probe_out(p, "dweight", p->zero_out ? kind : PROBE_OUT, acc, slots,
+                             8 * tol_reduce(acc, c->f) * sqrt((double)c->f)),
+        ACT_ARGS(r));
+    act_codes_check(c, p, &r, &dup, plain_dup);
+    act_codes_check(c, p, &r, &m, plain_m);
+    run_same_bytes(p, "dup", plain_dup, c->only ? NULL : to_dup, 2 * (size_t)count * dtype_bytes(p->dt));
+    run_same_bytes(p, "m", plain_m, c->only ? NULL : to_m, (size_t)count * dtype_bytes(p->dt));
 }
 
 void run_combine(const struct ops *o, const struct op_case *oc, struct probe *p)

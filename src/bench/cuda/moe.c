@@ -99,6 +99,7 @@ static void share(struct gpu *c)
     f->align = l->align;
     f->x = l->x, f->dy = l->dy, f->up_w = l->up_w, f->down_w = l->down_w, f->m = l->m, f->dup = l->dup;
     f->up = l->up, f->dm = l->dm, f->y_rows = l->y_rows, f->dup_w = l->dup_w, f->ddown_w = l->ddown_w;
+    f->weight = l->weight, f->dweight = l->dweight;
     f->source = l->source, f->offsets = l->offsets, f->counts = l->counts;
 }
 
@@ -361,13 +362,9 @@ static status whole_fp8(struct gpu *c)
 {
     TRY(router_fwd(c));
     TRY(route(c));
-    TRY(fp8_parts(c, 0, 2));
-    TRY(act(c));
-    TRY(fp8_parts(c, 2, 4));
+    TRY(fp8_parts(c, 0, FP8_BENCH_FORWARD));
     TRY(combine_fwd(c));
-    TRY(fp8_parts(c, 4, 6));
-    TRY(act_back(c));
-    TRY(fp8_parts(c, 6, FP8_BENCH_PARTS));
+    TRY(fp8_parts(c, FP8_BENCH_FORWARD, FP8_BENCH_PARTS));
     TRY(route_back(c));
     TRY(router_dgrad(c));
     TRY(router_wgrad(c));
@@ -480,7 +477,7 @@ static status report_fp8(struct gpu *c, double bf16_ms)
         sum += ms;
         print_row(c, fp8_bench_name(i), ms, flops * fp8_bench_ninths(i) / 9, fp8_bench_bytes(&c->fp8, i));
     }
-    print_row(c, "fp8 GEMMs, passes", sum, flops, 0);
+    print_row(c, "fp8 parts", sum, flops, 0);
     status st = capture(c, &g, whole_fp8);
     if (st == STATUS_OK) st = measure(c, &g, WHOLE_FP8, &ms);
     dev_graph_close(&c->dev, &g);

@@ -16,8 +16,8 @@ void fp8_bench_layout(struct fp8_bench *f, struct arena *a)
 {
     const struct moe_bench *b = &f->shape;
     const int64_t two = 2 * b->size;
-    take(&f->cx, a, b->tokens, f->sorted, b->hidden);
-    take(&f->cdy, a, b->tokens, f->sorted, b->hidden);
+    take(&f->cx, a, b->tokens, 0, b->hidden);
+    take(&f->cdy, a, b->tokens, 0, b->hidden);
     take(&f->cm, a, f->sorted, f->sorted, b->size);
     take(&f->cdup, a, f->sorted, f->sorted, two);
     take(&f->cup_w, a, b->experts * two, b->experts * two, b->hidden);
@@ -58,29 +58,55 @@ status fp8_bench_open(const struct fp8_bench *f, const struct ops *o, struct str
 
 /* ---- the parts, in the order of a step */
 
-static status sorted_codes(const struct fp8_bench *f, const void *x, const struct quantized *q, int64_t n,
-                           bool gather, const struct ops *o, struct stream *s)
+static status act_fwd(const struct fp8_bench *f, const struct ops *o, struct stream *s)
 {
-    struct quantized made = *q;
-    if (gather) made.amax = NULL;
-    return o->expert_codes(&(struct expert_codes_args){.x = x,
-                                                       .q = made,
-                                                       .source = f->source,
-                                                       .offsets = f->offsets,
-                                                       .rows = f->shape.tokens,
-                                                       .top_k = f->shape.top_k,
-                                                       .experts = f->shape.experts,
-                                                       .n = n,
-                                                       .align = f->align,
-                                                       .ld = f->sorted,
-                                                       .gather = gather,
-                                                       .dt = DTYPE_BF16},
-                           s);
+    struct quantized m = form(f, DTYPE_F8_E4M3, f->cm.rows, NULL);
+    m.only = true;
+    return o->expert_act_fwd(&(struct expert_act_fwd_args){.up = f->up,
+                                                           .m = f->m,
+                                                           .weight = f->weight,
+                                                           .source = f->source,
+                                                           .offsets = f->offsets,
+                                                           .q = m,
+                                                           .rows = f->shape.tokens,
+                                                           .top_k = f->shape.top_k,
+                                                           .experts = f->shape.experts,
+                                                           .f = f->shape.size,
+                                                           .align = f->align,
+                                                           .ld = expert_codes_ld(f->align, f->sorted),
+                                                           .dt = DTYPE_BF16},
+                             s);
+}
+
+static status act_bwd(const struct fp8_bench *f, const struct ops *o, struct stream *s)
+{
+    struct quantized dup = form(f, DTYPE_F8_E5M2, f->cdup.rows, f->cdup.trans),
+                     m = form(f, DTYPE_F8_E4M3, NULL, f->cm.trans);
+    dup.only = m.only = true;
+    m.amax = NULL;
+    return o->expert_act_bwd(&(struct expert_act_bwd_args){.dm = f->dm,
+                                                           .up = f->up,
+                                                           .weight = f->weight,
+                                                           .source = f->source,
+                                                           .offsets = f->offsets,
+                                                           .dup = f->dup,
+                                                           .m = f->m,
+                                                           .dweight = f->dweight,
+                                                           .q = dup,
+                                                           .mq = m,
+                                                           .rows = f->shape.tokens,
+                                                           .top_k = f->shape.top_k,
+                                                           .experts = f->shape.experts,
+                                                           .f = f->shape.size,
+                                                           .align = f->align,
+                                                           .ld = expert_codes_ld(f->align, f->sorted),
+                                                           .dt = DTYPE_BF16},
+                             s);
 }
 
 struct product {
     enum expert_pass pass;
-    bool gather;
+    enum expert_gather gather;
     const uint8_t *a, *b;
     void *c;
     int64_t n, k;
@@ -92,7 +118,7 @@ static status product(const struct fp8_bench *f, const struct product *p, const 
     const dtype dt = p->pass == EXPERT_FWD ? DTYPE_F8_E4M3 : DTYPE_F8_E5M2;
     return o->expert_gemm(
         &(struct expert_gemm_args){.pass = p->pass,
-                                   .gather = p->gather ? EXPERT_GATHER_A : EXPERT_GATHER_NONE,
+                                   .gather = p->gather,
                                    .a = operand_codes(p->a, dt, inv, false),
                                    .b = operand_codes(p->b, DTYPE_F8_E4M3, inv, p->pass != EXPERT_WGRAD),
                                    .c = p->c,
@@ -105,7 +131,7 @@ static status product(const struct fp8_bench *f, const struct product *p, const 
                                    .n = p->n,
                                    .k = p->k,
                                    .align = f->align,
-                                   .ld = f->sorted,
+                                   .ld = expert_codes_ld(f->align, f->sorted),
                                    .fast_accum = p->pass != EXPERT_WGRAD,
                                    .dt = DTYPE_BF16},
         s);
@@ -115,13 +141,11 @@ static status product(const struct fp8_bench *f, const struct product *p, const 
 static const struct part {
     const char *name;
     double ninths, token, size, hidden;
-} parts[FP8_BENCH_PARTS] = {{"fp8 codes of x", 0, 3, 0, 0},       {"fp8 fc1", 2, 0, 0, 0},
-                            {"fp8 codes of m", 0, 0, 3, 0},       {"fp8 fc2", 1, 0, 0, 0},
-                            {"fp8 codes of dy", 0, 3, 0, 0},      {"fp8 fc2 dgrad", 1, 0, 0, 0},
-                            {"fp8 codes of dup", 0, 0, 8, 0},     {"fp8 m transposed", 0, 0, 3, 0},
-                            {"fp8 dy gathered", 0, 0, 0, 2},      {"fp8 fc2 wgrad", 1, 0, 0, 0},
-                            {"fp8 codes of x again", 0, 3, 0, 0}, {"fp8 x gathered", 0, 0, 0, 2},
-                            {"fp8 fc1 wgrad", 2, 0, 0, 0},        {"fp8 fc1 dgrad", 2, 0, 0, 0}};
+} parts[FP8_BENCH_PARTS] = {
+    {"fp8 codes of x", 0, 3, 0, 0}, {"fp8 fc1", 2, 0, 0, 0},         {"fp8 activation", 0, 0, 5, 0},
+    {"fp8 fc2", 1, 0, 0, 0},        {"fp8 codes of dy", 0, 3, 0, 0}, {"fp8 fc2 dgrad", 1, 0, 0, 0},
+    {"fp8 act bwd", 0, 0, 11, 0},   {"fp8 fc2 wgrad", 1, 0, 0, 0},   {"fp8 x again", 0, 3, 0, 0},
+    {"fp8 fc1 wgrad", 2, 0, 0, 0},  {"fp8 fc1 dgrad", 2, 0, 0, 0}};
 
 const char *fp8_bench_name(int i)
 {
@@ -141,35 +165,27 @@ double fp8_bench_bytes(const struct fp8_bench *f, int i)
 static status pass(const struct fp8_bench *f, int i, const struct ops *o, struct stream *s)
 {
     const struct moe_bench *b = &f->shape;
-    const int64_t d = b->hidden;
     const struct quantized x = form(f, DTYPE_F8_E4M3, f->cx.rows, NULL),
-                           dy = form(f, DTYPE_F8_E5M2, f->cdy.rows, NULL),
-                           m = form(f, DTYPE_F8_E4M3, f->cm.rows, NULL),
-                           mt = form(f, DTYPE_F8_E4M3, NULL, f->cm.trans),
-                           dup = form(f, DTYPE_F8_E5M2, f->cdup.rows, f->cdup.trans),
-                           xt = form(f, DTYPE_F8_E4M3, NULL, f->cx.trans),
-                           dyt = form(f, DTYPE_F8_E5M2, NULL, f->cdy.trans);
+                           dy = form(f, DTYPE_F8_E5M2, f->cdy.rows, NULL);
     switch (i) {
     case 0:
-    case 10: return quantize(f, f->x, &x, b->tokens, d, o, s);
-    case 2: return sorted_codes(f, f->m, &m, b->size, false, o, s);
-    case 4: return quantize(f, f->dy, &dy, b->tokens, d, o, s);
-    case 6: return sorted_codes(f, f->dup, &dup, 2 * b->size, false, o, s);
-    case 7: return sorted_codes(f, f->m, &mt, b->size, false, o, s);
-    case 8: return sorted_codes(f, f->cdy.rows, &dyt, d, true, o, s);
-    default: return sorted_codes(f, f->cx.rows, &xt, d, true, o, s);
+    case 8: return quantize(f, f->x, &x, b->tokens, b->hidden, o, s);
+    case 2: return act_fwd(f, o, s);
+    case 4: return quantize(f, f->dy, &dy, b->tokens, b->hidden, o, s);
+    default: return act_bwd(f, o, s);
     }
 }
 
 status fp8_bench_run(const struct fp8_bench *f, int i, const struct ops *o, struct stream *s)
 {
     const int64_t d = f->shape.hidden, size = f->shape.size;
+    const enum expert_gather none = EXPERT_GATHER_NONE, a = EXPERT_GATHER_A, b = EXPERT_GATHER_B;
     const struct product products[FP8_BENCH_PARTS] = {
-        [1] = {EXPERT_FWD, true, f->cx.rows, f->cup_w.rows, f->up, 2 * size, d},
-        [3] = {EXPERT_FWD, false, f->cm.rows, f->cdown_w.rows, f->y_rows, d, size},
-        [5] = {EXPERT_DGRAD, true, f->cdy.rows, f->cdown_w.trans, f->dm, d, size},
-        [9] = {EXPERT_WGRAD, false, f->cdy.trans, f->cm.trans, f->ddown_w, d, size},
-        [12] = {EXPERT_WGRAD, false, f->cdup.trans, f->cx.trans, f->dup_w, 2 * size, d},
-        [13] = {EXPERT_DGRAD, false, f->cdup.rows, f->cup_w.trans, f->y_rows, 2 * size, d}};
+        [1] = {EXPERT_FWD, a, f->cx.rows, f->cup_w.rows, f->up, 2 * size, d},
+        [3] = {EXPERT_FWD, none, f->cm.rows, f->cdown_w.rows, f->y_rows, d, size},
+        [5] = {EXPERT_DGRAD, a, f->cdy.rows, f->cdown_w.trans, f->dm, d, size},
+        [7] = {EXPERT_WGRAD, a, f->cdy.rows, f->cm.trans, f->ddown_w, d, size},
+        [9] = {EXPERT_WGRAD, b, f->cdup.trans, f->cx.rows, f->dup_w, 2 * size, d},
+        [10] = {EXPERT_DGRAD, none, f->cdup.rows, f->cup_w.trans, f->y_rows, 2 * size, d}};
     return parts[i].ninths > 0 ? product(f, &products[i], o, s) : pass(f, i, o, s);
 }

@@ -10,9 +10,10 @@ struct fp8_bench_codes { uint8_t *rows, *trans; };
 struct fp8_bench {
     struct moe_bench shape;
     int64_t align, sorted;
-    const bf16 *x, *dy, *up_w, *down_w, *m, *dup;   /* as in the layer */
-    bf16 *up, *dm, *y_rows;
-    float *dup_w, *ddown_w;
+    const bf16 *x, *dy, *up_w, *down_w;             /* as in the layer */
+    bf16 *up, *dup, *m, *dm, *y_rows;
+    const float *weight;
+    float *dweight, *dup_w, *ddown_w;
     const int32_t *source, *offsets, *counts;
     struct fp8_bench_codes cx, cdy, cm, cdup, cup_w, cdown_w;
     float *scales;                                  /* one, its inverse and an amax */
@@ -20,7 +21,7 @@ struct fp8_bench {
 void fp8_bench_layout(struct fp8_bench *f, struct arena *a);
 /* Scales, and codes of the weights. */
 status fp8_bench_open(const struct fp8_bench *f, const struct ops *o, struct stream *s) WARN_UNUSED;
-enum { FP8_BENCH_PARTS = 14 };
+enum { FP8_BENCH_FORWARD = 4, FP8_BENCH_PARTS = 11 };
 const char *fp8_bench_name(int i);
 status fp8_bench_run(const struct fp8_bench *f, int i, const struct ops *o, struct stream *s) WARN_UNUSED;
 /* Of the FLOPs of all expert GEMMs, in ninths; 0: a pass, which moves fp8_bench_bytes. */

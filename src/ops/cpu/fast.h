@@ -15,6 +15,10 @@ status expert_gemm_by(gemm_fn *gemm, const struct expert_gemm_args *a) WARN_UNUS
         return expert_gemm_by(gemm, a);                                                                      \
     }
 
+/* The FP8 forms of what the activations of experts have stored. */
+status cpu_expert_act_fwd_codes(const struct expert_act_fwd_args *a) WARN_UNUSED;
+status cpu_expert_act_bwd_codes(const struct expert_act_bwd_args *a) WARN_UNUSED;
+
 /* Of route_fwd: PLACE with `whole`. Of route_bwd: [experts] slots of tokens [from, to) of the micro-batch. */
 void route_place_part(const struct route_fwd_args *a);
 void route_count(const struct route_whole *w, int64_t top_k, int64_t from, int64_t to, int64_t experts,

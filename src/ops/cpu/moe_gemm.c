@@ -144,6 +144,31 @@ static struct operand decoded_rows(const struct expert_gemm_args *a, const struc
     return operand_at(to, a->dt, false);
 }
 
+/* WGRAD: an operand of `width` columns over the expert's rows, transposed: [width, rows]; or if it is gathered, as
+ * [rows, width]. */
+static struct operand decoded_sum(const struct expert_gemm_args *a, const struct values *v, int64_t e,
+                                  enum expert_gather who, char *to)
+{
+    const int64_t begin = a->offsets[e], rows = a->counts[e], width = who == EXPERT_GATHER_A ? a->n : a->k;
+    const bool of_b = who == EXPERT_GATHER_B; /* a GEMM's b is [rows, width] */
+    if (a->gather == who) {
+        PARALLEL_CHUNKS(r, rows)
+        {
+            decode(v, a->source[begin + r] / a->top_k * width, width, at(to, r * width, a->dt), a->dt);
+        }
+        return operand_at(to, a->dt, !of_b);
+    }
+    PARALLEL_CHUNKS(j, width)
+    {
+        for (int64_t r = 0, n; r < rows; r += n) { /* a panel's rows */
+            const int64_t left = a->ld - (begin + r) % a->ld;
+            n = rows - r < left ? rows - r : left;
+            decode(v, expert_codes_at(width, a->ld, begin + r, j), n, at(to, j * rows + r, a->dt), a->dt);
+        }
+    }
+    return operand_at(to, a->dt, of_b);
+}
+
 /* The GEMM of expert e, of decoded operands. */
 static status one_of_codes(const struct expert_gemm_args *a, const struct values *va, const struct values *vb,
                            int64_t e, gemm_fn *gemm)
@@ -156,11 +181,10 @@ static status one_of_codes(const struct expert_gemm_args *a, const struct values
          *second = at(buffer, of_a, a->dt);
     struct gemm_args g = {.m = rows, .n = fwd ? a->n : a->k, .k = in, .cdt = a->dt};
     if (wgrad) {
-        const struct decoded x = {begin, a->n, rows, a->ld}, y = {begin, a->k, rows, a->ld};
         g = (struct gemm_args){.m = a->n, .n = a->k, .k = rows, .accum = a->accum, .cdt = acc};
         g.c = at(a->c, e * a->n * a->k, acc);
-        g.a = decoded(va, &x, buffer, a->dt, false);
-        g.b = decoded(vb, &y, second, a->dt, true);
+        g.a = decoded_sum(a, va, e, EXPERT_GATHER_A, buffer);
+        g.b = decoded_sum(a, vb, e, EXPERT_GATHER_B, second);
         return gemm(&g, NULL);
     }
     const struct decoded w = fwd ? (struct decoded){e * a->n * a->k, a->n, a->k, a->k}

@@ -12,6 +12,13 @@ struct code_out {
     int64_t ld;     // from row to row of codes_t
     bool e5m2;      // else E4M3
     __device__ inline float scale_now() const { return codes || codes_t ? *scale : 0.f; }
+    // With codes_t in panels of ld rows, [n, ld] each: for the rows of the panel of `row`.
+    __device__ inline code_out panel_of(int64_t row, int64_t n) const
+    {
+        code_out o = *this;
+        if (codes_t) o.codes_t += row / ld * (n - 1) * ld;
+        return o;
+    }
 };
 // Checks q, the FP8 form of the tensor `what` [rows, n].
 static inline code_out code_out_of(const struct quantized *q, int64_t rows, int64_t n, const char *what)
@@ -215,6 +222,12 @@ struct code_square {
         column0 = (int64_t)(at - band * across) * SIDE;
         rows = (int)min(rows_ - row0, (int64_t)SIDE);
         columns = (int)min(n - column0, (int64_t)SIDE);
+    }
+    // The square at this row and column.
+    __device__ inline code_square(int64_t row, int64_t column_, int64_t rows_, int64_t n)
+        : row0(row), column0(column_), rows((int)min(rows_ - row, (int64_t)SIDE)),
+          columns((int)min(n - column_, (int64_t)SIDE)), slot(threadIdx.x / EIGHTS), column(threadIdx.x % EIGHTS * 8)
+    {
     }
     static inline unsigned grid(int64_t rows, int64_t n)
     {

@@ -22,7 +22,7 @@ static bool hopper_serves_fp8(const struct expert_gemm_args *a, dev_stream s)
 {
     const bool wgrad = a->pass == EXPERT_WGRAD, e5m2 = a->a.dt == DTYPE_F8_E5M2;
     return hopper_serves(a, s) && a->n % 128 == 0 && a->k % 128 == 0 && a->b.dt == DTYPE_F8_E4M3 &&
-           e5m2 == (a->pass != EXPERT_FWD) && (!wgrad || a->ld % 128 == 0);
+           e5m2 == (a->pass != EXPERT_FWD) && (!wgrad || a->ld == MOE_PANEL);
 }
 
 static status expert_gemm(const struct expert_gemm_args *a, dev_stream s)

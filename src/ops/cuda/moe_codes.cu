@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2)
     }
     if (TRANS) {
         __syncthreads();
-        square.store(o, tile, 0);
+        square.store(o.panel_of(square.row0, a.n), tile, 0);
     }
     amax_store_block(most.bits(), o.amax, exchange);
 }
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(THREADS, 4) gather_kernel(const expert_codes_a
 #pragma unroll
     for (int i = 0; i < EACH; i++) square.put(o, tile, i, v[i], a.n, 0);
     __syncthreads();
-    square.store(o, tile, 0);
+    square.store(o.panel_of(square.row0, a.n), tile, 0);
 }
 
 template <typename T, int W>

@@ -54,7 +54,9 @@ template <typename IN>
 __device__ inline float sorted_at(const expert_gemm_args &a, const struct operand &o, bool gathered, int64_t row,
                                   int64_t c, int64_t width)
 {
-    return value_at<IN>(o, sizeof(IN) == 1 ? c * a.ld + row : token_of(a, gathered, row) * width + c);
+    const bool trans = sizeof(IN) == 1 && !gathered;
+    return value_at<IN>(o, trans ? (row / a.ld * width + c) * a.ld + row % a.ld
+                                 : token_of(a, gathered, row) * width + c);
 }
 
 // Matmul of a slice in shared memory.

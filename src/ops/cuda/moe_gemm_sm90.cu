@@ -14,9 +14,12 @@
 //   FWD       [128 rows][128 of k]  [256 of n][128 of k]   [128 rows][256 of n]    k
 //   DGRAD     [128 rows][128 of n]  [256 of k][128 of n]   [128 rows][256 of k]    n; B: the transposed weights
 //   WGRAD     [128 of n][128 rows]  [256 of k][128 rows]   [128 of n][256 of k]    the expert's rows; A, B: transposed
+//    gathered [128 rows][128 of n]  the same               the same                the same; A is turned into registers
+//   WGRAD^T   [128 rows][128 of k]  [256 of n][128 rows]   its transpose           the same, if b is gathered
 //
 // wgmma reads codes contiguous along the sum alone. A code is a byte: 128 of them are the 128 bytes of a slab's row, so
-// to TMA and to the gather a matrix of codes is one of BF16 with half the columns.
+// to TMA and to the gather a matrix of codes is one of BF16 with half the columns. Transposed codes are in panels of
+// 128 rows: a stage's box is contiguous.
 //
 //   gathered operand   always A
 //   cluster            two blocks with tiles below each other: the same B, of which each loads half into both
@@ -35,7 +38,7 @@
 //                      codes are zeros)
 //   sums of codes      the tensor core keeps 14 bits. With PROMOTE a stage's sums, of 128 terms, are added to f32, as
 //                      cuBLASLt does. The halves of a tile take turns in 64 more accumulators; meanwhile the other
-//                      warpgroup's matmuls run.
+//                      warpgroup's matmuls run. A gathered WGRAD: quarters, in two sets of 32.
 #include "ops/cuda/tile_sm90.cuh"
 extern "C" {
 #include "ops/cuda/moe_backends.h"
@@ -43,7 +46,8 @@ extern "C" {
 
 namespace {
 
-enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T, FWD_F8, DGRAD_F8, WGRAD_F8 }; // matmuls
+// matmuls
+enum { FWD = EXPERT_FWD, DGRAD = EXPERT_DGRAD, WGRAD = EXPERT_WGRAD, WGRAD_T, FWD_F8, DGRAD_F8, WGRAD_F8, WGRAD_T_F8 };
 enum { M = MOE_ALIGN, N = 256, K = 64, PAIR = 2, STAGES = 4, CONSUMERS = 2, THREADS = WARPGROUP * (CONSUMERS + 1) };
 enum { A_BYTES = M * K * 2, B_BYTES = N * K * 2, PIECE = 16 * SLAB_ROW, OUT_BYTES = 2 * PIECE }; // a stage's; a warp's
 using a_smem = smem_field<0, A_BYTES, STAGES>;
@@ -76,6 +80,8 @@ struct grouped {
 __device__ constexpr bool is_fp8(int pass) { return pass >= FWD_F8; }
 // Of the sum, in a stage.
 __device__ constexpr int depth_of(int pass) { return is_fp8(pass) ? 2 * K : K; }
+// Columns of A, in BF16's two bytes.
+__device__ constexpr int words_of(int pass, int column) { return is_fp8(pass) ? column / 2 : column; }
 
 // One tile: `row` and `column` of C; `steps` of K; `expert`; `first` of its sorted rows, and `valid` rows from
 // there (0: only the other block has a tile, and this one follows along). shared: the other block's B is the same.
@@ -145,8 +151,8 @@ __device__ inline void gather_wait() { asm volatile("cp.async.wait_all;\n" ::: "
 // or loads come too late: padding rows read token 0's row, which is not used.
 template <int PASS> struct gatherer {
     enum {
-        SLABS = by_rows(PASS) ? 1 : M / SLAB_COLS,
-        ROWS = by_rows(PASS) ? M : K,
+        SLABS = by_rows(PASS) || is_fp8(PASS) ? 1 : M / SLAB_COLS,
+        ROWS = by_rows(PASS) || is_fp8(PASS) ? M : K,
         EACH = ROWS / 16,
         SLAB = ROWS * SLAB_ROW
     };
@@ -192,7 +198,7 @@ __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, co
     mbar_arrive_expect(full, (GATHER ? 0 : A_BYTES) + B_BYTES);
     if (!GATHER) {
         if (by_rows(PASS)) tma_load(a_to, a, full, x.row, step);
-        else if (PASS == WGRAD_F8) tma_load(a_to, a, full, x.row, x.first / depth_of(PASS) + step);
+        else if (PASS == WGRAD_F8) tma_load(a_to, a, full, (x.first / depth_of(PASS) + step) * g.down + x.row, 0);
         else tma_load(a_to, a, full, x.first + step * K, x.row / SLAB_COLS);
     }
 #pragma unroll
@@ -200,12 +206,13 @@ __device__ inline void load_stage(const CUtensorMap *a, const CUtensorMap *b, co
         if (x.shared && half != rank) continue;
         const int line = x.column + half * (N / 2); // of B, where k runs along columns
         const int row = PASS == FWD || PASS == FWD_F8 ? x.expert * g.n + line
-                        : is_fp8(PASS)                ? line
+                        : PASS == DGRAD_F8            ? line
+                        : is_fp8(PASS)                ? (x.first / depth_of(PASS) + step) * g.across + line
                         : PASS == DGRAD               ? x.expert * g.n + step * K
                                                       : x.first + step * K;
         const int slab = PASS == FWD || PASS == FWD_F8 ? step
                          : PASS == DGRAD_F8            ? x.expert * (g.n / depth_of(PASS)) + step
-                         : PASS == WGRAD_F8            ? x.first / depth_of(PASS) + step
+                         : is_fp8(PASS)                ? 0
                                                        : line / SLAB_COLS;
         if (x.shared) tma_load_both(b_to + half * (B_BYTES / 2), b, full, row, slab);
         else tma_load(b_to + half * (B_BYTES / 2), b, full, row, slab);
@@ -234,15 +241,16 @@ __device__ inline void load(const CUtensorMap *a, const CUtensorMap *b, const gr
         for (int t = blockIdx.x / PAIR; t < pairs; t += stride) {
             const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
-            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0; // rows past C are not stored
+            // columns of A past its last are those of rows that are not stored
+            const int further = x.row + SLAB_COLS < g.down ? SLAB_COLS : 0, column = x.row < g.down ? x.row : 0;
             if (x.steps) rows.rows(x.first);
             for (int i = 0; i < x.steps; i++, stage.next()) {
                 const uint32_t full = pipe::full(at, stage.stage);
                 pipe::producer_acquire(at, stage);
                 if (threadIdx.x == 0) load_stage<PASS, GATHER>(a, b, g, x, rank, i, at, stage.stage);
-                rows.load(a_smem::at(at, stage.stage), by_rows(PASS) ? i * K : x.row, further);
+                rows.load(a_smem::at(at, stage.stage), by_rows(PASS) ? i * K : words_of(PASS, column), further);
                 gather_arrive(full);
-                if (!by_rows(PASS) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * K);
+                if (!by_rows(PASS) && i + 1 < x.steps) rows.rows(x.first + (i + 1) * depth_of(PASS));
             }
         }
         gather_wait();
@@ -265,7 +273,9 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
     uint32_t at, out;
     int wg, warp, lane;
     pipeline_state<STAGES> stage;
-    float d[N / 2], part[PROMOTE ? N / 4 : 1];
+    enum { TURNED = GATHER && is_fp8(PASS) && !by_rows(PASS) };
+    float d[N / 2], part[TURNED ? 1 : PROMOTE ? N / 4 : 1], parts[TURNED ? 2 : 1][TURNED ? N / 8 : 1];
+    enum { TRANS = PASS == WGRAD_T || PASS == WGRAD_T_F8 };
 
     __device__ consumer(const CUtensorMap *c_, const grouped &g_, uint32_t at_)
         : g(g_), c(c_), at(at_), out(out_smem::at(at_, threadIdx.x / WARP - 4)), wg(threadIdx.x / WARPGROUP - 1),
@@ -379,6 +389,60 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
         }
     }
 
+    // The same with a gathered A, which has a row per row of the sum: turned into registers, in which rows from `valid`
+    // on, of others, are 0. Quarters of the columns take turns in two sets of accumulators: while one is added to f32
+    // the matmuls of the next run.
+    __device__ void matmuls_turned(const tile &x)
+    {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) d[i] = 0;
+        for (int i = 0; i < x.steps; i++) {
+            mbar_wait(pipe::full(at, stage.stage), stage.parity);
+            uint32_t a[K / 16][4];
+#pragma unroll
+            for (int k = 0; k < K / 16; k++)
+                turned_codes(a[k], a_smem::at(at, stage.stage), k * 32, wg * 4 + warp);
+            if (i) add_part(3); // the stage before
+            const int valid = x.valid - i * depth_of(PASS);
+            if (valid < depth_of(PASS)) mask(a, valid);
+#pragma unroll
+            for (int quarter = 0; quarter < 4; quarter++) {
+                const uint64_t b = operand_k(b_smem::at(at, stage.stage) + quarter * (B_BYTES / 4));
+                hold(a[0]), hold(a[1]), hold(a[2]), hold(a[3]);
+                hold(parts[quarter % 2]);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < K / 16; k++)
+                    wgmma_codes_rs<PASS == WGRAD_F8>(parts[quarter % 2], a[k], operand_step(b, k * 32), k > 0);
+                wgmma_commit();
+                if (quarter == 0) continue;
+                wgmma_wait<1>();
+                hold(parts[(quarter - 1) % 2]);
+                add_part(quarter - 1);
+            }
+            wgmma_wait<0>();
+            hold(parts[1]);
+            release(stage.stage);
+            stage.next();
+        }
+        if (x.steps) add_part(3);
+    }
+    __device__ void add_part(int quarter)
+    {
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) d[quarter * (N / 8) + j] += parts[quarter % 2][j];
+    }
+    __device__ void mask(uint32_t (&a)[K / 16][4], int valid) const
+    {
+#pragma unroll
+        for (int k = 0; k < K / 16; k++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int here = valid - (k * 32 + j / 2 * 16 + lane % 4 * 4); // of four
+                a[k][j] &= here >= 4 ? 0xffffffffu : here <= 0 ? 0 : (1u << 8 * here) - 1;
+            }
+    }
+
     // This warp's 16 rows of BF16, 64 columns at a time.
     __device__ void store_rows(const tile &x)
     {
@@ -405,10 +469,11 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             }
         }
     }
-    // The same in F32, 32 columns at a time; WGRAD_T: these are rows of C.
+    // The same in F32, 32 columns at a time; WGRAD^T: these are rows of C. If A is turned, neighbours there are rows of
+    // d, and half of the threads have the other column first, for other banks.
     __device__ void store_weights(const tile &x)
     {
-        enum { COLUMNS = 32, TRANS = PASS == WGRAD_T };
+        enum { COLUMNS = 32 };
         const int row = wg * 64 + warp * 16;
         const bool some = x.steps > 0; // else d is not written
         if (x.row + row >= g.down || (g.add && !some)) return;
@@ -418,18 +483,34 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             const uint32_t to = out + piece % 2 * PIECE;
             if (lane == 0) bulk_wait_read<1>();
             __syncwarp();
+            if constexpr (TURNED && TRANS) {
+                const int r = turned_row(lane / 4), right = lane / 8 % 2;
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
-                const int r = i / 2 % 2 * 8 + lane / 4, column = i / 4 * 8 + lane % 4 * 2;
-                const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
-                if (TRANS) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
+                    const int j = piece * 16 + i / 4 * 4, one = i / 2 % 2 ^ right;
+                    const int column = i / 4 * 8 + lane % 4 * 2 + one;
+                    const float low = one ? d[j + 1] : d[j], high = one ? d[j + 3] : d[j + 2];
                     const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
-                    asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where), "f"(left),
-                                 "f"(right)
+                    asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(some ? low : 0.0f),
+                                 "f"(some ? high : 0.0f)
                                  : "memory");
-                } else {
-                    const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
-                    asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right) : "memory");
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 8 * 4; i += 2) {
+                    const int in = i / 2 % 2 * 8 + lane / 4, r = TURNED ? turned_row(in) : in,
+                              column = i / 4 * 8 + lane % 4 * 2;
+                    const float left = some ? d[piece * 16 + i] : 0.0f, right = some ? d[piece * 16 + i + 1] : 0.0f;
+                    if (TRANS) { // 64-byte rows, 64-byte swizzle: column and column + 1 have the same
+                        const uint32_t where = to + column * 64 + ((r / 4 ^ (column / 2 & 3)) << 4) + r % 4 * 4;
+                        asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 64], %2;\n" ::"r"(where),
+                                     "f"(left), "f"(right)
+                                     : "memory");
+                    } else {
+                        const uint32_t where = to + r * SLAB_ROW + ((column / 4 ^ (r & 7)) << 4) + column % 4 * 4;
+                        asm volatile("st.shared.v2.f32 [%0], {%1,%2};\n" ::"r"(where), "f"(left), "f"(right)
+                                     : "memory");
+                    }
                 }
             }
             fence_async();
@@ -452,6 +533,7 @@ template <int PASS, bool GATHER, bool PROMOTE> struct consumer {
             const tile x = tile_at<PASS>(g, t, rank, expert);
             expert = x.expert;
             if constexpr (!is_fp8(PASS)) matmuls(x);
+            else if constexpr (TURNED) matmuls_turned(x);
             else if constexpr (PROMOTE) matmuls_promoted(x);
             else matmuls_fast(x);
             if constexpr (is_fp8(PASS)) scale(x);
@@ -548,8 +630,9 @@ template <int PASS, bool GATHER, bool PROMOTE> status queue_codes(const struct e
 {
     CUtensorMap a = {}, b = {}, c = {};
     const int64_t weights = x->experts * x->n, rows = moe_rows_max(x->rows, x->top_k, x->experts, x->align);
-    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)x->a.data, 0, 0, (int)x->experts, (int)x->n,
-                 (int)x->n,  (int)x->k, 0,         x->accum == ACCUM_ADD, x->a.scale, x->b.scale};
+    const struct operand &in_a = PASS == WGRAD_T_F8 ? x->b : x->a, &in_b = PASS == WGRAD_T_F8 ? x->a : x->b;
+    grouped g = {x->offsets, x->counts, x->source, (const __nv_bfloat16 *)in_a.data, 0, 0, (int)x->experts, (int)x->n,
+                 0,          0,         0,         x->accum == ACCUM_ADD, x->a.scale, x->b.scale};
     g.share = (uint32_t)((((uint64_t)1 << 31) + (uint64_t)x->top_k - 1) / (uint64_t)x->top_k);
     if (by_rows(PASS)) {
         g.across = (int)(PASS == FWD_F8 ? x->n : x->k);
@@ -560,9 +643,13 @@ template <int PASS, bool GATHER, bool PROMOTE> status queue_codes(const struct e
         TRY(map_codes(&b, s, x->b, fwd ? weights : x->k, fwd ? x->k : weights, N / 2));
         TRY(tile_map_rows(&c, s, x->c, rows, g.across, g.across, 16, 1));
     } else {
-        TRY(map_codes(&a, s, x->a, x->n, x->ld, M));
-        TRY(map_codes(&b, s, x->b, x->k, x->ld, N / 2));
-        TRY(map_f32(&c, s, x->c, weights, x->k, 16, 32));
+        const bool trans = PASS == WGRAD_T_F8;
+        g.down = (int)(trans ? x->k : x->n);
+        g.across = (int)(trans ? x->n : x->k);
+        g.chunks = g.down / 16;
+        if (!GATHER) TRY(map_codes(&a, s, in_a, rows / MOE_PANEL * g.down, MOE_PANEL, M));
+        TRY(map_codes(&b, s, in_b, rows / MOE_PANEL * g.across, MOE_PANEL, N / 2));
+        TRY(map_f32(&c, s, x->c, weights, x->k, trans ? 32 : 16, trans ? 16 : 32));
     }
     launch_pairs(expert_gemm_kernel<PASS, GATHER, PROMOTE>, THREADS, BYTES, s, a, b, c, g);
     return cuda_set_launched(s, "expert_gemm of codes (hopper)");
@@ -582,7 +669,10 @@ extern "C" status cuda_hopper_expert_gemm_fp8(const struct expert_gemm_args *a, 
     switch (a->pass) {
     case EXPERT_FWD: return queue_rows<FWD_F8>(a, s);
     case EXPERT_DGRAD: return queue_rows<DGRAD_F8>(a, s);
-    default: return queue_codes<WGRAD_F8, false, true>(a, s);
+    default:
+        if (a->gather == EXPERT_GATHER_B) return queue_codes<WGRAD_T_F8, true, true>(a, s);
+        if (a->gather == EXPERT_GATHER_A) return queue_codes<WGRAD_F8, true, true>(a, s);
+        return queue_codes<WGRAD_F8, false, true>(a, s);
     }
 }
 

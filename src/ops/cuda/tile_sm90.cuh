@@ -3,7 +3,7 @@
 //   what                           here                                      PTX
 //   tile in shared memory          slab_offset, SLAB_ROW                     128-byte swizzle
 //   matmul of a warpgroup          wgmma_ss, wgmma_rs                        wgmma.mma_async m64nNk16, bf16 -> f32
-//                                  wgmma_codes                               m64nNk32, E4M3 or E5M2, E4M3 -> f32
+//                                  wgmma_codes, wgmma_codes_rs               m64nNk32, E4M3 or E5M2, E4M3 -> f32
 //     operands                     operand_k, operand_mn, operand_blocks,    matrix descriptors
 //                                  step_k, step_mn
 //     ordering                     wgmma_fence, _commit, _wait, hold         wgmma.fence, commit_group, wait_group
@@ -15,7 +15,7 @@
 //   pairs of blocks                pair_*, tma_load_both, launch_pairs       clusters, multicast
 //   registers                      registers_take, _give                     setmaxnreg
 //   warps, named barriers          one_lane, named_sync, named_arrive        elect.sync, bar.sync, bar.arrive
-//   8 x 8 matrices                 store8x8x4, load8x8x4                     stmatrix, ldmatrix
+//   8 x 8 matrices                 store8x8x4, load8x8x4, turned_codes       stmatrix, ldmatrix
 //
 // Only sm_90a code may call the device part: bodies of such kernels are inside #ifdef TILE90, so other
 // architectures of a build get empty kernels that are never launched.
@@ -162,6 +162,20 @@ __device__ inline void wgmma_codes(float (&d)[N / 2], uint64_t a, uint64_t b, in
     if constexpr (N == 256 && E5M2) TILE90_CODES(256, e5m2, 128, 128, 129, 130);
 }
 
+// A in registers: turned_codes. Of its formats one is E5M2: A's, or B's.
+#define TILE90_CODES_RS(TYPE_A, TYPE_B)                                                                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n64k32.f32." #TYPE_A "." #TYPE_B " {" TILE90_R_32                    \
+                 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}\n"                                                            \
+                 : TILE90_F_32                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+template <bool A_E5M2>
+__device__ inline void wgmma_codes_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    if constexpr (A_E5M2) TILE90_CODES_RS(e5m2, e4m3);
+    else TILE90_CODES_RS(e4m3, e5m2);
+}
+
 template <int N, int TA = 0, int TB = 0>
 __device__ inline void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int add)
 {
@@ -265,6 +279,22 @@ __device__ inline void load8x8x4_trans(uint32_t (&r)[4], uint32_t at)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at)
                  : "memory");
+}
+
+// Operand A of a k32 step of codes whose sum runs along the rows of a slab: rows `row` to row + 31 of its 16-byte chunk
+// `chunk` (both the warp's), a byte per row of A. Row i of the accumulator in a warp is the chunk's byte
+// turned_row(i): the transposed loads bring pairs of bytes.
+__device__ constexpr int turned_row(int i) { return i % 8 * 2 + i / 8; }
+__device__ inline void turned_codes(uint32_t (&a)[4], uint32_t slab, int row, int chunk)
+{
+    const int lane = threadIdx.x % WARP, r = lane % 8;
+    const int from = row + lane / 16 * 16 + r / 2 * 4 + lane / 8 % 2 * 2 + r % 2; // of the lane's matrix
+    uint32_t x[4]; // rows 4 t and 4 t + 1 (t: lane % 4); 4 t + 2 and 4 t + 3; the same of the second sixteen
+    load8x8x4_trans(x, slab + slab_offset(from, chunk * 8));
+    a[0] = __byte_perm(x[0], x[1], 0x6420);
+    a[1] = __byte_perm(x[0], x[1], 0x7531);
+    a[2] = __byte_perm(x[2], x[3], 0x6420);
+    a[3] = __byte_perm(x[2], x[3], 0x7531);
 }
 
 // ---- mbarriers: 8 bytes of shared memory each. A phase ends after `count` arrivals and all announced bytes. A

@@ -285,11 +285,13 @@ static double weight_at(const struct expert_gemm_args *a, bool fp8, int64_t e, i
     return get(a->b.data, trans ? j * a->experts * a->n + e * a->n + i : (e * a->n + i) * a->k + j, a->b.dt);
 }
 
-/* WGRAD: column c of sorted row r of an operand of `width`. */
-static double sorted_at(const struct expert_gemm_args *a, const struct operand *o, int64_t row, int64_t c,
-                        int64_t width, int64_t sorted)
+/* WGRAD: column c of sorted row r of an operand of `width`, the one that `who` names. */
+static double sorted_at(const struct expert_gemm_args *a, enum expert_gather who, int64_t r, int64_t c)
 {
-    return get(o->data, o->scales == SCALES_TENSOR ? c * a->ld + sorted : row * width + c, o->dt);
+    const struct operand *o = who == EXPERT_GATHER_A ? &a->a : &a->b;
+    const int64_t width = who == EXPERT_GATHER_A ? a->n : a->k;
+    const bool trans = o->scales == SCALES_TENSOR && a->gather != who;
+    return get(o->data, trans ? expert_codes_at(width, a->ld, r, c) : row_of(a, who, r) * width + c, o->dt);
 }
 
 static double scale_of(const struct expert_gemm_args *a, bool fp8)
@@ -327,8 +329,7 @@ static void expert_wgrad(const struct expert_gemm_args *a, int64_t e)
             const int64_t at = (e * a->n + i) * a->k + j;
             double sum = a->accum == ACCUM_ADD ? get(a->c, at, acc) / scale : 0; /* a power of two */
             for (int64_t r = begin; r < end; r++)
-                sum += sorted_at(a, &a->a, row_of(a, EXPERT_GATHER_A, r), i, a->n, r) *
-                       sorted_at(a, &a->b, row_of(a, EXPERT_GATHER_B, r), j, a->k, r);
+                sum += sorted_at(a, EXPERT_GATHER_A, r, i) * sorted_at(a, EXPERT_GATHER_B, r, j);
             put(a->c, at, acc, sum * scale);
         }
     }
@@ -360,7 +361,7 @@ static void codes_row(const struct expert_codes_args *a, int64_t r)
                          : a->gather      ? get(a->x, row * a->n + j, q->dt)
                                           : get(a->x, row * a->n + j, a->dt) * (double)*q->scale;
         if (q->codes) put(q->codes, r * a->n + j, q->dt, x);
-        if (q->codes_t) put(q->codes_t, j * a->ld + r, q->dt, x);
+        if (q->codes_t) put(q->codes_t, expert_codes_at(a->n, a->ld, r, j), q->dt, x);
     }
 }
 
@@ -379,9 +380,22 @@ static status expert_codes(const struct expert_codes_args *a, dev_stream s)
     {
         codes_row(a, r);
     }
-    for (int64_t j = 0; j < a->n && a->q.codes_t; j++)
-        memset((uint8_t *)a->q.codes_t + j * a->ld + rows, 0, (size_t)(end - rows));
+    for (int64_t j = 0; j < a->n && a->q.codes_t && rows < end; j++)
+        memset((uint8_t *)a->q.codes_t + expert_codes_at(a->n, a->ld, rows, j), 0, (size_t)(end - rows));
     return STATUS_OK;
+}
+
+status cpu_expert_act_fwd_codes(const struct expert_act_fwd_args *a)
+{
+    const struct expert_codes_args m = expert_act_fwd_codes(a);
+    return quantized_asked(&a->q) ? expert_codes(&m, NULL) : STATUS_OK;
+}
+
+status cpu_expert_act_bwd_codes(const struct expert_act_bwd_args *a)
+{
+    const struct expert_codes_args dup = expert_act_bwd_codes(a, false), m = expert_act_bwd_codes(a, true);
+    if (quantized_asked(&a->q)) TRY(expert_codes(&dup, NULL));
+    return quantized_asked(&a->mq) ? expert_codes(&m, NULL) : STATUS_OK;
 }
 
 /* ---- permutation and activation */
@@ -400,7 +414,7 @@ static status expert_act_fwd(const struct expert_act_fwd_args *a, dev_stream s)
             put(a->m, r * a->f + i, a->dt, w * gate * sigmoid(gate) * up);
         }
     }
-    return STATUS_OK;
+    return cpu_expert_act_fwd_codes(a);
 }
 
 static status expert_act_bwd(const struct expert_act_bwd_args *a, dev_stream s)
@@ -425,7 +439,7 @@ static status expert_act_bwd(const struct expert_act_bwd_args *a, dev_stream s)
         }
         if (real) put(a->dweight, a->source[r], acc, dw);
     }
-    return STATUS_OK;
+    return cpu_expert_act_bwd_codes(a);
 }
 
 static status combine(const struct combine_args *a, dev_stream s)

@@ -1,6 +1,7 @@
 /* The ops around the expert GEMMs: the activation with the slot's weight, and sums over a token's slots. Sorted rows
  * are independent; a token's rows are added in the order of its choices. */
 #include "base/parallel.h"
+#include "ops/cpu/fast.h"
 #include "ops/cpu/simd/simd.h"
 #include "ops/cpu/simd/vecmath.h"
 
@@ -56,7 +57,7 @@ static status expert_act_fwd(const struct expert_act_fwd_args *a, dev_stream s)
                 act_row(a, r, vec_set(((const float *)a->weight)[slot]), DTYPE_BF16);
         }
     }
-    return STATUS_OK;
+    return cpu_expert_act_fwd_codes(a);
 }
 
 /* Returns the gradient of the weight. */
@@ -98,7 +99,7 @@ static status expert_act_bwd(const struct expert_act_bwd_args *a, dev_stream s)
                 a->dt == DTYPE_F32 ? act_bwd_row(a, r, w, DTYPE_F32) : act_bwd_row(a, r, w, DTYPE_BF16);
         }
     }
-    return STATUS_OK;
+    return cpu_expert_act_bwd_codes(a);
 }
 
 VEC_INLINE float gate_of(const void *gate, int64_t t)
