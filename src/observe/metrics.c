@@ -210,8 +210,9 @@ status metrics_version_check(const char *path)
     char line[256] = "";
     const char *format;
     int version;
-    FILE *in = fopen(path, "re");
-    if (in == NULL) return STATUS_OK; /* who reads it says so */
+    enum io_kind kind = IO_NONE;
+    FILE *in = io_kind(path, &kind) == STATUS_OK && kind == IO_FILE ? fopen(path, "re") : NULL;
+    if (in == NULL) return STATUS_OK; /* who reads it says so; to open a pipe would wait for its writer */
     const bool got = fgets(line, sizeof line, in) != NULL;
     fclose(in);
     json_t *o = got ? json_loads(line, 0, NULL) : NULL;

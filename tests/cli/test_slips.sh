@@ -183,7 +183,7 @@ json model ckpt export runs/t1 -o hf --json
 json parameters ckpt import hf -o runs/hf --json
 json keys config --keys --json
 json keys config --keys ckpt --json
-check "config --keys SECTION: its keys alone" [ "$(grep -c '"key": "ckpt\.' out) $(grep -c '"key"' out)" = "5 5" ]
+check "config --keys SECTION: its keys alone" [ "$(grep -c '"key": "ckpt\.' out) $(grep -c '"key"' out)" = "6 6" ]
 json presets presets --json
 json run plan runs/t1 --json
 json git version --json
